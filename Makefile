@@ -1,38 +1,39 @@
-# make              build/musher; and build/libmusher_cuda.so where nvcc, cuBLAS and NCCL are found (make NVCC= does without),
-#                   build/libmusher_cupti.so where CUPTI is besides
-# make check        install what is missing, then tests and lint    (make check-long: the heavy counts too)
-# make demo         a tour of the program in a few minutes
-# make rank         ten plans on each of eight emulated cases, predicted and really run: are they ranked as they turn out? (40 minutes)
-# make hap          HAP's clusters and models by every way of dividing them: a table and a plot in build/hap (about ten minutes)
-# make docs        docs/reference and the manual page, from the tables of options, file keys, operators and devices
-# make validate    predictions beside measurements and plans that papers published
-# make gpu-files    what a machine with a CUDA GPU is to run, in build/gpu: bring it along there (docs/gpu.md)
-# make gpu-check    there: kernels, training, ranks, collectives, a dead peer; compute-sanitizer where there is time
-# make gpu-run      there: what operators take, and three plans on emulated unequal devices
-# make gpu-bench    there: kernels beside their floors, GPT-2 beside PyTorch; make gpu-sanitize: kernels under compute-sanitizer
-# make gpu-predict  back here: predictions beside what gpu-run brought to build/gpu-out
-# make bench        speed of the simulator, the planner and the executor; beside SimGrid where libsimgrid-dev is (a minute)
-# make lint         layers, walls, bans, headers that stand alone
-# make layers       the folders of each room and what they include, lowest first
+# make              build/musher; with nvcc, cuBLAS and NCCL also build/libmusher_cuda.so (make NVCC= builds without),
+#                   with CUPTI also build/libmusher_cupti.so
+# make check        installation of missing packages, then tests and lint (make check-long: with the long tests)
+# make demo         tour of the program: profile, plan, simulate, run, compare, calibrate (a few minutes)
+# make rank         predicted against measured ranking of ten plans on each of eight emulated cases (40 minutes)
+# make hap          HAP's clusters and models under every parallelisation: table and plot in build/hap (ten minutes)
+# make docs         docs/reference and the manual page, from the tables of options, file keys, operators and devices
+# make validate     predictions beside published measurements and plans
+# make gpu-files    files for a machine with a CUDA GPU, in build/gpu: copy the folder to that machine (docs/gpu.md)
+# make gpu-check    on the GPU machine: tests of kernels, training, ranks, collectives and peer failure; compute-sanitizer if time permits
+# make gpu-run      on the GPU machine: operator times, and three plans on emulated unequal devices
+# make gpu-bench    on the GPU machine: kernels beside their lower bounds, GPT-2 beside PyTorch
+# make gpu-sanitize on the GPU machine: kernels under compute-sanitizer
+# make gpu-predict  predictions beside the results of gpu-run, copied to build/gpu-out
+# make bench        speed of simulator, planner and executor; with libsimgrid-dev beside SimGrid (a minute)
+# make lint         include layers, library walls, banned functions, self-contained headers
+# make layers       the folders of each top-level folder and their includes, lowest layer first
 # make format       clang-format over the tree
-# make install      PREFIX=/usr/local DESTDIR=                      (make uninstall takes it away again)
-# make clean        remove every build folder
+# make install      PREFIX=/usr/local DESTDIR=                      (make uninstall removes it)
+# make clean        removal of every build folder
 # make help         this text
 # make SAN=1 ...    in build-san, with address and undefined-behaviour sanitizers
 # make TSAN=1 ...   in build-tsan, with the thread sanitizer
-# make CC=clang     any C11 compiler; BUILD=folder puts the results elsewhere
+# make CC=clang     any C11 compiler; BUILD=folder selects the output folder
 
 BUILD  ?= build$(if $(SAN),-san)$(if $(TSAN),-tsan)
 PREFIX ?= /usr/local
 CFLAGS ?= -O2 -g
-# WERROR= where the compiler is not one of ours, and new warnings should not stop it.
+# WERROR= for an untested compiler, so that new warnings do not stop the build.
 WERROR ?= -Werror
 ifeq ($(origin CC),default)
 CC := gcc
 endif
 
-# GSL's own .pc file names -lgslcblas, which would take sgemm away from OpenBLAS and make it thirteen
-# times slower; so GSL is named by hand, and OpenBLAS comes after it.
+# GSL's own .pc file names -lgslcblas, whose sgemm would replace that of OpenBLAS and is thirteen
+# times slower; so GSL is linked by name, and OpenBLAS after it.
 PKGS    := sqlite3 openblas yaml-0.1 jansson zlib igraph
 MPI     := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
 CFL     := $(shell pkg-config --cflags $(PKGS) $(MPI) 2>/dev/null) $(if $(MPI),,$(shell mpicc --showme:compile 2>/dev/null))
@@ -46,17 +47,17 @@ SANFLAGS := $(if $(SAN),-fsanitize=address -fsanitize=undefined -fno-sanitize-re
   $(if $(TSAN),-fsanitize=thread)
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings $(WERROR) \
   $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),,-Wno-format-truncation)
-# No -ffast-math, ever: it deletes isnan() and reorders sums, and results must not depend on flags.
-# A text that is cut to fit its buffer is meant, hence no format-truncation warning.
+# No -ffast-math: it deletes isnan() and reorders sums, and results must not depend on flags.
+# Texts are cut to fit their buffers on purpose, hence no format-truncation warning.
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(patsubst -I%,-isystem %,$(CFL)) $(WARN) -ffp-contract=off \
   -pthread -MMD -MP $(CFLAGS) $(SANFLAGS)
 
 FOLDERS  := core traces profiles sim planner exec tools
-# A folder of exec with rules of its own (exec/cuda/cuda.mk) is a plugin: opened at run time and never linked in.
+# A folder of exec with a makefile of its own (exec/cuda/cuda.mk) is a plugin: opened at run time, never linked.
 PLUGINS := $(addsuffix %,$(sort $(dir $(wildcard exec/*/*.mk))))
 SRC     := $(filter-out $(PLUGINS),$(wildcard $(FOLDERS:%=%/*.c) $(FOLDERS:%=%/*/*.c)))
 HDR     := $(filter-out $(PLUGINS),$(wildcard $(FOLDERS:%=%/*.h) $(FOLDERS:%=%/*/*.h))) $(wildcard tests/support/*.h tests/validate/*.h)
-# Paper reproduction: its own program, whose parts the suites of tests/validate link too.
+# Paper reproduction: a separate program, whose objects the suites of tests/validate link too.
 VALIDATE := $(filter-out tests/validate/test_% tests/validate/main.c,$(wildcard tests/validate/*.c))
 TEST    := $(wildcard tests/run.c tests/support/*.c $(FOLDERS:%=tests/%/test_*.c) tests/validate/test_*.c)
 SUITE   := $(sort $(patsubst test_%,%,$(filter test_%,$(basename $(notdir $(TEST))))))
@@ -64,7 +65,7 @@ PROGRAM := $(wildcard tests/programs/*.c)
 BENCH   := $(wildcard tests/bench/*.c)
 PRELOAD := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/preload/*.c))
 OBJ     := $(SRC:%.c=$(BUILD)/%.o)
-# Everything but main: what tests and benches are linked with.
+# All objects but main, for tests and benchmarks.
 PARTS   := $(filter-out $(BUILD)/tools/main.o,$(OBJ))
 TOBJ    := $(TEST:%.c=$(BUILD)/%.o)
 VOBJ    := $(VALIDATE:%.c=$(BUILD)/%.o)
@@ -83,15 +84,15 @@ $(BUILD)/%.o: %.c | libraries
 	@mkdir -p $(@D)
 	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -c $< -o $@
 
-# The inner loops of the host executor; they choose their instructions themselves (target_clones).
+# The inner loops of the host executor; they select their instruction set at run time (target_clones).
 $(BUILD)/exec/host/kernels_host%.o: CFLAGS := $(CFLAGS) -O3
 
 libraries:
 	@test -z "$(strip $(MISSING))" || { echo "musher: missing libraries: $(strip $(MISSING)); run tools/setup.sh" >&2; exit 1; }
 
-# Check's macros are GNU variadics; suites are found through the list below, not through a header.
+# Check's macros are GNU variadics; suites are declared by the list below, not by a header.
 $(TOBJ) $(POBJ) $(BOBJ): WARN += -Wno-pedantic -Wno-missing-prototypes
-# A third of a build is tests, and none of their time is spent in their own lines.
+# Tests are a third of the build time, and their own code is not hot.
 $(TOBJ) $(POBJ): CFLAGS := $(CFLAGS:-O2=-O1)
 $(BUILD)/tests/run.o: ALL_CFLAGS += -I$(BUILD)/tests
 $(BUILD)/tests/run.o: $(BUILD)/tests/suites.inc
@@ -103,12 +104,12 @@ $(BUILD)/tests/suites.inc: always
 $(BUILD)/tests/run: $(PARTS) $(VOBJ) $(TOBJ)
 	$(LINK) $(PARTS) $(VOBJ) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
 
-# Whole programs that tests start: tests/programs/NAME.c. They know devices that are late (tests/support/deferred.h).
+# Programs that tests start: tests/programs/NAME.c. They link the deferred device (tests/support/deferred.h).
 LATE := $(BUILD)/tests/support/deferred.o $(BUILD)/tests/support/deferred_streams.o
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(LATE)
 	$(LINK) $< $(PARTS) $(LATE) $(STANDIN_LINK) -o $@ $(LIBS)
 
-# What tests put in front of libc. Without sanitizers, because mpirun loads it as well.
+# Libraries that tests preload in front of libc. Without sanitizers, because mpirun loads them too.
 $(PRELOAD): $(BUILD)/%.so: %.c | libraries
 	@mkdir -p $(@D)
 	@echo "  LD $@"; $(CC) $(filter-out -MMD -MP $(SANFLAGS),$(ALL_CFLAGS)) -fPIC -shared $< -o $@
@@ -122,10 +123,10 @@ $(BUILD)/docs/generate/generate: $(PARTS) $(GOBJ)
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
 
-# On all processors, unless make was told otherwise.
+# On all processors, unless -j is given.
 JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 
-# Two steps, because what setup installs changes what the variables above find.
+# Two steps, because packages that setup installs change the variables above.
 check:
 	@tools/setup.sh
 	@$(MAKE) --no-print-directory $(JOBS) checked
@@ -143,7 +144,7 @@ demo:
 	@$(MAKE) --no-print-directory $(JOBS) demo-ready
 	@MUSHER=$(BUILD)/musher tools/demo.sh
 
-# The CUDA plugin among it has kernels for the GPUs of this machine, or for one architecture where there is none (tests/gpu/gpu.mk).
+# Its CUDA plugin has kernels for the GPUs of this machine, or for one architecture without a GPU (tests/gpu/gpu.mk).
 demo-ready: all
 
 rank: all
@@ -162,7 +163,7 @@ validate: $(BUILD)/tests/validate/validate
 hap: all
 	@MUSHER=$(BUILD)/musher tools/hap.sh
 
-# SimGrid is timed as a program of its own, in C++; nothing of ours is linked with it.
+# SimGrid is timed by a separate C++ program, because musher does not link it.
 SIMGRID := $(shell pkg-config --exists simgrid 2>/dev/null && command -v $(CXX) >/dev/null && echo $(BUILD)/simgrid-bench)
 
 bench: $(if $(BENCH),$(BUILD)/musher-bench) $(SIMGRID)
@@ -188,7 +189,7 @@ $(BUILD)/%.h.alone: %.h | libraries
 format:
 	clang-format -i $(SRC) $(HDR) $(TEST) $(wildcard tests/validate/*.[ch] docs/generate/*.[ch]) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh exec/cupti/*.[ch])
 
-# DESTDIR is put in front of every path; docs lie beside README as in the tree.
+# DESTDIR prefixes every path; docs are beside README as in the tree.
 SHARE := $(DESTDIR)$(PREFIX)/share
 install: all
 	install -D -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher

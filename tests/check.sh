@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/check.sh - the suites, the command-line tests and the lint, and one line that counts them all.
-# usage: BUILD=build [SLOWDOWN=4] tests/check.sh          after `make` has built the tests; limits of time are so many times as long
+# tests/check.sh - runs the suites, the command-line tests and the lint; the last line counts all checks.
+# usage: BUILD=build [SLOWDOWN=4] tests/check.sh          after `make tests`; SLOWDOWN: factor of all time limits
 set -u
 BUILD=${BUILD:-build}
 MUSHER=$PWD/$BUILD/musher
@@ -8,7 +8,7 @@ export BUILD MUSHER SLOWDOWN=${SLOWDOWN:-1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/lsan.supp:print_suppressions=0}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$PWD/tests/tsan.supp}
-# One thread of BLAS a process: the tests start many processes on few cores.
+# One BLAS thread a process, because the tests start many processes on few cores.
 export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
@@ -18,11 +18,11 @@ suites=
 trap 'kill $suites $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 shopt -s nullglob
 
-# Those that take longest first, so that nobody is alone at the end.
+# The longest scripts first, so that no processor is idle at the end.
 scripts=(tests/cli/{training,readme,gpu,sharded,peers,harp,sailor}.sh)
 for script in tests/cli/*.sh; do [[ " ${scripts[*]} " == *" $script "* ]] || scripts+=("$script"); done
 
-# worker: runs what nobody has begun until nothing is left, and says a line of each. What it said is in $scratch/SCRIPT/cli.
+# worker: runs scripts that no other worker has started, and prints a line for each. Their output is in $scratch/SCRIPT/cli.
 worker() {
     local script at code good bad
     for script in "${scripts[@]}"; do
@@ -31,7 +31,7 @@ worker() {
         timeout $((${CLI_TIMEOUT:-1200} * SLOWDOWN)) bash "$script" >"$at/cli" 2>&1
         code=$?
         good=$(grep -c '^ok ' "$at/cli") bad=$(grep -c '^not ok ' "$at/cli")
-        # A script that dies before it can complain has failed once.
+        # A script that ends before it prints a failure counts as one failure.
         if ((code && !bad)); then
             echo "not ok $script: ended with $code" >>"$at/cli"
             bad=1
@@ -41,7 +41,7 @@ worker() {
     done
 }
 
-# The suites have one processor until they are through. Of scripts half as many at once as there are processors: each has ranks of its own.
+# The suites have one processor until they end. Half as many scripts as processors run at once, because each script starts ranks.
 "$BUILD/tests/run" >"$scratch/suites" 2>&1 &
 suites=$!
 workers=()
@@ -66,7 +66,7 @@ if [[ $(tail -n 1 "$scratch/suites") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]
     ((passed += BASH_REMATCH[1], failed += BASH_REMATCH[2]))
 else
     tail -n 1 "$scratch/suites"
-    echo "not ok: the suites did not come to their end"
+    echo "not ok: the suites did not finish"
     ((failed++))
 fi
 

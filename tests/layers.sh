@@ -1,10 +1,10 @@
 #!/bin/bash
-# tests/layers.sh [ROOM...] - the folders of each room and what each of them includes, lowest first (tests/layers.txt).
+# tests/layers.sh [FOLDER...] - the folders of each top-level folder and their includes, lowest layer first (tests/layers.txt).
 set -u
 cd "$(dirname "$0")/.." || exit 6
 folders=${*:-core sim planner exec tools}
 for folder in $folders; do
-    grep -q "^$folder:" tests/layers.txt || { echo "tests/layers.sh: no room '$folder' in tests/layers.txt" >&2; exit 2; }
+    grep -q "^$folder:" tests/layers.txt || { echo "tests/layers.sh: no folder '$folder' in tests/layers.txt" >&2; exit 2; }
     echo "$folder"
     for node in $(sed -n "s/^$folder: //p" tests/layers.txt); do
         if [[ -d $folder/$node ]]; then files=$(find "$folder/$node" -name '*.[ch]*' | sort); else files=$(compgen -G "$folder/$node.[ch]" | sort); fi

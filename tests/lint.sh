@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/lint.sh - project rules that a compiler does not check. Prints file:line: rule.
-# usage: tests/lint.sh [FILE...]     every source of the tree unless named; exit 1 where it printed
-# The files are named relative to the root of the tree, from which this is called.
+# usage: tests/lint.sh [FILE...]     default: every source of the tree; exit code 1 if a rule is broken
+# Files are relative to the root of the tree, which is the working directory.
 set -u
 shopt -s extglob
 if (($# == 0)); then
@@ -86,7 +86,7 @@ folder != "tests" && match($0, /"MUSHER_[A-Z_]+"/) && !(substr($0, RSTART, RLENG
     say("variables of the environment are in the table of core/base/settings.c")
 }
 { code = bare($0) }
-# What open_memstream made is freed where the comment beside it says so.
+# A buffer of open_memstream is freed, unless the comment beside it names the owner.
 code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/base\/arena(_malloc)?\.c|tests\/)/ && !/open_memstream/ {
     say("memory comes from core/base/arena.h")
 }
@@ -107,7 +107,7 @@ code ~ /typedef[ \t]+(struct|enum|union)/ && code !~ /\(/ && FILENAME !~ /^tests
 END { exit bad }
 ' "$@" || failed=1
 
-# A header tells its own name in its guard, so that two headers never share one.
+# The include guard of a header is its path, so that no two headers share one.
 for file in "$@"; do
     [[ $file == *.h ]] || continue
     guard=$(tr 'a-z/.' 'A-Z__' <<<"$file")
@@ -116,7 +116,7 @@ for file in "$@"; do
         failed=1
     fi
 done
-# One word, one thing: a tag stands in one header, so that any two headers can be included together.
+# A tag is defined in one header, so that any two headers can be included together.
 headers=()
 for file in "$@"; do [[ $file == *.h && $file != tests/gpu/plain/* ]] && headers+=("$file"); done
 if ((${#headers[@]})); then

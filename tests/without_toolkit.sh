@@ -1,8 +1,8 @@
 #!/bin/bash
-# tests/without_toolkit.sh COMMAND... - runs COMMAND as on a machine that has no CUDA toolkit: in a mount namespace of its own in which
-# /usr/local is empty and python3 is not there, and with the search path of a bare system. A header, library or program that a build or a
-# test finds by chance is missing then.
-# Exit code 6 where no mount namespace can be had, else COMMAND's.
+# tests/without_toolkit.sh COMMAND... - runs COMMAND as on a machine without a CUDA toolkit: in a mount namespace in which
+# /usr/local is empty and python3 is missing, with the search path of a bare system. So a header, library or program that a build or a
+# test finds only by chance is missing.
+# Exit code: 6 if a mount namespace cannot be created, else COMMAND's.
 set -u
 if (($# == 0)); then
     echo "usage: tests/without_toolkit.sh COMMAND..." >&2
@@ -10,7 +10,7 @@ if (($# == 0)); then
 fi
 if unshare -m true 2> /dev/null; then own=(unshare -m); else own=(unshare -rm); fi
 if ! "${own[@]}" true 2> /dev/null; then
-    echo "tests/without_toolkit.sh: this system gives no mount namespace (unshare -m)" >&2
+    echo "tests/without_toolkit.sh: cannot create a mount namespace (unshare -m)" >&2
     exit 6
 fi
 path=/usr/sbin:/usr/bin:/sbin:/bin

@@ -15,7 +15,7 @@ const char *check_devices_dtypes(struct arena *a, uint32_t dtypes)
     return all;
 }
 
-/* One device's way to all others, those of one way together. */
+/* A device's routes to all others, grouped by route. */
 static enum status find_reach(struct arena *a, const struct plugin *p, struct devices_here *c,
                               int32_t device, struct error *err)
 {
@@ -37,7 +37,7 @@ static enum status find_reach(struct arena *a, const struct plugin *p, struct de
     return OK;
 }
 
-/* What only an open device tells. One that cannot be opened (another has it for itself) is no failure of the others. */
+/* Facts that need an open device. A device that cannot be opened (held exclusively by another process) is no failure of the others. */
 static void look_inside(struct arena *a, const struct plugin *p, int32_t device,
                         struct device_here *gpu)
 {

@@ -1,14 +1,14 @@
-/* tools/cmd.h - every verb of the program: struct verb cmd_NAME of tools/cmd_NAME.c.
+/* tools/cmd.h - the table of verbs: struct verb cmd_NAME, defined in tools/cmd_NAME.c.
  *
- * A verb prints its data on stdout, its talk through core/base/log.h, and returns the failure that main turns into the
- * exit code. A new verb is a file and a line here.
+ * A verb prints its results on stdout and its messages through core/base/log.h; main maps the status that it returns to the exit
+ * code. A new verb is a new file and a line here.
  */
 #ifndef TOOLS_CMD_H
 #define TOOLS_CMD_H
 
 #include "tools/options.h"
 
-/* In the order in which they are listed. */
+/* In the order of `musher --help`. */
 #define VERBS(X)                                                                                   \
     X(show)                                                                                        \
     X(profile)                                                                                     \
@@ -38,10 +38,10 @@ VERBS(X)
 /* All of them, NULL-ended. */
 extern const struct verb *const verbs[];
 
-/* ERR_USAGE, with the nearest name, where there is none. */
+/* ERR_USAGE, with the nearest name, if no verb has this name. */
 MUST_CHECK enum status cmd_verb_find(const char *name, const struct verb **out, struct error *err);
 
-/* Parses the line, then prints the help or runs the verb. argv[0] is the verb's name. */
+/* Parses the command line, then prints the help or runs the verb. argv[0] is the verb's name. */
 MUST_CHECK enum status cmd_verb_run(const struct verb *verb, int argc, char **argv,
                                     struct error *err);
 

@@ -16,7 +16,7 @@ struct request {
     bool force;
 };
 
-/* A run's trace carries its plan, so that it can be predicted again with any profile. */
+/* The trace of a run contains its plan, so that the run can be predicted again with any profile. */
 struct runs {
     struct arena *arena;
     size_t n;
@@ -43,21 +43,23 @@ static enum status read_run(struct runs *r, size_t i, const char *path, struct e
     struct node *root = NULL;
     TRY(trace_read(r->arena, path, &r->traces[i], err));
     if (trace_is_predicted(r->traces[i]))
-        return error_set(err, ERR_INPUT, "%s: a simulated trace; calibrate learns from runs", path);
+        return error_set(err, ERR_INPUT, "%s: a simulated trace; calibrate needs traces of run",
+                         path);
     if (!r->traces[i]->plan_text)
-        return error_set(err, ERR_INPUT, "%s: carries no plan (run from a program file?)", path);
+        return error_set(err, ERR_INPUT, "%s: has no plan (a run of a program file?)", path);
     const char *text = r->traces[i]->plan_text;
     TRY(document_parse(r->arena, path, text, strlen(text), &root, err));
     TRY(plan_parse(r->arena, root, ".", &r->plans[i], err));
     TRY(team_complete(&r->plans[i].cluster, err));
     if (common_cluster_hash(r->arena, &r->plans[i].cluster) !=
         common_cluster_hash(r->arena, &r->plans[0].cluster))
-        return error_set(err, ERR_INPUT, "%s: is of another cluster (%s) than the first trace (%s)",
-                         path, r->plans[i].cluster.name, r->plans[0].cluster.name);
+        return error_set(err, ERR_INPUT,
+                         "%s: its cluster (%s) differs from that of the first trace (%s)", path,
+                         r->plans[i].cluster.name, r->plans[0].cluster.name);
     return OK;
 }
 
-/* What the next profile's rows, factors and pace were learned from: plans and the files of their traces. */
+/* Provenance of the next profile: the plans of the calibration runs and their trace files. */
 static const char *names(struct runs *r, const struct texts *paths)
 {
     const char *text = "";
@@ -72,30 +74,32 @@ static const char *names(struct runs *r, const struct texts *paths)
 static void report(const struct calibration *c, size_t n_runs, bool as_json)
 {
     if (!as_json) {
-        printf("profile %lld from profile %lld, calibrated on %s: error of an iteration %.1f %% "
-               "before, %.1f %% after (on the runs it learned from)\n",
+        printf("profile %lld from profile %lld, calibrated on %s: iteration error %.1f %% before, "
+               "%.1f %% after (on the calibration runs)\n",
                (long long)c->next.id, (long long)c->next.parent, c->next.calibrated_on,
                100 * c->error_before, 100 * c->error_after);
         if (isfinite(c->error_after_held_out))
-            printf("  %.1f %% on each plan when only the runs of the others taught\n",
-                   100 * c->error_after_held_out);
+            printf(
+                "  held-out error %.1f %%: each plan predicted after calibration on the others\n",
+                100 * c->error_after_held_out);
         if (c->n_seen_before)
-            printf("  note: %zu of %zu runs had taught the parent already: error before is no "
-                   "prediction of these\n",
+            printf("  note: %zu of %zu runs also calibrated the parent profile: for these the "
+                   "error before is not held out\n",
                    c->n_seen_before, n_runs);
         printf("  %lld spans used, %lld dropped, pace %.4f\n", (long long)c->spans_used,
                (long long)c->spans_dropped, c->next.pace);
         if (c->n_kinds_left_out)
-            printf("  %d kinds of a type took less than a tenth of what was profiled, or more than "
-                   "ten times it: with less than 1 %% of the time they teach no factor\n",
+            printf("  %d operator kinds of a device type deviate from the profile by more than a "
+                   "factor of 10; each takes less than 1 %% of the time, so they get no correction "
+                   "factor\n",
                    (int)c->n_kinds_left_out);
         if (c->next.n_routings)
-            printf("  rows of the experts differ: standard deviation %.2f times their mean, over "
-                   "%d calls\n",
-                   c->next.routings[0].spread, (int)c->next.routings[0].samples);
+            printf(
+                "  rows per expert vary: standard deviation %.2f times the mean, over %d calls\n",
+                c->next.routings[0].spread, (int)c->next.routings[0].samples);
         if (c->next.n_skews)
-            printf("  devices that meet wait for the last one: work between collectives varies by "
-                   "%.1f %%, over %d collectives\n",
+            printf("  collective skew: the members' work between collectives varies by %.1f %%, "
+                   "over %d collectives\n",
                    100 * c->next.skews[0].spread, (int)c->next.skews[0].samples);
         return;
     }
@@ -118,7 +122,7 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
     json_put_int(&j, "kinds_left_out", c->n_kinds_left_out);
     json_put_double(&j, "pace", c->next.pace);
     if (c->next.n_routings) json_put_double(&j, "experts_spread", c->next.routings[0].spread);
-    if (c->next.n_skews) json_put_double(&j, "meetings_spread", c->next.skews[0].spread);
+    if (c->next.n_skews) json_put_double(&j, "skew_spread", c->next.skews[0].spread);
     common_json_end(&j);
 }
 

@@ -27,9 +27,9 @@ struct findings {
     struct arena *arena;
     struct finding items[FINDINGS_MAX];
     int32_t n;
-    bool strict; /* what is elsewhere is a failure too */
+    bool strict; /* --here: a device on another machine is a failure too */
     enum status
-        worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
+        worst; /* status of the findings: ERR_RESOURCE or ERR_INPUT; ERR_NO_DEVICE takes precedence */
     struct devices_here here[KINDS_HERE_MAX]; /* (n_kinds) each device class that has a plugin */
     int32_t n_kinds;
 };
@@ -46,7 +46,7 @@ static void add(struct findings *f, const char *what, const char *state, const c
     if (!strcmp(state, "missing") && f->worst == OK) f->worst = ERR_RESOURCE;
 }
 
-/* Is there such a program on PATH? */
+/* Whether PATH has the program. */
 static bool on_path(struct arena *a, const char *name)
 {
     const char *path = getenv("PATH");
@@ -75,12 +75,12 @@ static enum status check_host(struct findings *f, struct error *err)
         add(f, "real-time priority", "ok", "emulated devices keep good time");
     } else {
         add(f, "real-time priority", "warning",
-            "not to be had: measured times of emulated devices are noisier");
+            "unavailable: measured times of emulated devices are noisier");
     }
     return OK;
 }
 
-/* What was seen of a GPU that was opened. */
+/* Finding of a GPU that was opened. */
 static void tell_open(struct findings *f, const struct devices_here *c, int32_t gpu,
                       const struct catalogue_device *row)
 {
@@ -90,13 +90,14 @@ static void tell_open(struct findings *f, const struct devices_here *c, int32_t 
     if (d->why_not) add(f, what, "warning", d->why_not);
     if (d->free_bytes >= 0)
         add(f, what, "ok",
-            arena_printf(f->arena, "%s free beside this program's context; plans keep %s for one",
+            arena_printf(f->arena,
+                         "%s free beside this program's context; plans reserve %s for a context",
                          units_print_bytes(left, (double)d->free_bytes),
                          units_print_bytes(context, row->context_bytes.value)));
     if (*d->parts) add(f, what, "ok", d->parts);
 }
 
-/* wanted: this machine is asked for a device, so its absence is a failure. row: one of its types. */
+/* wanted: a device is required, so its absence is a failure. row: a catalogue row of the backend. */
 static void check_kind(struct findings *f, const struct catalogue_device *row, bool wanted)
 {
     struct devices_here *c = &f->here[f->n_kinds++];
@@ -124,7 +125,7 @@ static void check_kind(struct findings *f, const struct catalogue_device *row, b
     }
 }
 
-/* The devices of each backend that the catalogue names. */
+/* The devices of every backend in the catalogue. */
 static void check_kinds(struct findings *f, bool wanted)
 {
     for (int32_t i = 0; i < catalogue_count(); i++) {
@@ -144,7 +145,7 @@ static const struct devices_here *here_of(const struct findings *f, const char *
     return &none;
 }
 
-/* What `run` would refuse on this machine although the plan is valid: a warning, with --here a failure. */
+/* A valid plan that `run` would refuse on this machine: a warning, with --here a failure. */
 static void not_here(struct findings *f, const char *what, const char *text)
 {
     add(f, what, f->strict ? "missing" : "warning", text);
@@ -201,7 +202,7 @@ static bool resolves(const char *host)
     return yes;
 }
 
-/* The plan's hosts that are not this one. Only few are looked up, because a name server may be slow. */
+/* The plan's other hosts. Only few are resolved, because a name server may be slow. */
 static void check_hosts(struct findings *f, const struct program *p)
 {
     enum { LOOKED_UP = 3, RUNS_SHOWN = 6 };
@@ -228,7 +229,7 @@ static void check_hosts(struct findings *f, const struct program *p)
                               n > 1 ? "s" : "", ranges_of_names(f->arena, away, n, RUNS_SHOWN)));
 }
 
-/* One row a class of devices that need as much of as much. */
+/* One row a class of devices of equal demand and equal memory. */
 static void check_lanes(struct findings *f, const struct program *p)
 {
     enum { SHOWN = 48 };
@@ -283,8 +284,8 @@ static enum status check_plan(struct findings *f, const char *path, struct error
     if (cores > 0.8 * (double)have)
         add(f, "emulation", "warning",
             arena_printf(f->arena,
-                         "devices ask for %.2f of %ld processors; above 80 %% they run late", cores,
-                         have));
+                         "emulated devices need %.2f of %ld processors; above 80 %% they are late",
+                         cores, have));
     return OK;
 }
 
@@ -319,7 +320,8 @@ static enum status check(struct arena *a, void *request, const struct common *co
     check_kinds(&f, q->cuda);
     if (q->plan) TRY(check_plan(&f, q->plan, err));
     print(&f, common->json);
-    if (f.worst != OK) return error_set(err, f.worst, "this machine lacks what is marked missing");
+    if (f.worst != OK)
+        return error_set(err, f.worst, "this machine lacks the items marked missing");
     return OK;
 }
 

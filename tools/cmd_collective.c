@@ -1,6 +1,5 @@
-/* What a collective takes on a cluster: in each direction's closed form (every hop alone), the same played on the cluster's links, where
- * hops that share a link take turns, NCCL's own estimate where the devices are NVIDIA's, and what was measured where the profile
- * has a table. */
+/* Time of a collective on a cluster by algorithm: the closed form (every hop has its link alone), the simulation of its transfers on the
+ * cluster's links, NCCL's own estimate for NVIDIA GPUs, and the measured time if the profile has a table. */
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/base/nearest.h"
@@ -23,11 +22,11 @@ struct request {
     int64_t profile;
 };
 
-struct result { /* of one way */
+struct result { /* of one algorithm */
     enum collective_algorithm algorithm;
     int64_t closed_ns, played_ns;
     int32_t transfers;
-    const char *why_not; /* NULL: it can be done */
+    const char *why_not; /* reason if the algorithm is impossible; NULL */
 };
 
 struct question {
@@ -43,13 +42,13 @@ struct question {
     struct result results[COLLECTIVE_ALGORITHM_COUNT];
     int32_t n_results;
     const char *nccl;     /* version */
-    const char *no_prior; /* why there is none; NULL: prior holds */
+    const char *no_prior; /* reason if NCCL has no estimate; NULL: prior is valid */
     struct nccl_choice prior;
     bool has_table;
     struct collective_table table;
 };
 
-/* --- what is asked --------------------------------------------------------------------------- */
+/* --- request --------------------------------------------------------------------------------- */
 
 /* Items between commas, the arena's. */
 static const char **items(struct arena *a, const char *list, int32_t *n)
@@ -89,7 +88,7 @@ static enum status take_devices(struct question *q, const char *list, struct err
     return OK;
 }
 
-/* Shares of the whole in proportion to the numbers. */
+/* Shares in proportion to the numbers, as fractions of the vector. */
 static enum status take_shards(struct question *q, const char *list, struct error *err)
 {
     int32_t n = 0;
@@ -103,7 +102,7 @@ static enum status take_shards(struct question *q, const char *list, struct erro
     double *share = ARENA_ARRAY(q->arena, double, (size_t)n), sum = 0;
     for (int32_t i = 0; i < n; i++) {
         if (!units_parse_number(words[i], &share[i]) || share[i] < 0)
-            return error_set(err, ERR_USAGE, "--shards: '%s' is no share, a number from 0 on",
+            return error_set(err, ERR_USAGE, "--shards '%s': expected a number, 0 or more",
                              words[i]);
         sum += share[i];
     }
@@ -122,7 +121,7 @@ static enum status take_words(struct question *q, const struct request *r, struc
     if (!collective_kind_parse(r->kind, &q->c.kind)) {
         char hint[NEAREST_HINT];
         return error_set(err, ERR_USAGE,
-                         "unknown collective '%s'; there are all-reduce, all-gather, "
+                         "unknown collective '%s'; expected all-reduce, all-gather, "
                          "reduce-scatter, broadcast, all-to-all%s",
                          r->kind, nearest_name_hint(r->kind, collective_kind_names, hint));
     }
@@ -135,13 +134,13 @@ static enum status take_words(struct question *q, const struct request *r, struc
     return OK;
 }
 
-/* --- answers --------------------------------------------------------------------------------- */
+/* --- results --------------------------------------------------------------------------------- */
 
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
 {
     const struct question *q = of;
     struct cost_link l;
-    /* a way that is not there is never used: the play has found all that are */
+    /* an absent route is never used: the simulation has found all routes */
     (void)!collective_routes_cost(q->routes, q->cost, q->device[from], q->device[to], &l, NULL);
     return l;
 }
@@ -168,8 +167,8 @@ static enum status try_algorithms(struct question *q, const char *word, struct e
     bool all = !strcmp(word, "all");
     enum collective_algorithm only = ALGORITHM_RING;
     if (!all && !collective_algorithm_parse(word, &only))
-        return error_set(err, ERR_USAGE, "--algorithm '%s'; there are all, %s", word,
-                         collective_choices(q->c.kind, false).text);
+        return error_set(err, ERR_USAGE, "unknown algorithm '%s' of --algorithm; expected all, %s",
+                         word, collective_choices(q->c.kind, false).text);
     for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++) {
         struct result *r = &q->results[q->n_results];
         struct error why;
@@ -238,8 +237,7 @@ static void print(const struct question *q)
            collective_kind_name(q->c.kind), units_print_bytes(size, (double)q->bytes),
            q->c.n_members, q->n_nodes, q->cluster.name,
            common_profile_label(q->arena, &q->profile));
-    printf("  %-12s %12s %15s %14s\n", "algorithm", "hops alone", "on these links",
-           "bus bandwidth");
+    printf("  %-12s %12s %15s %14s\n", "algorithm", "closed form", "simulated", "bus bandwidth");
     for (int32_t i = 0; i < q->n_results; i++) {
         const struct result *r = &q->results[i];
         double bus = bus_Bps(q, units_s_from_ns(r->played_ns));
@@ -311,7 +309,7 @@ static void put_json(const struct question *q)
         json_put_double(&j, "bus_Bps", bus_Bps(q, seconds));
         json_put_int(&j, "sizes", (int64_t)q->table.n);
         json_put_int(&j, "least_bytes", q->table.rows[0].bytes);
-        json_put_int(&j, "most_bytes", q->table.rows[q->table.n - 1].bytes);
+        json_put_int(&j, "max_bytes", q->table.rows[q->table.n - 1].bytes);
         json_put_text(&j, "provenance", q->table.rows->provenance);
         json_close(&j);
     }
@@ -351,9 +349,8 @@ static const struct option options[] = {
      .letter = 'b',
      TEXT_AT(bytes),
      .unit = "SIZE",
-     .help =
-         "message size as nccl-tests counts it, e.g. 64MiB: a rank's vector; for all-gather and "
-         "reduce-scatter the whole vector of all ranks"},
+     .help = "message size as nccl-tests counts it, e.g. 64MiB: a rank's vector; for all-gather "
+             "and reduce-scatter the full vector of all ranks"},
     {.name = "algorithm",
      .letter = 'a',
      TEXT_AT(algorithm),

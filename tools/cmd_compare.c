@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* Both traces and where their devices' time went. */
+/* Both traces and the time breakdown of their devices. */
 struct sides {
     const struct trace *trace[2]; /* predicted, then measured */
     struct stats stats[2];
@@ -16,7 +16,7 @@ struct sides {
 enum { DEVICES_SHOWN = 16, PARTS = 4 };
 static const char *const part_names[PARTS] = {"busy", "message", "collective", "bubble"};
 
-/* Of a device's steady iteration: computing, waiting for a message, for a collective only, for nothing that is in flight. */
+/* Breakdown of a device's steady iteration: compute, wait for a message, wait for a collective only, idle without anything in flight. */
 static double part_of(const struct stats *s, int32_t device, int part)
 {
     const struct stats_device *d = &s->devices[device];
@@ -57,7 +57,7 @@ static void print_devices(const struct sides *x)
                    100 * part_of(&x->stats[1], d, part));
         puts("");
     }
-    if (n > DEVICES_SHOWN) printf("  and %d devices more\n", (int)(n - DEVICES_SHOWN));
+    if (n > DEVICES_SHOWN) printf("  and %d more devices\n", (int)(n - DEVICES_SHOWN));
 }
 
 static void print_json(struct arena *a, const struct comparison *c, const struct sides *x)
@@ -109,7 +109,7 @@ static void print_text(struct arena *a, const struct comparison *c, const struct
     }
     print_devices(x);
     if (c->only_sim || c->only_run)
-        printf("  without a partner: %lld predicted, %lld measured spans\n", (long long)c->only_sim,
+        printf("  unmatched spans: %lld predicted, %lld measured\n", (long long)c->only_sim,
                (long long)c->only_run);
     if (real->kernels) print_kernels(a, real, NULL);
 }
@@ -138,7 +138,7 @@ static enum status compare(struct arena *a, void *request, const struct common *
     else
         print_text(a, &c, &sides);
     if (q->within > 0 && c.iteration_error > q->within / 100)
-        return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% is outside %g %%",
+        return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% exceeds %g %%",
                          100 * c.iteration_error, q->within);
     return OK;
 }

@@ -68,7 +68,7 @@ static enum status durations(const struct request *q, struct goodput_job *j, str
     return OK;
 }
 
-/* Parameters and optimizer state of one replica, each once, as a checkpoint holds them. */
+/* Bytes of a checkpoint: parameters and optimizer state of one replica, each once. */
 static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, const char *storage,
                                       int64_t *out_ns, struct error *err)
 {
@@ -81,7 +81,7 @@ static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, con
     TRY(common_lower(a, p, false, &program, err));
     for (int32_t s = 0; s < program.n_stages; s++) {
         const struct program_stage *x = &program.stages[s];
-        /* Layouts are of one GPU, but those of measured layers, which are whole. */
+        /* Layouts are of one GPU, except those of measured layers, which are of the complete layer. */
         int32_t type = p->cluster.devices[p->replicas[0].stages[0].device].type,
                 tp = x->tp > 1 ? 1 : p->cluster.types[type].tensor_parallel;
         if (x->replica == 0)
@@ -157,8 +157,7 @@ static enum status match_spot(struct arena *a, struct goodput_report *s, struct 
             if (!strcmp(s->spot.types[column[t]], f->types[t])) break;
         if (column[t] < 0 && f->devices[t])
             return error_set(err, ERR_INPUT,
-                             "the availability trace has no column %s for that device type",
-                             f->types[t]);
+                             "the --spot trace has no column %s for that device type", f->types[t]);
     }
     for (size_t i = 0; i < s->spot.n_changes; i++) {
         int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)f->n_types);
@@ -179,7 +178,7 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
     for (int32_t t = 0; t < s->left.n_types; t++) devices += s->left.devices[t];
     if (q->mtbf && q->failures)
         return error_set(err, ERR_USAGE, "--mtbf and --failures exclude each other");
-    if (!devices) return OK; /* the walk says what is wrong */
+    if (!devices) return OK; /* the simulation reports the error */
     if (q->failures) {
         TRY(goodput_read_failures(a, q->failures, devices, q->per_node, &s->job.n_causes, &causes,
                                   err));
@@ -200,7 +199,7 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
     return OK;
 }
 
-/* How often the trace takes away devices, as often as failures would. */
+/* Rate of withdrawals in the trace, in the unit of failures. */
 static double stops_of_trace(const struct goodput_job *j)
 {
     double stops = 0;
@@ -239,8 +238,7 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
     j->background_slow = q->background_slow / 100;
     j->horizon_ns = units_ns_from_s((q->days > 0 ? q->days : q->spot ? 0 : 54) * 86400);
     if (!j->horizon_ns) j->horizon_ns = s->spot.end_ns;
-    if (!j->horizon_ns)
-        return error_set(err, ERR_USAGE, "an availability trace of one moment needs --days");
+    if (!j->horizon_ns) return error_set(err, ERR_USAGE, "a --spot trace of one row needs --days");
     double M = goodput_mtbf(j), stops = stops_of_trace(j);
     s->C = units_s_from_ns(j->checkpoint_ns);
     s->M = 1 / (1 / M + stops / units_s_from_ns(j->horizon_ns));
@@ -249,8 +247,8 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
 
 /* --- intervals -------------------------------------------------------------------------------- */
 
-/* Around Daly's; where nothing stops the job or a checkpoint costs nothing there is no such middle. */
-#define WRITES_MAX 1e6 /* in one run, where every interval around the best is tried */
+/* Intervals around Daly's optimum, which does not exist if nothing interrupts the job or a checkpoint costs nothing. */
+#define WRITES_MAX 1e6 /* checkpoints of one run, if every interval around the best is simulated */
 
 static size_t automatic_intervals(const struct goodput_report *s, int64_t *out)
 {
@@ -274,11 +272,10 @@ static enum status intervals(struct arena *a, const struct request *q, struct go
         s->n = automatic_intervals(s, out);
         double writes = (double)s->job.horizon_ns / ((double)out[0] + (double)s->job.checkpoint_ns);
         if (writes > WRITES_MAX)
-            return error_set(
-                err, ERR_USAGE,
-                "--interval auto: checkpoints cost next to nothing here, and %.3g of them "
-                "are too many to walk through again and again; say --interval TIME",
-                writes);
+            return error_set(err, ERR_USAGE,
+                             "--interval auto: checkpoints cost almost nothing here, and %.3g of "
+                             "them are too many for repeated simulation; set --interval TIME",
+                             writes);
         return OK;
     }
     char *text = arena_strdup(a, q->interval);
@@ -287,7 +284,7 @@ static enum status intervals(struct arena *a, const struct request *q, struct go
         next = comma ? comma + 1 : NULL;
         if (comma) *comma = 0;
         if (s->n == INTERVALS_MAX)
-            return error_set(err, ERR_USAGE, "--interval: at most %d of them", INTERVALS_MAX);
+            return error_set(err, ERR_USAGE, "--interval: at most %d values", INTERVALS_MAX);
         TRY(duration("interval", text, &out[s->n], err));
         text = next;
     }

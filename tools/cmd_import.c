@@ -1,4 +1,4 @@
-/* musher import: a foreign format becomes profiles, tables, models or a cluster. tools/import/import.h lists the kinds. */
+/* musher import: conversion of a foreign format to profiles, tables, models or a cluster. tools/import/import.h lists the formats. */
 #include "core/base/arena.h"
 #include "core/base/nearest.h"
 #include "tools/cmd.h"
@@ -25,7 +25,7 @@ static enum status (*const run[])(struct arena *a, const struct import_request *
 #undef X
 };
 
-/* '-' and '_' are the same. */
+/* '-' and '_' are equal. */
 static bool is(const char *name, const char *word)
 {
     for (; *name && *word; name++, word++)

@@ -24,8 +24,8 @@ static void print_holders(const struct footprint *f)
                *f->memory_breakdown[i].why ? "  " : "", f->memory_breakdown[i].why);
 }
 
-/* "needs 24.3 GiB of 80 GiB: activations 18 GiB, optimizer state 3.52 GiB, gradients 1.17 GiB": the three largest, those of one
- * name together. */
+/* "needs 24.3 GiB of 80 GiB: activations 18 GiB, optimizer state 3.52 GiB, gradients 1.17 GiB": the three largest entries, summed by
+ * name. */
 static const char *in_short(struct arena *a, const struct footprint *f)
 {
     char needs[32], has[64], text[32];
@@ -51,7 +51,7 @@ static const char *in_short(struct arena *a, const struct footprint *f)
     return line;
 }
 
-/* Of many devices one line a class, and what the fullest holds. */
+/* For many devices: the breakdown of the fullest one, then one line a class. */
 static void print_text(struct arena *a, const struct footprint *f, int32_t n, bool all)
 {
     const char **names = ARENA_ARRAY(a, const char *, (size_t)n + 1),
@@ -116,8 +116,8 @@ static enum status memory(struct arena *a, void *request, const struct common *c
     double reserve = 0;
     char hint[UNITS_HINT];
     if (q->reserve && !units_parse_bytes(q->reserve, &reserve))
-        return error_set(err, ERR_USAGE, "--reserve: '%s' is no size such as 3.5 GB%s", q->reserve,
-                         units_hint(hint, QUANTITY_BYTES, q->reserve));
+        return error_set(err, ERR_USAGE, "--reserve: '%s' is not a size such as 3.5 GB%s",
+                         q->reserve, units_hint(hint, QUANTITY_BYTES, q->reserve));
     if (!(reserve >= 0 && reserve < 1e18))
         return error_set(err, ERR_USAGE, "--reserve: '%s' is out of range", q->reserve);
     o.reserve_bytes = (int64_t)reserve;

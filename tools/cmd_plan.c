@@ -60,7 +60,7 @@ static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
                      units_print_ns(text, best_ns));
 }
 
-/* Two certificates: no plan at all is faster than the first; no plan of the class searched than the second. */
+/* Two lower bounds: no plan is faster than the first; no plan of the class searched is faster than the second. */
 static void put_gap(struct json *j, const char *name, double gap)
 {
     if (isfinite(gap))
@@ -95,22 +95,22 @@ static void print_bounds(const struct search_result *r, const struct request *q)
             "  lower bound of cost %.4g (price of all work): at most %.1f %% from the cheapest%s\n",
             r->lower_cost, 100 * r->cost_gap, q->min_rate > 0 ? " within --min-rate" : "");
     else if (q->objective == OBJECTIVE_COST)
-        puts("  no bound on cost is known: some devices are free");
+        puts("  no lower bound of cost: some devices have price 0");
     printf("  lower bound %s%s (%s): ", q->objective == OBJECTIVE_COST ? "of time " : "",
            units_print_ns(text, r->lower_bound_ns), r->binding);
     if (isfinite(r->gap))
         printf("at most %.1f %% from %s", 100 * r->gap,
                q->objective == OBJECTIVE_COST ? "the fastest" : "optimal");
     else
-        printf("nothing is known");
+        printf("no gap known");
     printf("; holds for %s\n", r->bound_class);
     if (r->exact && r->class_ns > 0) /* else nothing of the class fits */
         printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
                SEARCH_CLASS);
 }
 
-/* Names of the cluster's devices that the plan leaves out. Where GPUs were taken together (core/cluster/group) those that are
- * gone from its cluster are parts of others. */
+/* Names of the cluster's devices that the plan does not use. If GPUs were grouped (core/cluster/group), the plan's cluster lacks the
+ * GPUs that are members of another device; they are in use. */
 static const char **idle_devices(struct arena *a, const struct cluster *c, const struct plan *p,
                                  int32_t *n)
 {
@@ -122,7 +122,7 @@ static const char **idle_devices(struct arena *a, const struct cluster *c, const
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
                 used[plan_stage_device(&p->replicas[r].stages[i], k)] = true;
     *n = 0;
-    for (int32_t d = 0, at = 0; d < c->n_devices; d++) { /* what is left keeps its order */
+    for (int32_t d = 0, at = 0; d < c->n_devices; d++) { /* the remaining devices keep their order */
         bool there =
             at < p->cluster.n_devices && !strcmp(p->cluster.devices[at].name, c->devices[d].name);
         if (there ? !used[at] : !grouped) idle[(*n)++] = c->devices[d].name;
@@ -138,9 +138,9 @@ static void print_idle(struct arena *a, const struct cluster *c, const struct pl
     int32_t n;
     const char **idle = idle_devices(a, c, p, &n);
     if (!n) return;
-    printf("  idle: %s", ranges_of_names(a, idle, (size_t)n, IDLE_SHOWN));
+    printf("  unused: %s", ranges_of_names(a, idle, (size_t)n, IDLE_SHOWN));
     if (n > 1) printf(" (%d devices)", (int)n);
-    printf(": the team is better without %s, of all that was tried\n", n > 1 ? "them" : "it");
+    printf(": no faster candidate uses %s\n", n > 1 ? "them" : "it");
 }
 
 static void print_json(struct arena *a, const struct cluster *c, const struct search_result *r,
@@ -193,6 +193,14 @@ static void print_json(struct arena *a, const struct cluster *c, const struct se
     common_json_end(&j);
 }
 
+static const char *stop_text(const char *stopped)
+{
+    return !strcmp(stopped, "end")           ? "search complete"
+           : !strcmp(stopped, "evaluations") ? "stopped by the budget of simulations"
+           : !strcmp(stopped, "work")        ? "stopped by the budget of work"
+                                             : stopped;
+}
+
 static void print_text(struct arena *a, const struct cluster *c, const struct search_result *r,
                        const struct profile *profile, const struct request *q)
 {
@@ -213,7 +221,8 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
         for (int32_t k = 0; k < n; k++) printf("  %-14s %10s  %s\n", "", "", lines[k]);
     }
     if (r->robust)
-        printf("  the first is the most robust of those within %d %% of the fastest (--fastest)\n",
+        printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
+               "fastest)\n",
                (int)ROBUST_PERCENT);
     print_idle(a, c, &r->plans[0].plan);
     for (int32_t i = 0; i < r->n_baselines; i++) {
@@ -222,16 +231,16 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
             printf("  %-14s %10s  %s\n", b->name, "-",
                    q->verbose ? b->why : print_cut(a, b->why, WHY_MAX));
         else
-            printf("  %-14s %10s  %.2f times the first%s\n", b->name,
+            printf("  %-14s %10s  %.2f times as long%s\n", b->name,
                    units_print_ns(text, b->iteration_ns),
                    (double)b->iteration_ns / (double)r->plans[0].iteration_ns,
                    b->quick ? " (not all settings tried; --baseline tries more)" : "");
     }
     printf("  %lld candidates, %lld simulated, %s\n", (long long)r->candidates,
            (long long)r->evaluated,
-           r->exact    ? "searched to the end"
-           : timed_out ? "stopped: time"
-                       : r->stopped);
+           r->exact    ? "class searched completely"
+           : timed_out ? "stopped by --time-limit"
+                       : stop_text(r->stopped));
     print_bounds(r, q);
 }
 
@@ -249,8 +258,8 @@ static enum status write_plans(struct arena *a, const struct search_result *r, c
     return OK;
 }
 
-/* Job and cluster from their files, or, with --from, from the old plan where no file is named. The profile is the old team's:
- * the new one's was never measured. */
+/* Job and cluster from their files, or, with --from and without files, from the old plan. The profile is that of the old cluster,
+ * because the new one was never measured. */
 static enum status read_task(struct arena *a, const struct request *q, struct plan *from,
                              struct job *j, struct cluster *c, struct profile *profile,
                              struct error *err)
@@ -260,7 +269,7 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
     if (q->cluster && (q->with.count || q->without.count))
         return error_set(
             err, ERR_USAGE,
-            "--with and --without change the team of --from PLAN; CLUSTER names another");
+            "--with and --without change the cluster of --from PLAN and exclude CLUSTER");
     if (!q->from && !q->cluster)
         return error_set(err, ERR_USAGE, "plan needs JOB and CLUSTER, or --from PLAN");
     if (q->from) TRY(common_plan(a, q->from, from, err));
@@ -277,7 +286,7 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
     return replan_team(a, from, profile, &q->with, &q->without, c, err);
 }
 
-/* What the options do not name but the job does. */
+/* Settings of the job that no option overrides. */
 static enum status spare_inputs(struct arena *a, const struct request *q, const struct job *j,
                                 struct error *err)
 {
@@ -406,7 +415,7 @@ static const struct option options[] = {
      TEXT_AT(tp),
      .unit = "N,...",
      .help = "tensor-parallel degrees to try, each within one node, e.g. 1,2,4",
-     .preset = "the degrees of CLUSTER; above 1024 GPUs, what a large model needs"},
+     .preset = "the degrees of CLUSTER; above 1024 GPUs, those that a large model needs"},
     {.name = "no-sharding",
      FLAG_AT(no_sharding),
      .help = "search without sharded stages (intra-operator parallelism on several devices)"},

@@ -49,7 +49,7 @@ static const struct option options[] = {
      TEXT_AT(out),
      .unit = "FILE",
      .writes = true,
-     .help = "picture to write; the ending selects the format: .png, .svg, .gp (gnuplot script) or "
+     .help = "image to write; the suffix selects the format: .png, .svg, .gp (gnuplot script) or "
              ".json (Chrome and Perfetto)",
      .required = true},
     {0}};

@@ -1,13 +1,13 @@
-/* Measures what the job needs on what the cluster has, through the executor itself: each unique operator once (equal structural
- * keys share one measurement), each link between the first pair of devices that uses it. The traces of these benches hold the
- * samples; medians go to the store as a new profile.
- * With plans: the next profile has what their operators take as well, each measured unless its key is there already. What
- * the parent has - links, what runs taught, rows - stays; fits are made again, of old rows and new. A search that prices by
- * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. A machine does not keep its
- * pace (neighbours, heat): beside what is new some of what is known is measured again, and the new rows are stated in the
- * profile's pace, so that old and new may be compared.
- * Operators of GPUs may be measured on another machine (tools/profile/remote.h): --emit writes the benches, --from reads what came
- * of them. */
+/* Measures the operators of a job and the links of a cluster with the executor itself: each distinct operator once (equal structural
+ * keys share one measurement), each link between the first pair of devices that uses it. The traces of these benchmarks contain the
+ * samples; their medians are stored as a new profile.
+ * With plans, the next profile also has their operators; a key that already has a row is not measured again. The parent's links,
+ * calibrations and rows are kept; fits are computed again from old and new rows. A search that prices by fits drifts towards
+ * shapes whose cost they underestimate, so plan and profile alternately until every operator of the plan is measured. The speed of a
+ * machine drifts (other load, heat): some known operators are measured again, and new rows are scaled to the profile's pace, so that
+ * old and new rows are comparable.
+ * Operators of GPUs may be measured on another machine (tools/profile/remote.h): --emit writes the benchmarks, --from reads their
+ * traces. */
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -43,7 +43,7 @@ struct request {
     struct profile_away away;
 };
 
-/* What the parent's fits say beside what was measured. */
+/* Errors of the parent's fits against the new measurements. */
 static void compare_fit(struct profile_bench *b, const struct profile *p,
                         const struct program_op *op, const struct op_row *row)
 {
@@ -55,7 +55,7 @@ static void compare_fit(struct profile_bench *b, const struct profile *p,
     b->fit_off[b->n_fit_off++] = seconds / row->seconds - 1;
 }
 
-/* Seconds of the bench's COMPUTE spans of a key; the first rounds are warm-up. */
+/* Seconds of the benchmark's COMPUTE spans of a key; the first rounds are warm-up. */
 static size_t samples_of(const struct trace *t, uint64_t key, int32_t warm, double *values)
 {
     size_t n = 0;
@@ -82,7 +82,7 @@ static double pace_of(struct profile_bench *b, const struct trace *t, const char
     return profile_pace_now(p, base, keys, seconds, n_known);
 }
 
-/* Rows of what was measured, medians. */
+/* Rows of the measured operators: medians. */
 static void rows_of(struct profile_bench *b, const struct trace *t, const char *base,
                     const struct program_op *ops, size_t n_ops, int32_t warm, struct profile *p)
 {
@@ -117,7 +117,7 @@ static void rows_of(struct profile_bench *b, const struct trace *t, const char *
     p->ops_sorted = false;
 }
 
-/* Rows are of the device itself: an emulated one's slowdown is a cost's affair. */
+/* Rows are of the real device; the cost lookup applies the slowdown of an emulated one. */
 static struct program_device device_of(const struct profile_bench *b, const char *base, int32_t gpu)
 {
     struct program_device device = {.name = "bench",
@@ -130,7 +130,7 @@ static struct program_device device_of(const struct profile_bench *b, const char
     return device;
 }
 
-/* n operators to be measured, and after them n_known that p has rows of. */
+/* n operators to measure, followed by n_known that already have rows in p. */
 static enum status measure_some(struct profile_bench *b, const char *base,
                                 const struct program_op *ops, size_t n, size_t n_known,
                                 int64_t repeats, struct profile *p, struct error *err)
@@ -146,7 +146,7 @@ static enum status measure_some(struct profile_bench *b, const char *base,
     TRY(bench_ops(b->arena, ops, (int32_t)all, &device, (int32_t)repeats + warm,
                   b->job->model.vocabulary, &program, err));
     log_info("%s %zu unique operators of %d on %s, %lld times each",
-             b->away.emit   ? "writing the bench of"
+             b->away.emit   ? "writing the benchmark of"
              : b->away.from ? "reading"
                             : "measuring",
              n, (int)b->list.seen, base, (long long)repeats);
@@ -160,7 +160,7 @@ static enum status measure_some(struct profile_bench *b, const char *base,
     return OK;
 }
 
-/* Takes the row out, that another may stand there. */
+/* Removes the row, so that another can replace it. */
 static void drop_row(struct profile *p, const char *base, uint64_t key)
 {
     struct op_row *rows = p->ops;
@@ -170,7 +170,7 @@ static void drop_row(struct profile *p, const char *base, uint64_t key)
     p->n_ops = n;
 }
 
-/* Of ops [first, end) of the list those that are to be measured on a base. */
+/* The operators among [first, end) of the list that are measured on a base device. */
 static size_t unknown(struct profile_bench *b, const char *base, size_t first, size_t end,
                       struct profile *p, struct program_op *out)
 {
@@ -186,7 +186,7 @@ static size_t unknown(struct profile_bench *b, const char *base, size_t first, s
     return n;
 }
 
-/* Some of the job's operators, spread over them, that p has rows of. */
+/* An even sample of the job's operators that have rows in p. */
 static size_t some_known(const struct profile_bench *b, const char *base, const struct profile *p,
                          struct program_op *out)
 {
@@ -226,8 +226,8 @@ static enum status measure_ops(struct profile_bench *b, int64_t repeats, struct 
         TRY(catalogue_find(base, &d, err));
         if (!strcmp(d->backend, "host") && profile_is_away(&b->away))
             return error_set(err, ERR_INPUT,
-                             "--emit and --from are for GPUs; device type %s is of hosts, which "
-                             "are measured where they are",
+                             "--emit and --from are for GPUs; device type %s is a host device, "
+                             "which is measured on its own machine",
                              b->cluster->types[t].name);
         if (strcmp(d->backend, "host") != 0 && profile_gpu_of(&b->gpus, base) < 0) {
             log_warn("no %s on this machine: its costs stay the catalogue's prior%s%s", base,
@@ -239,7 +239,7 @@ static enum status measure_ops(struct profile_bench *b, int64_t repeats, struct 
     return OK;
 }
 
-/* The plans' operators; the cluster must be the one that is profiled. */
+/* The plans' operators; each plan must be for the profiled cluster. */
 static enum status collect_plans(struct profile_bench *b, const struct request *q, uint64_t hash,
                                  struct error *err)
 {
@@ -247,7 +247,7 @@ static enum status collect_plans(struct profile_bench *b, const struct request *
         struct plan p;
         TRY(common_plan(b->arena, q->plans.items[i], &p, err));
         if (common_cluster_hash(b->arena, &p.cluster) != hash)
-            return error_set(err, ERR_INPUT, "%s: is for another version of cluster %s than %s",
+            return error_set(err, ERR_INPUT, "%s: its version of cluster %s differs from %s",
                              q->plans.items[i], p.cluster.name, q->cluster);
         enum status st = profile_ops_of_plan(&b->list, &p, err);
         if (st != OK) return error_wrap(err, st, "%s", q->plans.items[i]);
@@ -255,7 +255,7 @@ static enum status collect_plans(struct profile_bench *b, const struct request *
     return OK;
 }
 
-/* The newest profile of the very cluster, if there is one: what plans add goes on from it. */
+/* The parent: the newest profile of exactly this cluster, if any. */
 static enum status load_parent(struct profile_bench *b, struct store *s, struct profile *p,
                                struct error *err)
 {
@@ -271,7 +271,7 @@ static enum status load_parent(struct profile_bench *b, struct store *s, struct 
     return OK;
 }
 
-/* Links, and copies up to GPUs and down. Away nobody measured links: emulated ones are as stated, others the prior's. */
+/* Links, and copies to and from GPUs. With --from no links were measured: emulated ones are as stated, others keep the prior. */
 static enum status measure_rest(struct profile_bench *b, const struct request *q, struct profile *p,
                                 struct error *err)
 {
@@ -281,7 +281,7 @@ static enum status measure_rest(struct profile_bench *b, const struct request *q
     return q->plans.count ? OK : profile_copies(b->arena, k, (int32_t)q->repeats, err);
 }
 
-/* Away nobody measured them. */
+/* With --from no collectives were measured. */
 static enum status measure_collectives(struct profile_bench *b, const struct request *q,
                                        struct profile *p, struct error *err)
 {
@@ -289,7 +289,7 @@ static enum status measure_collectives(struct profile_bench *b, const struct req
     return profile_collectives_measure(&b->links, q->repeats, q->again, p, &b->n_collectives, err);
 }
 
-/* Appends a profile with what the plans' operators take; where all is known there is nothing to append. No store: benches are
+/* Appends a profile with the plans' operators; without a new operator nothing is appended. Without a store (--emit) benchmarks are
  * only written. */
 static enum status measure_plans(struct profile_bench *b, const struct request *q, struct store *s,
                                  struct profile *p, struct error *err)
@@ -319,7 +319,7 @@ static enum status measure_job(struct profile_bench *b, const struct request *q,
     return store_append(s, p, err);
 }
 
-/* Away all are there. */
+/* With --emit and --from every device is available. */
 static void find_gpus(struct profile_bench *b, const struct request *q)
 {
     if (profile_is_away(&q->away))
@@ -372,11 +372,10 @@ static enum status run_profile(struct arena *a, void *request, const struct comm
 {
     const struct request *q = request;
     if (q->again && !q->plans.count)
-        return error_set(err, ERR_USAGE,
-                         "--again needs a PLAN: without one everything is measured");
+        return error_set(err, ERR_USAGE, "--again needs a PLAN; without one every row is measured");
     if (q->away.emit && (q->db || q->away.from))
         return error_set(err, ERR_USAGE,
-                         "--emit measures nothing: it goes with neither --db nor --from");
+                         "--emit excludes --db and --from, because it measures nothing");
     if (!q->db && !q->away.emit) return error_set(err, ERR_USAGE, "profile needs --db DB");
     return profile(a, q, common->json, err);
 }

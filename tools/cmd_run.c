@@ -18,7 +18,7 @@ struct request {
     int64_t seed;
 };
 
-/* Tokens; of images, whose positions nobody counts, images. */
+/* Unit of throughput: tokens, or images. */
 static double samples_per_s(const struct program *p, const struct run_result *r)
 {
     return p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s;
@@ -62,7 +62,7 @@ static void print_scale(const struct run_result *r)
     enum { NAMED = 8 };
     printf("  loss scale %g at the end", r->loss_scale);
     for (int64_t i = 0; i < r->n_skipped && i < NAMED; i++)
-        printf("%s%lld", i ? ", " : "; skipped since gradients overflowed: steps ",
+        printf("%s%lld", i ? ", " : "; steps skipped because gradients overflowed: ",
                (long long)r->skipped[i]);
     if (r->n_skipped > NAMED) printf(" and %lld more", (long long)r->n_skipped - NAMED);
     putchar('\n');
@@ -79,8 +79,7 @@ static void print_text(const struct program *p, const struct run_result *r)
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
     if (r->loss_scale > 0) print_scale(r);
-    if (p->emulated && !r->real_time)
-        log_warn("no real-time priority: the measured time has more noise than it need have");
+    if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
 }
 
 static enum status load(struct arena *a, const struct request *q, struct plan *plan,
@@ -96,10 +95,10 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
     return common_lower(a, plan, true, program, err);
 }
 
-/* What rank 0 writes. */
+/* Output of rank 0. */
 struct outputs {
     struct arena *a;
-    const char *trace; /* NULL: none is wanted */
+    const char *trace; /* NULL: no --trace */
     const struct program *program;
     const struct plan *plan; /* NULL: a program was run */
     struct run_result r;
@@ -131,7 +130,8 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     q->seed = common->seed;
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     if (q->run.keep_kernels && !q->trace)
-        return error_set(err, ERR_USAGE, "--kernels are written into the trace: --trace FILE");
+        return error_set(err, ERR_USAGE,
+                         "--kernels needs --trace FILE, which receives the kernels");
     if (q->trace && q->run.resume && file_within(q->trace, q->run.resume))
         return error_set(err, ERR_USAGE,
                          "--trace %.200s would be written into the checkpoints of --resume %.200s",
@@ -140,14 +140,15 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
     bool needed = q->run.data == NULL && !program.pixels; /* images may be random ones */
     if (needed && is_plan)
-        return error_set(err, ERR_USAGE, "no text to train on: --data FILE, or `data:` in the job");
+        return error_set(err, ERR_USAGE,
+                         "no training text: expected --data FILE, or `data:` in the job");
     if (needed && program.plan_hash != 0)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
     if (program.n_devices > 1 && !strcmp(q->plan, "-"))
         return error_set(err, ERR_USAGE,
-                         "run - is for plans of one device: each of the %d ranks reads the plan, "
-                         "so write it to a file",
+                         "run - is for plans of one device: each of the %d ranks reads the plan; "
+                         "pass it as a file",
                          (int)program.n_devices);
     if (!launch_is_rank() && program.n_devices > 1)
         return launch_ranks(program.n_devices, common->argv - 1, err);

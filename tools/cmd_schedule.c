@@ -103,9 +103,8 @@ static enum status read_pipeline(struct arena *a, const struct request *q, int32
     p->devices = ARENA_ARRAY(a, struct pipeline_device, (size_t)devices);
     for (int32_t v = 0; v < stages; v++) {
         if (released[v] > taken[v])
-            return error_set(
-                err, ERR_USAGE,
-                "stage %" PRId32 ": --released gives back more than --activation takes", v);
+            return error_set(err, ERR_USAGE,
+                             "stage %" PRId32 ": --released is larger than --activation", v);
         p->stages[v] = (struct pipeline_stage){
             f[v], i[v], w[v], b[v], taken[v], -released[v], released[v] - taken[v]};
         for (int k = 0; k < 2 && v + 1 < stages; k++)
@@ -118,7 +117,7 @@ static enum status read_pipeline(struct arena *a, const struct request *q, int32
 
 /* --- the order --- */
 
-/* H-1F1B needs times and transfers of devices; one chunk each, so stages are devices. */
+/* H-1F1B needs times and transfers by device; with one chunk a device, stages are devices. */
 static enum status make_named(struct arena *a, const struct request *q, enum schedule_kind kind,
                               const struct pipeline *p, struct schedule *s, struct error *err)
 {
@@ -149,7 +148,7 @@ static enum status make_named(struct arena *a, const struct request *q, enum sch
     return schedule_make(a, &spec, s, err);
 }
 
-/* *bound: what no order of this placement beats; text NULL where nothing is known (several chunks). */
+/* *bound: lower bound of all orders of this placement; text NULL if none is known (several chunks). */
 static enum status make_searched(struct arena *a, const struct request *q, const struct pipeline *p,
                                  struct schedule *s, struct bound_schedule *bound,
                                  struct error *err)
@@ -171,7 +170,7 @@ static enum status read_order(struct arena *a, const struct request *q, struct s
     char *text;
     size_t n;
     TRY(file_read(a, q->what, (size_t)256 * 1024 * 1024, &text, &n, err));
-    if (strlen(text) != n) return error_set(err, ERR_INPUT, "%s: a 0 byte in the text", q->what);
+    if (strlen(text) != n) return error_set(err, ERR_INPUT, "%s: NUL byte in the text", q->what);
     return schedule_parse(a, q->what, text, q->v_shaped, s, err);
 }
 
@@ -187,7 +186,7 @@ static enum status make(struct arena *a, const struct request *q, struct schedul
     enum schedule_kind kind;
     bool named = schedule_kind_parse(q->what, &kind, err) == OK;
     if (!named && q->warmup)
-        return error_set(err, ERR_USAGE, "--warmup is for schedules by name (1F1B and its kin)");
+        return error_set(err, ERR_USAGE, "--warmup is for named schedules of the 1F1B family");
     bool search = !strcmp(q->what, searched);
     if (named || search || !strcmp(q->what, automatic)) {
         TRY(counts_given(q, err));
@@ -217,7 +216,7 @@ static enum status make(struct arena *a, const struct request *q, struct schedul
         (q->chunks && q->chunks != s->n_chunks))
         return error_set(err, ERR_INPUT,
                          "%s: %" PRId32 " devices, %" PRId32 " chunks each and %" PRId32
-                         " microbatches, unlike what the options say",
+                         " microbatches; the options state other numbers",
                          q->what, s->n_devices, s->n_chunks, s->n_microbatches);
     return read_pipeline(a, q, s->n_devices, s->n_devices * s->n_chunks, p, err);
 }
@@ -235,9 +234,8 @@ static void print_bound(const struct bound_schedule *b, int64_t makespan_ns)
 {
     char text[32];
     double gap = (double)(makespan_ns - b->lower_bound_ns) / (double)b->lower_bound_ns;
-    printf("no order of these stages takes less than %s (%s): %s",
-           units_print_ns(text, b->lower_bound_ns), b->term,
-           makespan_ns == b->lower_bound_ns ? "this one is optimal\n" : "at most ");
+    printf("lower bound of all orders %s (%s): %s", units_print_ns(text, b->lower_bound_ns),
+           b->term, makespan_ns == b->lower_bound_ns ? "this order is optimal\n" : "at most ");
     if (makespan_ns != b->lower_bound_ns) printf("%.2f %% from optimal\n", 100 * gap);
 }
 

@@ -222,7 +222,7 @@ static void show_replicas(struct arena *a, const struct plan *p, bool all)
     }
     const char **lines = all ? NULL : plan_describe_classes(a, p, &n);
     printf("  %d replicas%s\n", (int)p->n_replicas,
-           all ? "" : "; those of a line differ in their devices alone (--all)");
+           all ? "" : "; a line lists replicas that differ only in their devices (--all)");
     for (int32_t i = 0; i < n; i++)
         printf("  %s\n", all ? plan_describe_replica(a, p, i) : lines[i]);
 }
@@ -294,9 +294,10 @@ static enum status show(struct arena *a, const char *path, bool layers, bool all
 {
     struct node *root = NULL;
     if (common_is_program(path))
-        return error_set(err, ERR_INPUT,
-                         "%s: a program; run takes it, show takes jobs, clusters, plans and traces",
-                         path);
+        return error_set(
+            err, ERR_INPUT,
+            "%s: a program file, which run reads; show reads jobs, clusters, plans and traces",
+            path);
     if (common_is_trace(path)) return show_trace(a, path, as_json, err);
     TRY(document_read(a, path, &root, err));
     TRY(node_is(root, NODE_MAP, err));

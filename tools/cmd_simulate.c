@@ -22,14 +22,14 @@ struct request {
     bool deterministic, explain, jitter_alone, fold, all;
     int detail; /* 0 operator, 1 stage */
     int64_t seed;
-    struct texts runs; /* traces that tell the jitter */
+    struct texts runs; /* --jitter: traces of runs */
 };
 
 enum { LOADED_STEPS = 20000, LOADERS_MAX = 256 };
 
 /* Steps that wait for data: what the loaders of a run make of the prediction. */
 struct fed {
-    struct loading loading; /* loaders 0: nobody asked */
+    struct loading loading; /* loaders 0: no --loaders */
     struct loading_result result;
     int32_t enough;
 };
@@ -43,7 +43,7 @@ static void put_interval(struct json *j, const char *key, const struct montecarl
     json_close(j);
 }
 
-/* 95 % confidence of an end, null where there are too few samples to give it. */
+/* 95 % confidence interval of an end; null with too few samples. */
 static void put_confidence(struct json *j, const char *key, const struct montecarlo_end *e)
 {
     if (!e->bounded) {
@@ -68,7 +68,7 @@ static void put_jitter(struct json *j, const struct cluster *c, const struct jit
         json_put_bool(j, "from_runs", m->types[t].fitted);
         json_put_double(j, "step_cv", m->types[t].step_cv);
         json_put_double(j, "call_cv", m->types[t].call_cv);
-        json_put_double(j, "most_operator_cv", own);
+        json_put_double(j, "max_operator_cv", own);
         json_close(j);
     }
     json_close(j);
@@ -123,7 +123,7 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_put_int(&j, "peak_bytes", r->devices[i].peak_bytes);
         json_put_int(&j, "reserved_bytes", r->devices[i].reserved_bytes);
         if (m->samples) put_interval(&j, "busy_interval_ns", &m->devices[i].busy_ns);
-        if (m->samples) json_put_int(&j, "most_peak_bytes", m->devices[i].peak_bytes);
+        if (m->samples) json_put_int(&j, "max_peak_bytes", m->devices[i].peak_bytes);
         json_close(&j);
     }
     json_close(&j);
@@ -142,7 +142,7 @@ static void print_samples(const struct montecarlo_result *m)
            units_print_ns(high, llround(s->p95.value)), (int)m->samples,
            units_print_ns(error, llround(s->error)));
     if (!s->p5.bounded || !s->p95.bounded)
-        log_warn("%d samples do not bound the ends of the interval; 72 and more do",
+        log_warn("%d samples give no confidence limits for the ends of the interval; 72 are needed",
                  (int)m->samples);
 }
 
@@ -205,11 +205,13 @@ static enum status sample(struct arena *a, const struct request *q, const struct
     for (size_t i = 0; i < q->runs.count; i++) {
         TRY(trace_read(a, q->runs.items[i], &runs[i], err));
         if (trace_is_predicted(runs[i]))
-            return error_set(err, ERR_INPUT, "%s: a simulated trace knows no jitter of devices",
-                             q->runs.items[i]);
+            return error_set(
+                err, ERR_INPUT,
+                "%s: a simulated trace has no measured jitter; expected a trace of run",
+                q->runs.items[i]);
     }
     if (q->runs.count) TRY(jitter_fit(&plan->cluster, runs, q->runs.count, model, err));
-    /* half of all errors of a normal law lie within 1 ÷ 1.4826 of its deviation */
+    /* the median absolute error of a normal distribution is its standard deviation ÷ 1.4826 */
     model->model_error = 1.4826 * q->model_error / 100;
     if (q->straggler_share > 0) {
         model->straggler_share = q->straggler_share / 100;
@@ -220,7 +222,7 @@ static enum status sample(struct arena *a, const struct request *q, const struct
     return montecarlo_run(a, program, profile, &plan->cluster, model, plan->seed, &o, out, err);
 }
 
-/* Steps as sampled, or all as predicted. */
+/* Step times: sampled ones, or the prediction for all. */
 static enum status feed(const struct request *q, const struct plan *plan,
                         const struct sim_result *r, const struct montecarlo_result *m,
                         struct fed *out, struct error *err)
@@ -243,13 +245,13 @@ static enum status feed(const struct request *q, const struct plan *plan,
                           &out->enough, err);
 }
 
-/* What may be said of simulating without reading anything. */
+/* Checks of the options that need no file. */
 static enum status options_of(const struct request *q, struct sim_options *o, struct error *err)
 {
     double bytes = (double)SIM_TRACE_MAX_BYTES;
     char hint[UNITS_HINT];
     if (q->trace_memory && !units_parse_bytes(q->trace_memory, &bytes))
-        return error_set(err, ERR_USAGE, "--trace-memory: '%s' is no size such as 16 GiB%s",
+        return error_set(err, ERR_USAGE, "--trace-memory: '%s' is not a size such as 16 GiB%s",
                          q->trace_memory, units_hint(hint, QUANTITY_BYTES, q->trace_memory));
     if (!(bytes >= 1 && bytes < 1e18))
         return error_set(err, ERR_USAGE, "--trace-memory: '%s' is out of range", q->trace_memory);
@@ -301,9 +303,9 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     if (!q->samples &&
         (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
         return error_set(err, ERR_USAGE,
-                         "what is said of jitter, errors and stragglers needs --samples");
+                         "options of jitter, model error and stragglers need --samples");
     if (!q->loaders && (q->load || q->prefetch || q->load_cv > 0))
-        return error_set(err, ERR_USAGE, "what is said of loading data needs --loaders");
+        return error_set(err, ERR_USAGE, "options of data loading need --loaders");
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
     if (plan.profile_id && !q->db)

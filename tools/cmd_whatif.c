@@ -1,4 +1,4 @@
-/* tools/cmd_whatif.c - the team as it might be: for each change the plan as it stands, and the best plan there. */
+/* tools/cmd_whatif.c - changed clusters: for each change the time of the old plan and of the best plan found. */
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -15,7 +15,7 @@
 
 enum {
     EVALUATIONS = 2000
-}; /* of a variant of few devices: the answer is wanted for many teams, soon */
+}; /* budget of a variant of few devices: small, because there are many variants */
 
 struct request {
     const char *plan, *db, *latency;
@@ -27,18 +27,18 @@ struct request {
 struct variant {
     const char *name;
     struct cluster team;
-    int64_t old_ns; /* the plan as it stands, simulated there; 0: it cannot run, for old_why */
+    int64_t old_ns; /* the old plan simulated on the changed cluster; 0: impossible, see old_why */
     const char *old_why;
     int64_t best_ns; /* 0: no plan fits, for why */
     const char *why;
-    const struct plan *best; /* found, or the plan as it stands where nothing faster was */
-    bool stays;              /* the latter */
-    int64_t lower_bound_ns;  /* 0: not known */
+    const struct plan *best; /* the plan found, or the old plan if nothing faster was */
+    bool stays;              /* best is the old plan */
+    int64_t lower_bound_ns;  /* 0: unknown */
     const char *binding, *stopped;
     bool exact;
     int64_t evaluated;
     double search_s;
-    struct arena *arena; /* its own, since variants are planned at the same time; NULL: not begun */
+    struct arena *arena; /* of its own, because variants are planned concurrently; NULL: not started */
     enum status status;
     struct error err;
 };
@@ -54,7 +54,7 @@ static double wall_seconds(void)
 
 /* --- one variant --- */
 
-/* A plan that cannot run on the team is a row of the table and no failure. */
+/* A plan that cannot run on the changed cluster is a row of the table, not a failure. */
 static enum status as_it_stands(struct arena *a, const struct plan *p,
                                 const struct profile *profile, struct variant *v, struct plan *out,
                                 struct error *err)
@@ -101,7 +101,7 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
         v->best = &r.plans[0].plan;
         v->best_ns = r.plans[0].iteration_ns;
         v->exact =
-            r.exact && (!v->old_ns || v->old_ns >= v->best_ns); /* the old one: of a larger class */
+            r.exact && (!v->old_ns || v->old_ns >= v->best_ns); /* the old plan may be of a larger class */
         v->stopped = r.stopped;
         v->evaluated = r.evaluated;
         v->lower_bound_ns = r.lower_bound_ns;
@@ -110,11 +110,11 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
         v->why = arena_strdup(a, why.text);
     }
     if (v->stays) v->best = old, v->best_ns = v->old_ns;
-    if (v->best_ns < v->lower_bound_ns) v->lower_bound_ns = 0; /* not of the class that it bounds */
+    if (v->best_ns < v->lower_bound_ns) v->lower_bound_ns = 0; /* outside the class of the bound */
     return OK;
 }
 
-/* Variants know nothing of each other, so each is one thread's; threads left over go into their searches. */
+/* Variants are independent, so each has one thread; the remaining threads are used within the searches. */
 struct planning {
     const struct request *q;
     const struct plan *plan;
@@ -136,7 +136,7 @@ static void plan_one(void *user, int64_t index, int32_t thread)
                              &v->err);
 }
 
-/* How many were planned, from the first on. The first failure in their order, whoever came to it first. */
+/* Number of variants planned, from the first on; the failure is the first one in the order of variants, not of time. */
 static enum status plan_variants(struct planning *x, size_t *done, struct error *err)
 {
     int64_t most = (int64_t)x->n;
@@ -150,7 +150,7 @@ static enum status plan_variants(struct planning *x, size_t *done, struct error 
     return OK;
 }
 
-/* A link that is measured keeps its measured latency; the other links stay as they were, curves and all. */
+/* A changed link that was measured keeps its measured latency; the other links keep their curves. */
 static enum status change_link(struct arena *a, const struct profile *profile,
                                const struct cluster *c, const struct team_change *change,
                                struct cluster *out, struct error *err)
@@ -172,8 +172,8 @@ static enum status make_change(struct arena *a, const struct profile *profile,
     return team_edit(a, c, change, out, err);
 }
 
-/* The team as it is, each change alone, and with --together all of them: additions first, so that the others may be about
- * what was added. */
+/* The cluster as it is, each change alone, and with --together all of them: additions first, because the others may name
+ * added nodes. */
 static enum status make_variants(struct arena *a, const struct request *q, const struct plan *p,
                                  const struct profile *profile, struct variant *out, size_t *n,
                                  struct error *err)
@@ -224,7 +224,7 @@ static double gap_of(const struct variant *v)
     return (double)(v->best_ns - v->lower_bound_ns) / (double)v->lower_bound_ns;
 }
 
-/* Whether any type of a team has a price: else there is no cost to tell. */
+/* Whether any device type has a price; otherwise there is no cost to print. */
 static bool is_priced(const struct variant *v, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -254,8 +254,8 @@ static void print_json(struct arena *a, const struct request *q, const struct va
     for (size_t i = 0; i < n; i++) {
         json_put_object(&j, NULL);
         json_put_text(&j, "name", v[i].name);
-        put_ns(&j, "as_it_stands_ns", v[i].old_ns);
-        if (v[i].old_why) json_put_text(&j, "as_it_stands_why", v[i].old_why);
+        put_ns(&j, "old_plan_ns", v[i].old_ns);
+        if (v[i].old_why) json_put_text(&j, "old_plan_error", v[i].old_why);
         put_ns(&j, "iteration_ns", v[i].best_ns);
         if (v[i].why) json_put_text(&j, "why", v[i].why);
         json_put_int(&j, "devices", v[i].team.n_devices);
@@ -325,7 +325,7 @@ static void print_text(struct arena *a, const struct variant *v, size_t n,
     for (size_t i = 0; i < n; i++) print_row(a, &v[i], width, v[0].old_ns, priced);
     for (size_t i = 0; i < n; i++)
         if (v[i].old_why)
-            printf("  the old plan cannot run, %s: %s\n", v[i].name, cut(a, v[i].old_why, 120));
+            printf("  old plan cannot run (%s): %s\n", v[i].name, cut(a, v[i].old_why, 120));
 }
 
 /* done of n variants were planned. */

@@ -18,7 +18,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* What write(out, what) writes, as text of the arena's. */
+/* The output of write(out, what) as a text in the arena. */
 static char *text_of(struct arena *a, void (*write)(FILE *out, struct arena *a, const void *what),
                      const void *what)
 {
@@ -53,7 +53,7 @@ static enum status load(struct store *s, struct arena *a, const struct cluster *
     bool exact = true;
     if (!id) TRY(store_latest(s, common_cluster_hash(a, c), c, &id, &exact, err));
     TRY(store_load(s, a, id, out, err));
-    /* What was imported for a name belongs to every cluster of that name (tools/import/sailor.c). */
+    /* An imported profile belongs to every cluster of its name (tools/import/sailor.c). */
     if (!exact && out->cluster_hash != rng_hash_text(0, out->cluster))
         log_warn("profile %lld was measured on another version of cluster %s: the same base "
                  "devices, but names, slowdowns or links differ",
@@ -114,8 +114,8 @@ const char *common_never_run(struct arena *a, const struct plan *p)
                             p->job.model.name);
     if (tp > 1)
         return arena_printf(a,
-                            "its devices are %d GPUs each that shard every operator: such a plan "
-                            "is simulated, never run",
+                            "each of its devices is %d GPUs with tensor parallelism: such a plan "
+                            "can be simulated, not run",
                             (int)tp);
     return NULL;
 }
@@ -156,7 +156,7 @@ enum status common_simulate(struct arena *a, const struct plan *p, const struct 
     return OK;
 }
 
-/* The first replica of each class, which stands for the others; of[]: the class of each replica. */
+/* The first replica of each class represents the others; of[]: the class of each replica. */
 bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of)
 {
     struct plan_class *x;
@@ -169,7 +169,7 @@ bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of)
     return keep;
 }
 
-/* The trace without the replicas that others stand for. A device's place in its replica is its place among the replica's lanes. */
+/* Removes the replicas that another represents. A device's index in its replica is its index among the replica's lanes. */
 void common_keep_classes(struct arena *a, const struct program *p, const bool *keep,
                          const int32_t *of, struct trace *t)
 {
@@ -210,7 +210,7 @@ const char *common_machine(struct arena *a)
                         sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-/* The object is whole before its first byte leaves, so that a failure on the way has stdout to itself. */
+/* The object is complete before its first byte is printed, so that a failure before that can print its own. */
 static struct text json_text;
 static bool json_printed;
 bool common_json_printed(void) { return json_printed; }
@@ -291,10 +291,10 @@ void common_json_end(struct json *j)
     json_close(j);
     json_end(j);
     const char *text = text_end(a, &json_text, &n);
-    static char room[BUFSIZ]; /* so that from here on nothing asks for memory */
+    static char room[BUFSIZ]; /* so that no allocation follows */
     setvbuf(stdout, room, _IOFBF, sizeof room);
     json_printed = true;
     fwrite(text, 1, n, stdout);
-    fflush(stdout); /* whether it went out is asked at the end of the program */
+    fflush(stdout); /* a failure is reported at the end of the program */
     arena_free(a);
 }

@@ -1,4 +1,4 @@
-/* tools/common.h - what several verbs need: the profile a prediction rests on, programs, names for people. */
+/* tools/common.h - functions of several verbs: signals, the profile of a prediction, plans, programs, folding, JSON output. */
 #ifndef TOOLS_COMMON_H
 #define TOOLS_COMMON_H
 
@@ -15,37 +15,37 @@
 
 struct arena;
 
-/* SIGINT, SIGTERM and SIGHUP ask the program to end. A SIGHUP that was ignored when the program began (nohup) stays ignored. */
+/* Installs the handler of SIGINT, SIGTERM and SIGHUP. A SIGHUP that was ignored at program start (nohup) stays ignored. */
 typedef void signal_handler(int number);
 void common_on_end_signals(signal_handler *handler);
-/* From now on the first of them sets the flag that is returned, so that a search ends with what it has found. SIGTERM and SIGHUP may
- * come again, because batch systems and terminals send them more than once; a second SIGINT ends the program at once. */
+/* From now on the first of these signals sets the returned flag, and a search ends with its best result so far. Repeated SIGTERM and
+ * SIGHUP are ignored, because batch systems and terminals send them more than once; a second SIGINT ends the program at once. */
 volatile sig_atomic_t *common_stop_on_end_signals(void);
 
-/* Until hold is false again those signals wait: between two acts of which both must happen or neither. */
+/* Blocks these signals until it is called with false: for two steps that must both happen or neither. */
 void common_hold_end_signals(bool hold);
 
-/* What was printed reaches stdout, or ERR_RESOURCE says why not. */
+/* Flushes stdout. ERR_RESOURCE with the cause if a write failed. */
 MUST_CHECK enum status common_flush(struct error *err);
 
-/* Of the cluster's canonical text: which profiles belong to it. */
+/* Hash of the cluster's canonical text; it identifies the profiles of the cluster. */
 uint64_t common_cluster_hash(struct arena *a, const struct cluster *c);
-const char *common_plan_text(struct arena *a, const struct plan *p); /* what plan_write writes */
+const char *common_plan_text(struct arena *a, const struct plan *p); /* the text of plan_write */
 
-/* db NULL: the catalogue's prior. Otherwise profile `id` of the database, the newest of this cluster where id is 0. */
+/* db NULL: the catalogue's prior. Otherwise profile `id` of the database; 0: the newest of this cluster. */
 MUST_CHECK enum status common_profile(struct arena *a, const struct cluster *c, const char *db,
                                       int64_t id, struct profile *out, struct error *err);
 /* "profile 3 (calibrated on even-pipeline)", "catalogue prior, nothing measured" */
 const char *common_profile_label(struct arena *a, const struct profile *p);
 
-/* plan_read, with the catalogue's memory where the plan states none. */
+/* plan_read, with device memory from the catalogue if the plan states none. */
 MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out,
                                    struct error *err);
-/* Why a plan is for the simulator alone; NULL where it may be run. */
+/* The reason why a plan can only be simulated; NULL if it can be run. */
 const char *common_never_run(struct arena *a, const struct plan *p);
-/* Does the file start with the magic word of a program? What else may be wrong with it is said by its reader. */
+/* Whether the file starts with the magic word of a program. Its reader reports any other defect. */
 bool common_is_program(const char *path);
-/* Does it start as a trace does, with a header on one line? */
+/* Whether the file starts with the header line of a trace, or is gzip. */
 bool common_is_trace(const char *path);
 MUST_CHECK enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
                                     struct program *out, struct error *err);
@@ -54,24 +54,24 @@ MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
                                        struct sim_result *out, struct program *program,
                                        struct error *err);
 
-/* By replica, which ones a trace keeps: the first of each class (plan_classes); of[]: the one that stands for each. */
+/* The replicas that a trace keeps: the first of each class (plan_classes). of[]: the representative of each replica. */
 bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of);
-/* Leaves those replicas' devices in the trace, each with the names of the devices that it stands for. */
+/* Removes the other replicas from the trace; each device left is labelled with the names of its whole class. */
 void common_keep_classes(struct arena *a, const struct program *p, const bool *keep,
                          const int32_t *of, struct trace *t);
 
-/* host name and processor, for the record of measurements */
+/* Host name and processor, for the provenance of measurements. */
 const char *common_machine(struct arena *a);
 
-/* Opens {"schema": 1; common_json_end closes the object and puts it on stdout. */
+/* Opens {"schema": 1; common_json_end closes the object and prints it on stdout. */
 void common_json_begin(struct json *j);
 void common_json_end(struct json *j);
 bool common_json_printed(
-    void); /* an object went to stdout: main adds no second one for a failure after it */
+    void); /* an object was printed: main prints no second one for a later failure */
 
-/* Fails now, not after minutes of work, where path cannot be written (ERR_RESOURCE). NULL is fine. */
+/* ERR_RESOURCE if path cannot be written: an early check, before minutes of work. NULL is accepted. */
 MUST_CHECK enum status common_writable(const char *path, struct error *err);
-/* With --json stdout is one object: no output of a verb may go there too (ERR_USAGE). */
+/* ERR_USAGE if an option names standard output although --json prints its object there. */
 MUST_CHECK enum status common_not_stdout(bool as_json, const char *option, const char *path,
                                          struct error *err);
 

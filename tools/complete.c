@@ -20,7 +20,7 @@ static bool begins_with(const char *text, const char *start)
     return !strncmp(text, start, strlen(start));
 }
 
-/* Offered where it begins with what is typed. */
+/* Prints a candidate if it begins with the typed text. */
 static void offer(const struct line *l, const char *word, const char *meaning)
 {
     if (!begins_with(word, current(l))) return;
@@ -56,7 +56,7 @@ static bool find_cluster(const struct line *l, struct cluster *out)
     return false;
 }
 
-/* Of a list only what stands behind its last comma is still open. */
+/* Of a list only the item behind the last comma is completed. */
 static void offer_devices(const struct line *l, bool devices)
 {
     struct cluster c;
@@ -90,7 +90,7 @@ static void offer_values(const struct line *l, const struct option *o)
         if (!strcmp(unit, files[i])) fputs(":files\n", l->out);
 }
 
-/* The option that a word is, NULL where it is none. */
+/* The option of a word; NULL: not an option. */
 static const struct option *option_of(const struct option *o, const char *word)
 {
     for (; o->name; o++) {

@@ -1,8 +1,9 @@
-/* tools/complete.h - what a shell may offer for the word under the cursor (tools/completion).
+/* tools/complete.h - shell completion: the candidates for the word under the cursor (tools/completion).
  *
- * `musher --complete WORD...`: the words of the line behind the program's name, the last one as far as it is typed. Output, a line
- * each: a candidate, then a tab and its meaning where there is one; ":files" or ":folders" where the shell completes paths.
- * Verbs, options, choices, and the devices and nodes of the cluster or plan file on the line. Nothing fails.
+ * `musher --complete WORD...` takes the words behind the program's name; the last one may be incomplete. Each line of output is a
+ * candidate, followed by a tab and its meaning if it has one; ":files" or ":folders" leaves paths to the shell. Candidates are verbs,
+ * options, choices, and the devices and nodes of the cluster or plan file on the line. There are no errors: an unreadable file gives
+ * no candidates.
  */
 #ifndef TOOLS_COMPLETE_H
 #define TOOLS_COMPLETE_H

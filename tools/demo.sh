@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/demo.sh - musher's whole loop on this machine, in a few minutes:
-# measure → plan → simulate → train for real → compare → calibrate → predict again.
+# tools/demo.sh - the complete loop on this machine, in a few minutes:
+# profile → plan → simulate → run → compare → calibrate → simulate again.
 # usage: MUSHER=build/musher tools/demo.sh [FOLDER]      results in FOLDER (build/demo)
 set -eu
 MUSHER=${MUSHER:-build/musher}
@@ -10,7 +10,7 @@ steps=${DEMO_STEPS:-12}
 plans="even-pipeline data-parallel found second"
 
 say() { printf '\n== %s\n' "$*"; }
-# The number behind "key" in a JSON file of ours: one member a line, or the first of several.
+# The first number of "key" in a JSON file.
 number() { sed -n "s/.*\"$2\": *\\(-\\{0,1\\}[0-9.e+-]*\\).*/\\1/p" "$1" | head -n 1; }
 
 mkdir -p "$out"
@@ -19,15 +19,15 @@ job=$here/examples/job.yaml team=$here/examples/team.yaml db=$out/profiles.db
 text=$out/text.txt
 cat /usr/share/common-licenses/* > "$text" 2>/dev/null || cp "$here/LICENSE" "$text"
 
-say "the job and the team: four unequal devices, emulated on this machine (real mathematics, real messages)"
+say "the job and the cluster: four unequal devices, emulated on this machine (real kernels, real messages)"
 $MUSHER show "$job"
 $MUSHER show "$team"
 $MUSHER check || true
 
-say "measure: each unique operator and each link, through the executor"
+say "profile: each distinct operator and each link, measured by the executor"
 $MUSHER profile "$job" "$team" --db "$db"
 
-say "plan: search, beside the textbook plans"
+say "plan: the search and the textbook plans"
 $MUSHER plan "$job" "$team" --db "$db" -o "$out/found.yaml" --top 2 --json > "$out/plan.json"
 mv "$out/found.yaml.2" "$out/second.yaml"
 for p in even-pipeline data-parallel; do
@@ -35,7 +35,7 @@ for p in even-pipeline data-parallel; do
 done
 for p in $plans; do $MUSHER show "$out/$p.yaml" | sed -n '1,2p'; done
 
-say "predict, then train for real: $steps steps each"
+say "simulate, then run $steps steps of each plan"
 for p in $plans; do
   $MUSHER simulate "$out/$p.yaml" --db "$db" --trace "$out/$p.before.trace" --json > "$out/$p.before.json"
   $MUSHER run "$out/$p.yaml" --steps "$steps" --data "$text" --trace "$out/$p.run.trace" --json > "$out/$p.run.json"
@@ -45,20 +45,20 @@ for p in $plans; do
     "$(sed -n 's/.*"losses": *\[.*[, ]\([0-9.]*\) *\].*/\1/p' "$out/$p.run.json")"
 done
 
-# The plan that is calibrated on runs once more, after the others: one run of a shared machine is off by up to 2-4 %.
+# The plan of the calibration runs a second time, after the others, because one run on a shared machine deviates by up to 2-4 %.
 again=$out/even-pipeline.again.trace
 $MUSHER run "$out/even-pipeline.yaml" --steps "$steps" --data "$text" --trace "$again" --json > "$out/even-pipeline.again.json"
 
-say "where the prediction was off: the run of even-pipeline, by kind of operator"
+say "compare: prediction errors of even-pipeline by operator kind"
 $MUSHER compare "$out/even-pipeline.before.trace" "$out/even-pipeline.run.trace"
 
-say "calibrate on the two runs of even-pipeline alone, and predict all plans again"
+say "calibrate on the two runs of even-pipeline only, and simulate all plans again"
 $MUSHER calibrate --db "$db" "$out/even-pipeline.run.trace" "$again"
 for p in $plans; do
   $MUSHER simulate "$out/$p.yaml" --db "$db" --trace "$out/$p.after.trace" --json > "$out/$p.after.json"
 done
 
-say "pictures: simulated above measured"
+say "plot: simulated above measured"
 $MUSHER plot "$out/found.after.trace" "$out/found.run.trace" -o "$out/timeline.png"
 $MUSHER plot "$out/found.after.trace" "$out/found.run.trace" -o "$out/timeline.svg"
 $MUSHER plot "$out/found.run.trace" -o "$out/found.perfetto.json"
@@ -67,7 +67,7 @@ for p in $plans; do
   echo "$p $(number "$out/$p.before.json" iteration_ns) $(number "$out/$p.run.json" iteration_ns) $(number "$out/$p.after.json" iteration_ns)"
 done > "$out/table.txt"
 
-say "plan | predicted before | measured (emulated team) | predicted after"
+say "plan | predicted before | measured (emulated devices) | predicted after"
 awk -v summary="$out/summary.json.part" '
 function abs(x) { return x < 0 ? -x : x }
 function median(a, n,   i, j, t) {
@@ -88,4 +88,4 @@ END {
     printf "\n  ],\n  \"speedup_over_even\": %.4f,\n  \"median_error_before\": %.6f,\n  \"median_error_after\": %.6f\n}\n", speedup, mb, ma > summary
 }' "$out/table.txt"
 mv "$out/summary.json.part" "$out/summary.json"
-echo "summary: $out/summary.json   picture: $out/timeline.png (and .svg)   open in ui.perfetto.dev: $out/found.perfetto.json"
+echo "summary: $out/summary.json   plot: $out/timeline.png (and .svg)   open in ui.perfetto.dev: $out/found.perfetto.json"

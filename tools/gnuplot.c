@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #define IMAGE_MAX ((size_t)1 << 30)
-#define WITHOUT "-o NAME.gp writes the script alone"
+#define WITHOUT "-o NAME.gp writes only the script"
 enum { CANNOT_EXEC = 127 };
 
-/* gnuplot reads three octal digits or four, so that no digit follows one. */
+/* gnuplot reads three or four octal digits, so a digit must not follow an escape. */
 void gnuplot_text(FILE *out, const char *text)
 {
     bool plain = true;
@@ -39,7 +39,7 @@ enum status gnuplot_open(FILE **script, struct error *err)
     return error_set(err, ERR_RESOURCE, "cannot write a script for gnuplot: %s", strerror(why));
 }
 
-/* Chunks from the signature to IEND, which is the end of the file. */
+/* Whether the PNG is complete: chunks from the signature to IEND at the end of the file. */
 static bool whole_png(const unsigned char *p, size_t n)
 {
     enum { FRAME = 12 }; /* length, type, sum */
@@ -65,11 +65,11 @@ static bool whole_svg(const char *text, size_t n)
 
 static void be_gnuplot(int script, int image)
 {
-    /* Names in UTF-8; a plain C locale makes gnuplot warn of it. */
+    /* Names are UTF-8, for which gnuplot prints a warning in the C locale. */
     if (dup2(script, STDIN_FILENO) < 0 || dup2(image, STDOUT_FILENO) < 0 ||
         setenv("LC_ALL", "C.UTF-8", 1))
         _exit(1);
-    /* -d: a .gnuplot of the user's could print into the picture, or send it elsewhere */
+    /* -d: a user's .gnuplot could print into the image, or redirect it */
     execlp("gnuplot", "gnuplot", "-d", "-", (char *)NULL);
     _exit(CANNOT_EXEC);
 }
@@ -100,9 +100,9 @@ static enum status run(struct arena *a, int script, char **image, size_t *n, str
     close(ends[1]);
     if (child < 0)
         st = error_set(err, ERR_RESOURCE, "cannot start gnuplot: %s", strerror(why));
-    else if (file_read_fd(a, ends[0], "gnuplot's picture", IMAGE_MAX, image, n, err) != OK)
+    else if (file_read_fd(a, ends[0], "gnuplot's image", IMAGE_MAX, image, n, err) != OK)
         st = error_wrap(err, ERR_RESOURCE, "gnuplot");
-    close(ends[0]); /* gnuplot ends, if it is still writing */
+    close(ends[0]); /* ends a gnuplot that is still writing */
     if (child < 0) return st;
     struct error end;
     enum status ended = exit_of(child, &end);
@@ -123,5 +123,5 @@ enum status gnuplot_draw(struct arena *a, FILE *script, const char *format, char
                                        : whole_svg(*image, *n);
     return whole ? OK
                  : error_set(err, ERR_RESOURCE,
-                             "gnuplot ended well, but its picture is cut off after %zu bytes", *n);
+                             "gnuplot ended without an error, but its image is cut off after %zu bytes", *n);
 }

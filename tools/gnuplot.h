@@ -1,7 +1,7 @@
-/* tools/gnuplot.h - gnuplot as a child: a script goes in by its standard input, a picture comes back by its standard output.
+/* tools/gnuplot.h - gnuplot as a child process: the script goes to its standard input, the image comes from its standard output.
  *
- * gnuplot is given no name of a file, and a picture that comes back is whole: it knows neither a disk that is full nor what
- * lies where the picture will.
+ * gnuplot opens no output file. The image is checked for completeness in memory and then written by this program, so a full disk or
+ * an existing file is handled as for every other output.
  */
 #ifndef TOOLS_GNUPLOT_H
 #define TOOLS_GNUPLOT_H
@@ -13,12 +13,11 @@
 
 struct arena;
 
-/* text in double quotes, as a string of gnuplot's that has these bytes: nothing in it is a command, an escape, a backtick or a
- * macro. */
+/* Writes text as a double-quoted gnuplot string of the same bytes: commands, escapes, backticks and macros in it have no effect. */
 void gnuplot_text(FILE *out, const char *text);
 
-/* A stream for the script; gnuplot_draw closes it. The script's terminal is format, "png" or "svg", and its output is not set.
- * ERR_RESOURCE: gnuplot is missing, failed, or gave half a picture. */
+/* *script: a stream for the script, closed by gnuplot_draw. The script sets the terminal of `format`, "png" or "svg", and no output.
+ * ERR_RESOURCE: gnuplot is missing, failed, or returned an incomplete image. */
 MUST_CHECK enum status gnuplot_open(FILE **script, struct error *err);
 MUST_CHECK enum status gnuplot_draw(struct arena *a, FILE *script, const char *format,
                                     char **image, size_t *n, struct error *err);

@@ -1,15 +1,15 @@
 #!/bin/bash
-# tools/hap.sh - HAP's clusters and models (arXiv 2401.05965) by every way of dividing them, all simulated with the catalogue's prior.
+# tools/hap.sh - HAP's clusters and models (arXiv 2401.05965) under every parallelisation, all simulated with the catalogue's prior.
 #
 #   even           a replica on each device, equal shares (data-parallel)
-#   proportional   the same, shares by speed: the best of those that whole microbatches allow (plans made here, simulated)
+#   proportional   the same, shares by speed: the best that integer numbers of microbatches allow (plans generated here, simulated)
 #   zero           the best of zero-1, zero-2, zero-3 and fsdp
-#   hap            one stage on all devices that shard every operator, alone
+#   hap            only a single sharded stage on all devices
 #   harp-published HARP as its authors published it
-#   harp           what the search finds without sharded stages (--no-sharding): pipelines, replicas, shares
-#   joined         what the search finds with them
+#   harp           the search without sharded stages (--no-sharding): pipelines, replicas, shares
+#   joined         the search with sharded stages
 # usage: MUSHER=build/musher tools/hap.sh [FOLDER]      table.md, table.csv, hap.svg and every plan in FOLDER (build/hap)
-#   HAP_CASES="hap8:vgg19 ..."  cells to do           HAP_SECONDS=300   of a search, at most
+#   HAP_CASES="hap8:vgg19 ..."  cells to compute      HAP_SECONDS=300   time limit of a search
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 MUSHER=${MUSHER:-$here/build/musher}
@@ -22,7 +22,7 @@ job_of() { echo "$here/tests/data/jobs/hap-$1.yaml"; }
 team_of() { echo "$here/tests/data/clusters/$1.yaml"; }
 number() { sed -n "s/.*\"$2\": *\\([-0-9.e]*\\).*/\\1/p" "$1" | head -n 1; }
 
-# Nanoseconds into FOLDER/WAY.ns, or why there are none into FOLDER/WAY.why.
+# Writes nanoseconds to FOLDER/WAY.ns, or the error to FOLDER/WAY.why.
 plan() { # FOLDER WAY JOB TEAM OPTIONS
     local at=$1/$2
     rm -f "$at.ns" "$at.why"
@@ -33,7 +33,7 @@ plan() { # FOLDER WAY JOB TEAM OPTIONS
     fi
 }
 
-# The plan of equal shares with a for each device of the first node's type and b for all others, of so large microbatches.
+# Data-parallel plan with shares a for devices of the first node's type and b for the others, and this microbatch size.
 with_shares() { # PLAN SIZE A B
     awk -v size="$2" -v a="$3" -v b="$4" '
         /^microbatch:/ { print "microbatch: " size; next }

@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { COLUMN = 28 }; /* where the meaning of an option begins */
+enum { COLUMN = 28 }; /* first column of an option's help text */
 
 const char help_purpose[] =
     "Plans, simulates and runs the training of one model on a cluster of different GPUs.";

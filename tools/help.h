@@ -1,5 +1,5 @@
-/* tools/help.h - what --help prints, from the tables of tools/options.h. The manual page and docs/reference are made of the same
- * pieces (docs/generate).
+/* tools/help.h - the text of --help, from the tables of tools/options.h. The manual page and docs/reference use the same functions
+ * (docs/generate).
  */
 #ifndef TOOLS_HELP_H
 #define TOOLS_HELP_H
@@ -14,16 +14,16 @@ enum { HELP_WIDTH = 80 }; /* columns */
 void help_arguments(const struct verb *verb, FILE *out);
 /* "-o, --out PLAN", "--objective time|cost|rate", "JOB"; at most size - 1 characters. */
 const char *help_head(const struct option *o, char *buffer, size_t size);
-/* "default 15", "default 0: never", "required", "repeatable"; "" where there is nothing to add. The defaults are o's struct's. */
+/* "default 15", "default 0: never", "required", "repeatable"; "": nothing to add. defaults: the verb's struct request. */
 const char *help_preset(const struct option *o, const void *defaults, char *buffer, size_t size);
 void help_verb(const struct verb *verb, FILE *out);
 
-/* What exit codes mean, {0} ends them. */
+/* Meanings of the exit codes; {0} ends the list. */
 struct help_code {
     int code;
     const char *meaning;
 };
 extern const struct help_code help_codes[];
-extern const char help_purpose[]; /* one sentence: what the program does */
+extern const char help_purpose[]; /* the purpose of the program, one sentence */
 
 #endif

@@ -1,7 +1,7 @@
-/* tools/main.c - finds the verb, and turns its failure into a line and an exit code.
+/* tools/main.c - runs the verb, and converts its failure to a message and an exit code.
  *
- * setlocale is never called: numbers are read and written the same everywhere. A reader that goes
- * away (SIGPIPE) ends the program quietly; SIGINT, SIGTERM and SIGHUP leave no temporary file behind.
+ * setlocale is never called, so that numbers are read and written the same everywhere. SIGPIPE (a closed reader) ends the
+ * program without a message; SIGINT, SIGTERM and SIGHUP leave no temporary file behind.
  */
 #include "core/base/arena.h"
 #include "core/base/file.h"
@@ -39,7 +39,7 @@ static void print_help(FILE *out)
         fprintf(out, "  %s=%s\n      %s\n", s->name, s->values, s->help);
 }
 
-/* A variable that is nearly one of ours is a slip. */
+/* A variable close to one of ours is probably a typing error. */
 static void warn_of_slips(void)
 {
     const char *names[32] = {0};
@@ -51,7 +51,7 @@ static void warn_of_slips(void)
         memcpy(name, *e, n);
         const char *near = nearest_name(name, names);
         if (near && strcmp(near, name))
-            log_warn("environment variable %s is none of ours; is %s meant?", name, near);
+            log_warn("unknown environment variable %s; did you mean %s?", name, near);
     }
 }
 
@@ -76,11 +76,11 @@ static void print_error_json(enum status code, const char *message)
     json_end(&j);
 }
 
-/* For the last moments. silent: whoever started this rank tells how the run ended, and a rank that is told to end because
- * another one failed was not interrupted. */
+/* State for the signal handler. silent: the launcher of this rank reports the end of the run; a rank that is ended because another
+ * one failed was not interrupted. */
 static bool wants_json, silent;
 
-/* Allocates nothing, and waits for no lock that the interrupted program may hold. */
+/* Async-signal-safe: no allocation, and no lock that the interrupted program may hold. */
 static void last_act(enum status code, const char *message)
 {
     static atomic_flag done = ATOMIC_FLAG_INIT;
@@ -93,7 +93,7 @@ static void last_act(enum status code, const char *message)
     if (write(STDOUT_FILENO, object, (size_t)n) < 0) _exit(code);
 }
 
-/* Of a rank that musher launched, the launcher prints the message, and puts it into the object of --json. */
+/* If musher launched this rank, the launcher prints the message and adds it to the object of --json. */
 static void on_exhaustion(const char *message)
 {
     struct error err;
@@ -113,7 +113,7 @@ static void on_signal(int number)
     _exit(ERR_INTERRUPTED);
 }
 
-/* So early that the constructors of libraries come later: BLAS asks for much memory in one of them. */
+/* Runs before the constructors of libraries, because BLAS allocates much memory in one of them. */
 static void before_libraries(int argc, char **argv, char **environment)
 {
     (void)environment;
@@ -131,11 +131,11 @@ static void prepare(int argc, char **argv)
     silent = launch_is_ours();
     screen_open();
     signal(SIGPIPE, SIG_DFL);
-    signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write, not a death */
+    signal(SIGXFSZ, SIG_IGN); /* a file-size limit becomes an error of write */
     common_on_end_signals(on_signal);
 }
 
-/* Data that did not reach its reader (a full disk behind stdout) is a failure like any other. */
+/* Output that was not written (a full disk behind stdout) is a failure like any other. */
 static enum status flush_data(enum status status, struct error *err)
 {
     enum status flushed = common_flush(status == OK ? err : NULL);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The parser's view: the verb's own table, then the common one, and where their values go. */
+/* The parser's view: the verb's own table, then the common one, and the addresses of their values. */
 struct tables {
     const struct option *own;
     char *request, *common;
@@ -178,7 +178,7 @@ static enum status assign(struct arena *a, const struct tables *t, const struct 
     BUG("option --%s has no value to set", o->name);
 }
 
-/* The option at argv[*i], which begins with a dash; moves *i over a value that stands apart. */
+/* Parses the option at argv[*i], which begins with a dash; advances *i over a separate value. */
 static enum status parse_option(struct arena *a, const struct tables *t, int argc, char **argv,
                                 int *i, struct error *err)
 {
@@ -217,7 +217,7 @@ size_t option_most(const struct option *o)
     return o->type == OPTION_ARGUMENT ? 1 : o->max > 0 ? (size_t)o->max : SIZE_MAX;
 }
 
-/* Arguments go to their rows in order; each row takes what the rows behind it do not need. */
+/* Assigns arguments to rows in order; each row takes all arguments that later rows do not require. */
 static enum status share_out(struct arena *a, const struct verb *verb, const struct tables *t,
                              const struct texts *given, struct error *err)
 {
@@ -244,7 +244,7 @@ static enum status share_out(struct arena *a, const struct verb *verb, const str
     return OK;
 }
 
-/* Help wins over everything else on the line, mistakes included. */
+/* --help wins over everything else on the line, errors included. */
 static bool wants_help(int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
@@ -271,7 +271,7 @@ static enum status spare_value(struct arena *a, const struct option *out, const 
     return options_spare(out->name, path, arena_strndup(a, from, (size_t)(colon - from)), err);
 }
 
-/* Where o names the file that out, another row, is to write to path: an input would be lost, or one output in another. */
+/* ERR_USAGE if option o names the file `path` that row out writes: an input would be overwritten, or another output. */
 static enum status spare_row(struct arena *a, const struct tables *t, const struct option *out,
                              const char *path, const struct option *o, struct error *err)
 {
@@ -290,7 +290,7 @@ static enum status spare_row(struct arena *a, const struct tables *t, const stru
     return OK;
 }
 
-/* Standard input is one file. */
+/* Standard input can be read only once. */
 static enum status one_input(const struct tables *t, struct error *err)
 {
     const char *first = NULL;
@@ -303,8 +303,8 @@ static enum status one_input(const struct tables *t, struct error *err)
             if (!values->items[i] || strcmp(values->items[i], "-") != 0) continue;
             if (first)
                 return error_set(err, ERR_USAGE,
-                                 "%s and %s are both '-': standard input is one file", first,
-                                 o->name);
+                                 "%s and %s are both '-'; standard input can be read only once",
+                                 first, o->name);
             first = o->name;
         }
     }

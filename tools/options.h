@@ -1,4 +1,4 @@
-/* tools/options.h - a verb as data: its name, help, option table and function. Parsing, --help, the manual page, the shell
+/* tools/options.h - a verb as data: name, help, option table and function. The parser, --help, the manual page, the shell
  * completions and docs/reference all read this one table.
  *
  *     struct request {
@@ -16,12 +16,11 @@
  *     const struct verb cmd_plan = {.name = "plan", .summary = "search a plan", .options = options, .run = plan,
  *                                    .examples = {"musher plan model.json -o plan.yaml"}, REQUEST(.budget = 2000)};
  *
- * Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which everything is an argument. Of an option that is
- * given twice the last one counts. Every verb also has --json, --seed, -v, -q and --help; -v and -q set the log level at
- * once. Errors: ERR_USAGE. A file to write that is, by any name or link, also named by another row is refused before
- * anything is opened.
- * A help text is a noun phrase: what the value is, its unit, "e.g." an example. The default is printed behind it.
- * Ownership: texts point into argv and into the defaults; lists are the arena's.
+ * Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which everything is an argument. The last occurrence of an
+ * option wins. Every verb also has --json, --seed, -v, -q and --help; -v and -q set the log level at once.
+ * Errors: ERR_USAGE. An output file that another row also names, by any path or link, is refused before any file is opened.
+ * A help text is a noun phrase: the value, its unit, "e.g." an example. The default is printed behind it.
+ * Ownership: texts point into argv and into the defaults; lists belong to the arena.
  */
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H
@@ -40,10 +39,10 @@ enum option_type {
     OPTION_INT,       /* int64_t * */
     OPTION_DOUBLE,    /* double * */
     OPTION_TEXT,      /* const char ** */
-    OPTION_TEXTS,     /* struct texts *; may be given again and again */
+    OPTION_TEXTS,     /* struct texts *; repeatable */
     OPTION_CHOICE,    /* int *: an index into choices */
-    OPTION_ARGUMENT,  /* const char **; name is shown in capitals; optional where min < 0 */
-    OPTION_ARGUMENTS, /* struct texts *; min to max of them */
+    OPTION_ARGUMENT,  /* const char **; name is shown in capitals; optional if min < 0 */
+    OPTION_ARGUMENTS, /* struct texts *; min to max items */
 };
 
 struct texts {
@@ -58,18 +57,18 @@ struct option {
     size_t
         at; /* offset of the value in the verb's struct request, which holds the default before parsing */
     const char *
-        unit; /* placeholder of the value. Completion goes by it: DIR is a folder; CLUSTER, CSV, DB, FILE, JOB, PLAN,
+        unit; /* placeholder of the value; it selects the completion: DIR is a folder; CLUSTER, CSV, DB, FILE, JOB, PLAN,
                          PROGRAM and TRACE are files; DEVICE,... are names of the cluster on the line */
     const char *help;
-    const char *preset; /* the default in words, where the value itself does not show it */
-    double min, max;    /* inclusive range of numbers, counts of arguments; both 0: any */
+    const char *preset; /* the default in words, if the value alone is unclear */
+    double min, max;    /* inclusive range of a number, or counts of arguments; both 0: any */
     const char *const
-        *choices;  /* NULL-ended: what OPTION_CHOICE allows; of a text, what completion offers */
-    bool writes;   /* a file that the verb makes: never one that another row names */
+        *choices;  /* NULL-ended: values of OPTION_CHOICE; completion candidates of a text */
+    bool writes;   /* an output file: never one that another row names */
     bool required; /* of a text: ERR_USAGE without it */
 };
 
-/* Type and offset of a field of struct request; a field of another type does not compile. */
+/* Type and offset of a field of struct request; a field of another type is a compile error. */
 #define OPTION_AT(field, ctype)                                                                    \
     (offsetof(struct request, field) +                                                             \
      0 * sizeof(1 ? (ctype *)NULL : &((struct request *)NULL)->field))
@@ -82,23 +81,23 @@ struct option {
 #define ARGUMENT_AT(field) .type = OPTION_ARGUMENT, .at = OPTION_AT(field, const char *)
 #define ARGUMENTS_AT(field) .type = OPTION_ARGUMENTS, .at = OPTION_AT(field, struct texts)
 
-/* What every verb accepts, and the words that it was called with. */
+/* Values of the options that every verb has, and the command line. */
 struct common {
     bool json, verbose, quiet;
     bool help;
     int64_t seed;
-    char **argv; /* the verb and what follows it; argv[-1] is the program */
+    char **argv; /* the verb and its arguments; argv[-1] is the program */
 };
 
 struct verb {
-    const char *program; /* what the usage line begins with; NULL: musher and the name */
+    const char *program; /* start of the usage line; NULL: musher and the name */
     const char *name;
-    const char *summary; /* one line, an imperative: the list of verbs */
+    const char *summary; /* one line, an imperative, for the list of verbs */
     const char *
-        about; /* paragraphs; NULL: the summary says it all. A line that begins with two spaces stays as it is */
+        about; /* paragraphs; NULL: the summary suffices. A line that begins with two spaces is not rewrapped */
     const struct option *options;
     const char *examples
-        [8]; /* NULL-ended commands; one that is not evident has its meaning in front of it, behind "# " */
+        [8]; /* NULL-ended commands; a text that begins with "# " explains the next one */
     const void *defaults; /* a struct request */
     size_t request_bytes;
     enum status (*run)(struct arena *a, void *request, const struct common *common,
@@ -108,22 +107,22 @@ struct verb {
 #define REQUEST(...)                                                                               \
     .defaults = &(const struct request){__VA_ARGS__}, .request_bytes = sizeof(struct request)
 
-/* Reads the line into request, a copy of verb->defaults. Where the line has --help nothing else is read: common->help. */
+/* Parses the command line into request, a copy of verb->defaults. --help wins over everything else: common->help. */
 MUST_CHECK enum status options_parse(struct arena *a, const struct verb *verb, void *request,
                                      struct common *common, int argc, char **argv,
                                      struct error *err);
-/* For files that the verb finds named inside others: ERR_USAGE where path, which --option is to write, is the file input.
- * Either may be NULL or missing. */
+/* For input files that other files name: ERR_USAGE if path, the output of --option, is the file input. Either may be NULL or
+ * not exist. */
 MUST_CHECK enum status options_spare(const char *option, const char *path, const char *input,
                                      struct error *err);
-/* The rows of every verb, ended by an empty one; their values are a struct common. */
+/* The options that every verb has, ended by an empty row; their values are a struct common. */
 const struct option *options_common(void);
 bool option_is_argument(const struct option *o);
-/* How many of an argument there are. */
+/* Smallest and largest number of values of an argument. */
 size_t option_least(const struct option *o);
 size_t option_most(const struct option *o);
 
-/* Rows of every verb that prices something: where its costs come from. */
+/* Options of every verb that predicts: the source of its costs. */
 #define OPTION_DB(field)                                                                           \
     {                                                                                              \
         .name = "db", TEXT_AT(field), .unit = "DB",                                                \

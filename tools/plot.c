@@ -1,7 +1,6 @@
-/* A timeline is drawn from calls, not operators: the operators of one call of a procedure run back
- * to back, so a box from the first one's begin to the last one's end is what they look like from
- * afar, and a thousand boxes take gnuplot a third of a second where a hundred thousand take a
- * minute. Names reach the script through gnuplot_text alone, without markup (`noenhanced`). */
+/* A timeline draws calls, not operators. The operators of one call of a procedure run back to back, so one box covers
+ * them; and gnuplot draws a thousand boxes in a third of a second but a hundred thousand in a
+ * minute. Names enter the script only through gnuplot_text, without markup (`noenhanced`). */
 #include "tools/plot.h"
 
 #include "core/base/arena.h"
@@ -18,16 +17,16 @@ static const char kind_letters[COLLECTIVE_CALL_KINDS] = {[COLLECTIVE_ALL_GATHER]
                                                          [COLLECTIVE_REDUCE_SCATTER] = 'c',
                                                          [COLLECTIVE_ALL_REDUCE] = 'a',
                                                          [COLLECTIVE_ALL_TO_ALL] = 'x'};
-/* Okabe and Ito's palette, whose colours differ for all kinds of colour vision. dark: of a device's every second stage, so that its chunks can be told apart. */
+/* Okabe and Ito's palette, whose colours differ for all kinds of colour vision. dark: of a device's every second stage, so that its chunks can be distinguished. */
 static const struct {
     char letter;
     const char *title, *rgb, *dark;
 } colours[COLOURS] = {
-    {'F', "forward", "#56B4E9", "#0072B2"},          {'B', "backward", "#009E73", "#00614A"},
-    {'I', "input gradient", "#CC79A7", "#9A4C78"},   {'W', "weight gradient", "#F0E442", "#B9AE1F"},
-    {'U', "update", "#7F7F7F", "#4D4D4D"},           {'s', "message", "#E69F00", "#E69F00"},
-    {'r', "sum over devices", "#D55E00", "#D55E00"}, {'g', "all_gather", "#882255", "#882255"},
-    {'c', "reduce_scatter", "#A0522D", "#A0522D"},   {'a', "all_reduce", "#B3202A", "#B3202A"},
+    {'F', "forward", "#56B4E9", "#0072B2"},        {'B', "backward", "#009E73", "#00614A"},
+    {'I', "input gradient", "#CC79A7", "#9A4C78"}, {'W', "weight gradient", "#F0E442", "#B9AE1F"},
+    {'U', "update", "#7F7F7F", "#4D4D4D"},         {'s', "message", "#E69F00", "#E69F00"},
+    {'r', "collective", "#D55E00", "#D55E00"},     {'g', "all_gather", "#882255", "#882255"},
+    {'c', "reduce_scatter", "#A0522D", "#A0522D"}, {'a', "all_reduce", "#B3202A", "#B3202A"},
     {'x', "all_to_all", "#7A7A2E", "#7A7A2E"},
 };
 
@@ -42,7 +41,7 @@ struct boxes {
     size_t n, capacity;
 };
 
-/* A name as people may see it (core/base/log.h). */
+/* A name with control characters escaped (core/base/log.h). */
 static const char *shown(struct arena *a, const char *name)
 {
     size_t n = 4 * strlen(name) + 1;
@@ -69,13 +68,13 @@ static int32_t colour_of(char letter)
     return 0;
 }
 
-/* The last whole step in the spans' own clock: from the end of the last update before it to the end
+/* The last complete step in the clock of the spans: from the end of the update before it to the end
  * of its own. */
 static void steady_window(const struct trace *t, int64_t *begin_ns, int64_t *end_ns)
 {
     int32_t last = 0;
     *begin_ns = *end_ns = 0;
-    if (trace_is_predicted(t)) { /* may hold one step alone, and when the others ended */
+    if (trace_is_predicted(t)) { /* may contain a single step, and the ends of the others */
         for (size_t i = 0; i < t->n_spans; i++)
             if (t->spans[i].kind != SPAN_STEP && t->spans[i].step > last) last = t->spans[i].step;
         for (size_t i = 0; i < t->n_spans; i++)
@@ -131,7 +130,7 @@ static void add(struct boxes *b, struct box x)
     b->items[b->n++] = x;
 }
 
-/* Of more devices than a picture shows some stand for all, evenly spaced. */
+/* If the image has too few rows for all devices, evenly spaced ones are drawn. */
 enum { ROWS_MAX = 64, BOXES_ACROSS = 3200 };
 
 static int32_t rows_of(const struct trace *t)
@@ -181,14 +180,14 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
         int32_t row = first_row + row_of_device(t, s->device);
         struct box *before = b->n ? &b->items[b->n - 1] : NULL;
         if (before && before->row == row && before->colour == colour &&
-            begin - before->end_ns < narrow_ns) /* less than a dot apart */
+            begin - before->end_ns < narrow_ns) /* gap narrower than a pixel */
             before->end_ns = end > before->end_ns ? end : before->end_ns;
         else
             add(b, (struct box){row, colour, begin, end, compute ? 0.4 : 0.08});
     }
 }
 
-/* output: the picture's name; NULL where the picture goes to gnuplot's standard output. */
+/* output: file name of the image; NULL: gnuplot's standard output. */
 static void write_head(FILE *out, struct arena *a, const char *terminal, const char *output,
                        int32_t rows)
 {
@@ -203,7 +202,7 @@ static void write_head(FILE *out, struct arena *a, const char *terminal, const c
         fprintf(out, "set terminal pngcairo size 1600,%d font 'DejaVu Sans,11' noenhanced\n",
                 height);
     fputs("set output ", out);
-    /* What begins with '|' would be a command, with '~' a home. */
+    /* gnuplot takes a leading '|' for a command and '~' for a home directory. */
     if (output) gnuplot_text(out, *output == '/' ? output : arena_printf(a, "./%s", output));
     fputs("\nset style fill solid 1.0 noborder\nset border 3\nset xtics nomirror out\n"
           "set ytics nomirror scale 0\nset xlabel 'milliseconds since the step began'\n"
@@ -290,7 +289,7 @@ static void write_boxes(FILE *out, const struct boxes *b, int32_t rows)
         fprintf(out, "%s$c%d using 1:2:3:4:5:6 with boxxyerror lc rgb '%s' ", first ? "" : ", ",
                 (int)k, dark ? colours[k - COLOURS].dark : colours[k].rgb);
         if (dark)
-            fprintf(out, "notitle"); /* the hue says it */
+            fprintf(out, "notitle"); /* same hue as its light variant */
         else
             fprintf(out, "title '%s'", colours[k].title);
         first = false;
@@ -327,7 +326,7 @@ static enum status draw(FILE *out, struct arena *a, struct trace *const *traces,
     TRY(gnuplot_open(&script, err));
     write_script(script, a, traces, n, format, NULL);
     TRY(gnuplot_draw(a, script, format, &image, &bytes, err));
-    fwrite(image, 1, bytes, out); /* file_commit looks whether it could */
+    fwrite(image, 1, bytes, out); /* file_commit checks for write errors */
     return OK;
 }
 

@@ -1,21 +1,21 @@
 #!/bin/bash
-# tools/rank.sh - is the plan that was predicted fastest the fastest measured, and are plans ranked as they turn out?
+# tools/rank.sh - whether the plan predicted fastest is the fastest measured, and whether predicted and measured ranks agree.
 #
-# Three emulated teams × a GPT and a Mixtral, and a box of unequal devices on one fast bus × wider ones with few sequences a step,
-# where sharding operators may win. Each: profile; run even-pipeline and, where its devices shard operators and it is not far
-# slower, hap, and calibrate; plan, and by turns profile what nobody measured or run what was found beside the two presets that
-# come next and calibrate, until what is found was run before. Then ten plans or more are predicted and really run, round after
-# round in turn, so that a slow minute of the machine meets all of them:
-#   found        what the planner chose
-#   presets      every baseline that the executor runs today
-#   without-D    the best plan without a device of the chosen one
-#   top-N        of the planner's 100 best, spread evenly over their predicted times
-# The presets all, the others as far as ten plans have room; plans that are predicted alike to the nanosecond once.
-# A plan's time is the median over the rounds of what `run` tells. Rank correlation is Spearman's, ties share their rank.
+# Cases: three emulated clusters × a GPT and a Mixtral, and unequal devices on one fast bus × wider models with few sequences a
+# step, for which sharded operators may be fastest. In each case: profile; run even-pipeline and, if it shards operators and is not
+# much slower, hap, and calibrate; then plan and, alternately, profile unmeasured operators or run the plan found beside the next two
+# presets and calibrate, until the plan found has been run before. Then ten or more plans are simulated and run in rounds, each plan
+# once a round, so that a slow period of the machine affects all of them:
+#   found        the plan of the search
+#   presets      every baseline that the executor supports
+#   without-D    the best plan without device D of the plan found
+#   top-N        plans among the 100 best, evenly spread over their predicted times
+# All presets are included, the others up to ten plans; of plans with equal predictions to the nanosecond one is included.
+# The time of a plan is the median over the rounds of the time that `run` reports. Rank correlation is Spearman's, ties share ranks.
 # usage: MUSHER=build/musher tools/rank.sh [FOLDER]            results in FOLDER (build/rank), about forty minutes
-#   Jobs and teams are those of examples/rank; llama is another job.
-#   RANK_CASES="sled:gpt ..."  cases to do          RANK_SECONDS=120 for the runs of a case; at least two rounds are made
-#   RANK_STEPS=3               steps of a run       RANK_ROUNDS=5    at most
+#   Jobs and clusters are those of examples/rank; llama is another job.
+#   RANK_CASES="sled:gpt ..."  cases to run         RANK_SECONDS=120 time for the runs of a case; at least two rounds
+#   RANK_STEPS=3               steps of a run       RANK_ROUNDS=5    maximum number of rounds
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 MUSHER=${MUSHER:-$here/build/musher}
@@ -24,7 +24,7 @@ steps=${RANK_STEPS:-3} rounds=${RANK_ROUNDS:-5} seconds=${RANK_SECONDS:-120}
 cases=${RANK_CASES:-sled:gpt sled:mixtral far:gpt far:mixtral islands:gpt islands:mixtral box:few-gpt box:few-mixtral}
 wanted=10 # plans
 turns=8   # plans made, at most
-# One thread of BLAS a rank, as the tests have it: ranks are devices.
+# One BLAS thread a rank, as in the tests, because ranks are devices.
 export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
@@ -36,7 +36,7 @@ die() {
     exit 1
 }
 
-# A plan into the list, unless one that is predicted the same to the nanosecond is there: its like on other devices.
+# Adds a plan to the list, unless one with the same prediction to the nanosecond (the same plan on other devices) is there.
 enlist() { # FOLDER NAME MUSHER-PLAN-ARGUMENTS
     "$MUSHER" plan "${@:3}" --db "$1/profiles.db" -o "$1/$2.yaml" --json > "$1/one.json" 2> /dev/null || return 0
     grep -qx "$(number "$1/one.json" iteration_ns)" "$1/known" && return 0
@@ -44,13 +44,12 @@ enlist() { # FOLDER NAME MUSHER-PLAN-ARGUMENTS
     echo "$2" >> "$1/plans"
 }
 
-profile() { # JOB TEAM FOLDER PLANS...; tells how many operators it measured
+profile() { # JOB CLUSTER FOLDER PLANS...; prints the number of operators measured
     "$MUSHER" profile "$1" "$2" "${@:4}" --db "$3/profiles.db" -q --json > "$3/profile.json" || die "profile failed"
     number "$3/profile.json" operators_measured
 }
 
-# Really runs plans, twice each and in turn, so that a slow minute of the machine teaches nothing about one of them; then calibrates
-# on all runs so far.
+# Runs plans twice each, in turn, so that a slow period of the machine affects all of them; then calibrates on all runs so far.
 learn() { # FOLDER PLANS...
     local i p name steps_now folder=$1
     shift
@@ -61,7 +60,7 @@ learn() { # FOLDER PLANS...
             traces+=("$folder/learn.${#traces[@]}.$name")
             if ! run "$p" --trace "${traces[-1]}" > /dev/null 2> "$folder/err"; then
                 [[ $name == top || $name == even-pipeline ]] && die "$p does not run: $(cat "$folder/err")"
-                echo "   teaches nothing, since it does not run today: $name"
+                echo "   not used for calibration, because the executor does not support it: $name"
                 unset 'traces[-1]'
                 continue
             fi
@@ -69,11 +68,11 @@ learn() { # FOLDER PLANS...
         done
     done
     "$MUSHER" calibrate --db "$folder/profiles.db" "${traces[@]}" > "$folder/calibrated" || die "calibrate failed"
-    echo "   $(grep -o 'error of an iteration.*' "$folder/calibrated" | head -n 1), $((${#traces[@]} / 2)) plans run"
+    echo "   $(grep -o 'iteration error.*' "$folder/calibrated" | head -n 1), $((${#traces[@]} / 2)) plans run"
 }
 
-# What teaches first: a plan whose devices each have layers of their own, and one whose operators are sharded, unless the team
-# makes that so slow that nobody would.
+# The first calibration runs: a plan without sharded operators, and one with them, unless the cluster makes the latter far too
+# slow.
 calibrate() { # JOB TEAM FOLDER
     local db=$3/profiles.db taught=("$3/even-pipeline.yaml")
     "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/even-pipeline.yaml" --baseline even-pipeline --json > "$3/even.json" || die "even-pipeline failed"
@@ -85,13 +84,13 @@ calibrate() { # JOB TEAM FOLDER
     learn "$3" "${taught[@]}"
 }
 
-# The names of the list that has the presets, but for those that do not fit; the fastest first.
+# The names of the presets that fit, the fastest first.
 presets() {
     sed -n '/"baselines"/,/^  \]/s/.*"name": "\([^"]*\)", "iteration_ns": \([0-9][0-9]*\).*/\2 \1/p' "$1/plan.json" | sort -n | cut -d' ' -f2
 }
 
-# Plan, and by turns profile what nobody measured yet of what was found, or run it beside the two presets that come next and learn
-# from that, until what is found was run before. Presets are profiled with what is found first, since a plan is chosen beside them.
+# Plans and, alternately, profiles unmeasured operators of the plan found, or runs it beside the next two presets and calibrates,
+# until the plan found has been run before. Presets are profiled together with the first plan, because plans are compared with them.
 find_plan() { # JOB TEAM FOLDER
     local db=$3/profiles.db i n measured plans
     for ((i = 1; ; i++)); do
@@ -106,7 +105,7 @@ find_plan() { # JOB TEAM FOLDER
             done
         fi
         measured=$(profile "$1" "$2" "$3" "${plans[@]}")
-        echo "   turn $i: found $(($(number "$3/plan.json" iteration_ns) / 1000)) us, $measured operators of ${#plans[@]} plans were not measured yet"
+        echo "   round $i: found $(($(number "$3/plan.json" iteration_ns) / 1000)) us, $measured operators of ${#plans[@]} plans were not measured yet"
         ((measured)) && continue
         grep -qx "$(sed '/^name:/d; /^made_by:/d' "$3/top.yaml" | cksum)" "$3/learned" && break
         plans=("$3/top.yaml")
@@ -120,7 +119,7 @@ find_plan() { # JOB TEAM FOLDER
     number "$3/plan.json" iteration_ns > "$3/known"
 }
 
-# The plans' files, a name a line in "plans".
+# Writes the plan files, and their names to "plans", one a line.
 prepare() { # JOB TEAM FOLDER
     local i d n traces=()
     profile "$1" "$2" "$3" > /dev/null
@@ -132,7 +131,7 @@ prepare() { # JOB TEAM FOLDER
     for d in $(sed -n '/^job:/q; s/.*device: \([^,}]*\).*/\1/p' "$3/found.yaml" | sort -u | tail -n 3); do
         (($(wc -l < "$3/plans") < wanted)) && enlist "$3" "without-$d" --from "$3/found.yaml" --without "$d"
     done
-    # Places in the list of the best, one for each part of the range of their times.
+    # Indices in the list of the best, one for each interval of the range of their times.
     sed -n '/"top"/,/^  \]/s/.*"iteration_ns": \([0-9]*\),.*/\1/p' "$3/plan.json" > "$3/times"
     awk -v n=$((wanted - $(wc -l < "$3/plans"))) '{ t[NR] = $1 }
         END {
@@ -156,9 +155,9 @@ predict() { # FOLDER
     done < "$1/plans"
 }
 
-# Every plan once a round, every other round in reverse, so that a machine that slows down favours nobody; what the executor
-# refuses is named and left out. A plan that is predicted three times as slow as the chosen one runs in the first round alone,
-# two steps, and one that is ten times as slow a single step: no noise brings it near.
+# Runs every plan once a round, every other round in reverse, so that a machine that slows down favours no plan. A plan that the
+# executor refuses is listed and left out. A plan predicted three times as slow as the plan found runs only in the first round, two
+# steps, and one ten times as slow a single step, because noise cannot change its rank.
 measure() { # FOLDER
     local p r began=$SECONDS longest=0 start slow steps_now
     slow=$((3 * $(number "$1/found.sim.json" iteration_ns)))
@@ -177,7 +176,7 @@ measure() { # FOLDER
                 echo "$p $(number "$1/run.json" iteration_ns) $r" >> "$1/measured"
             else
                 ((r == 1)) || die "$p ran once and then failed: $(cat "$1/err")"
-                echo "   not run today: $p: $(head -c 160 "$1/err" | head -n 1)"
+                echo "   not run: $p: $(head -c 160 "$1/err" | head -n 1)"
                 grep -vx -- "$p" "$1/plans" > "$1/plans.new"
                 mv "$1/plans.new" "$1/plans"
             fi
@@ -186,7 +185,7 @@ measure() { # FOLDER
     done
 }
 
-# The table, and a line for the summary: case, plans, rho, chosen ÷ best preset, measured.
+# Prints the table, and a line for the summary: case, plans, rho, measured time found ÷ best preset.
 table() { # CASE FOLDER
     while read -r p; do
         echo "plan $p $(number "$2/$p.sim.json" iteration_ns)"
@@ -197,7 +196,7 @@ table() { # CASE FOLDER
         spread = (v[n] - v[1]) / v[int((n + 1) / 2)]
         return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
     }
-    # place among all; equal times share the middle of their places
+    # ranks; equal times share their mean rank
     function rank(t, i, n,   k, r) {
         r = 0.5
         for (k = 1; k <= n; k++) r += t[k] < t[i] ? 1 : t[k] == t[i] ? 0.5 : 0
@@ -249,6 +248,6 @@ awk '{
     sum += $3; slower += $4 < 1
 }
 END {
-    printf "   least %.3f, mean %.3f; found was the fastest of all presets in %d of %d\n", least, sum / NR, NR - slower, NR
+    printf "   minimum %.3f, mean %.3f; found was faster than all presets in %d of %d\n", least, sum / NR, NR - slower, NR
     exit !(least >= 0.9 && !slower)
 }' "$out/summary"

@@ -13,10 +13,10 @@
 
 enum { CHARACTER_MAX = 4, ESCAPED_MAX = 4 * CHARACTER_MAX + 1, BLOCK = 8192 };
 
-/* Between two writes: the beginning of a character. The lock of the stream guards it. */
+/* The first bytes of a character that two writes divide. Guarded by the lock of the stream. */
 static char cut[CHARACTER_MAX];
 static size_t n_cut;
-static int why; /* errno of the first write that failed; 0: none did */
+static int why; /* errno of the first failed write; 0: none */
 
 static bool put(const char *text, size_t n)
 {
@@ -32,7 +32,7 @@ static bool put(const char *text, size_t n)
     return true;
 }
 
-/* Bytes from text that may go out as they are. */
+/* Length of the prefix of text that needs no escape. */
 static size_t run_of(const char *text, size_t n)
 {
     size_t i = 0;
@@ -48,7 +48,7 @@ static bool put_escaped(const char *text, size_t n)
     return put(safe, strlen(safe));
 }
 
-/* Bytes of text that went out; short of n by the beginning of a character at most, and by all that followed a failure. */
+/* Returns the bytes of text written: n, less an incomplete character at the end, or all up to a failure. */
 static size_t pass(const char *text, size_t n, bool last, bool *bad)
 {
     size_t at = 0;
@@ -80,7 +80,7 @@ static ssize_t write_screen(void *unused, const char *text, size_t n)
         memcpy(cut, block + done, n_cut);
         at += take;
     }
-    return bad ? 0 : (ssize_t)n; /* 0 is how a cookie says that it failed */
+    return bad ? 0 : (ssize_t)n; /* 0 is the error return of a cookie's write */
 }
 
 void screen_open(void)

@@ -1,30 +1,30 @@
 #!/bin/sh
-# tools/setup.sh - the Debian packages that musher is built and tested with; installs what is missing.
-# Does nothing, and says nothing, where everything is there.
+# tools/setup.sh - installs the missing Debian packages of the build and the tests.
+# Prints nothing if none is missing. Exit code 6: a package could not be installed.
 set -u
 
-# package, and what it is for
+# package: purpose
 PACKAGES='build-essential: compilers of C and C++, make
-pkg-config: finds the libraries
+pkg-config: compiler flags of the libraries
 libgsl-dev: statistics and robust fits
-libsqlite3-dev: the store of profiles
+libsqlite3-dev: profile database
 libopenblas-dev: matrix products of the host executor
 libopenmpi-dev: messages between ranks
-openmpi-bin: starts the ranks (mpirun)
-libyaml-dev: reads YAML
-libjansson-dev: reads JSON
+openmpi-bin: start of the ranks (mpirun)
+libyaml-dev: YAML parser
+libjansson-dev: JSON parser
 libigraph-dev: graphs of operators and devices
 libglpk-dev: linear programs
 zlib1g-dev: checksums
-check: the unit tests
-jq: the tests of JSON output
+check: unit tests
+jq: tests of JSON output
 gnuplot-nox: plots
-fonts-dejavu-core: letters in the plots'
+fonts-dejavu-core: font of the plots'
 
 names=$(printf '%s\n' "$PACKAGES" | sed 's/:.*//')
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
-    # Not Debian: judge by what the build really needs.
+    # Not Debian: check the programs and libraries that the build uses.
     missing=
     for tool in cc c++ make pkg-config mpicc mpirun gnuplot jq; do
         command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
@@ -34,7 +34,7 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
     done
     [ -z "$missing" ] && exit 0
     echo "musher: missing:$missing" >&2
-    echo "musher: this is not Debian; install the like of these packages by hand:" >&2
+    echo "musher: not a Debian system; install the equivalents of these packages:" >&2
     printf '%s\n' "$PACKAGES" | sed 's/^/  /' >&2
     exit 6
 fi
@@ -62,7 +62,7 @@ if [ "$(id -u)" = 0 ]; then
 elif command -v sudo >/dev/null 2>&1; then
     as_root=sudo
 else
-    echo "musher: cannot install packages: not root, and there is no sudo. As root: apt-get install$missing" >&2
+    echo "musher: cannot install packages: not root, and sudo is missing. As root: apt-get install$missing" >&2
     exit 6
 fi
 export DEBIAN_FRONTEND=noninteractive

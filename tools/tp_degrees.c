@@ -24,7 +24,7 @@ enum status degrees_parse(const char *text, struct degrees *out, struct error *e
     return OK;
 }
 
-/* GPUs of the type on the node that has the most of them. */
+/* Largest number of GPUs of the type on one node. */
 static int32_t max_on_a_node(const struct cluster *c, int32_t type)
 {
     int32_t most = 0;
@@ -65,7 +65,7 @@ static enum status refuse(const struct model *m, const struct profile *p,
     if (m->measured)
         return error_set(err, ERR_INPUT,
                          "--tensor-parallel %" PRId32 ": no layers were measured on %" PRId32
-                         " GPUs of %s that share them; measured: %s",
+                         " GPUs of %s together; measured: %s",
                          tp, tp, t->catalogue, used ? list : "none (give --db)");
     return error_set(err, ERR_INPUT,
                      "--tensor-parallel %" PRId32

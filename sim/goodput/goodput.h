@@ -30,14 +30,14 @@
 struct arena;
 
 #define GOODPUT_PARTS(X)                                                                           \
-    X(useful, "work that was kept")                                                                \
-    X(lost, "work done again after failures")                                                      \
-    X(checkpoint, "stopped or slowed by checkpoints")                                              \
-    X(detection, "failed and not yet noticed")                                                     \
-    X(replan, "planning for other devices")                                                        \
-    X(restart, "starting and loading again")                                                       \
-    X(waiting, "too few devices to run")                                                           \
-    X(slow, "running with fewer devices")
+    X(useful, "useful training steps")                                                             \
+    X(lost, "recomputation after failures")                                                        \
+    X(checkpoint, "checkpoint pauses and slowdown")                                                \
+    X(detection, "failures not yet detected")                                                      \
+    X(replan, "replanning")                                                                        \
+    X(restart, "restart and checkpoint load")                                                      \
+    X(waiting, "waiting for devices")                                                              \
+    X(slow, "lower speed on fewer devices")
 enum goodput_part {
 #define X(name, help) GOODPUT_##name,
     GOODPUT_PARTS(X)

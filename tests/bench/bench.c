@@ -1,6 +1,6 @@
-/* Speeds, as lines `bench NAME VALUE UNIT`. CPU time of this process, the best of a few rounds:
- * other work on the machine only ever makes a round slower. Ratios between lines of one run mean
- * more than any line alone. */
+/* Speeds, as lines `bench NAME VALUE UNIT`. CPU time of this process, the minimum of a few rounds, because other
+ * load on the machine can only slow a round down. Ratios between lines of one run are more reliable
+ * than single lines. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/base/units.h"
@@ -201,7 +201,7 @@ static double plan_once(const char *name, const char *job, const char *cluster,
     return took;
 }
 
-/* Planning again without one of 64 GPUs, from the plan of all: mean and most over a GPU of every node. */
+/* Replanning without one of 64 GPUs, from the plan of all: mean and maximum over one GPU of every node. */
 static void bench_replan(void)
 {
     static const char *const lost[] = {"h0.3", "h1.0", "a0.7", "a1.2",
@@ -234,7 +234,7 @@ static void bench_replan(void)
     arena_free(a);
 }
 
-/* 24 to 402 layers: blocks of one width, each cut into so many. */
+/* 24 to 402 layers: equal blocks, cut into several layers each. */
 static void bench_depth(void)
 {
     static const struct {
@@ -362,7 +362,7 @@ static const struct {
                {"depth", bench_depth},   {"spmd", bench_spmd},       {"fit", bench_fit},
                {"exec", bench_exec},     {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
 
-/* All of them, or those named. */
+/* Runs all benchmarks, or those named. */
 int main(int argc, char **argv)
 {
     for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {

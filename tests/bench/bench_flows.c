@@ -2,8 +2,8 @@
  *
  * The tree: 64 hosts with links of 12.5 GB/s, 8 in a rack, 4 racks in a pod, 2 pods. Full duplex: up and down are
  * resources of their own. 32 flows of 1 … 10 MB are alive at any time between hosts drawn at random; when one ends the
- * next one starts. sim_flow_events: uplinks of racks and pods as wide as what is below them, as in a fat tree; then flows
- * meet at hosts alone. sim_flow_events_thin: half as wide at either tier; then most flows meet somewhere above. */
+ * next one starts. sim_flow_events: full bisection bandwidth, as in a fat tree, so flows share only
+ * host links. sim_flow_events_thin: half of it at either tier, so most flows share an uplink. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "sim/network/flows.h"

@@ -1,5 +1,5 @@
-/* What a planner asks about layers before it searches, for a GPT of 133 blocks cut into 401: where to cut, which layers are
- * the same, and the costs of all 80,601 ranges of them on one device type; then of the distinct ranges alone. */
+/* The planner's preparation of layers before a search, for a GPT of 133 blocks cut into 401 layers: cut points, equal
+ * layers, and the costs of all 80,601 ranges of layers on one device type; then of the distinct ranges only. */
 #include "core/base/arena.h"
 #include "core/document/document.h"
 #include "core/graph/gradient.h"
@@ -58,7 +58,7 @@ static void read_setting(struct arena *a, struct setting *s)
     must(profile_prior(a, &s->cluster, &s->profile, &err), &err);
 }
 
-/* All ranges, or those that are like no earlier one. */
+/* All ranges, or only the distinct ones. */
 static double table_ms(struct arena *a, const struct setting *s, const struct graph *g,
                        const struct layer_classes *c, bool distinct)
 {

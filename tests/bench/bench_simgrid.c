@@ -1,5 +1,5 @@
-/* How the simulator's time grows with the number of events, and how it stands beside SimGrid's on two workloads
- * (tests/bench/simgrid/workloads.cpp, made where libsimgrid-dev is installed). CPU time; ours includes setting up. */
+/* Scaling of the simulator's time with the number of events, and comparison with SimGrid on two workloads
+ * (tests/bench/simgrid/workloads.cpp, built if libsimgrid-dev is installed). CPU time; ours includes setup. */
 #include "core/base/arena.h"
 #include "tests/support/flow_workload.h"
 #include "tests/support/pipeline_workload.h"
@@ -19,7 +19,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The best of some rounds, so many that even short ones are seen. */
+/* The minimum of several rounds; more rounds for short runs. */
 static double time_w1(struct arena *a, int32_t stages, int32_t microbatches, bool mixed,
                       struct sim_result *r)
 {
@@ -75,7 +75,7 @@ static double time_w2(struct arena *a, double *makespan_s)
     return best;
 }
 
-/* One run of their program: CPU seconds, makespan checked. */
+/* One run of the SimGrid program: CPU seconds, with a check of the makespan. */
 static double run_theirs(const char *program, const char *name, double makespan_s)
 {
     char command[4096];
@@ -102,7 +102,7 @@ static void ratio(const char *name, double theirs_s, double ours_s)
     printf("bench simgrid_ratio_%s %.4g x\n", name, theirs_s / ours_s);
 }
 
-/* The best of a few rounds of both, in turn. */
+/* The minimum of a few alternating rounds of both. */
 static void beside_w1(struct arena *a, const char *program)
 {
     double ours_s = INFINITY, theirs_s = INFINITY;
@@ -114,14 +114,14 @@ static void beside_w1(struct arena *a, const char *program)
     ratio("w1", theirs_s, ours_s);
 }
 
-/* Once: theirs takes the better part of a minute. */
+/* One round, because SimGrid takes most of a minute. */
 static void beside_w2(struct arena *a, const char *program)
 {
     double makespan_s, ours_s = time_w2(a, &makespan_s);
     ratio("w2", run_theirs(program, "w2", makespan_s), ours_s);
 }
 
-/* The program comes from the Makefile, in the environment. */
+/* The Makefile passes the path of the program in the environment. */
 void bench_simgrid(void)
 {
     const char *program = getenv("SIMGRID_BENCH");

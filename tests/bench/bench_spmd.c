@@ -1,4 +1,4 @@
-/* The best sharded program of a whole GPT-2: 12 blocks on 8 devices of two types, 96 blocks on 64; from the training graph on, tables
+/* The best sharded program of a complete GPT-2: 12 blocks on 8 devices of two types, 96 blocks on 64; from the training graph on, tables
  * included. One core's CPU time. The exponent is of the time in the number of blocks, from 12 to 96 on 8 devices.
  * Then HAP's four models on 8 and on 64 devices of tests/data/clusters: one search of each (and with so little memory that it
  * binds), and search and ratios by turns. */
@@ -103,8 +103,8 @@ static double synthesis(int blocks, int32_t n_devices, int32_t n_ratios, struct 
 
 enum kind_of_run { FREE, TIGHT, TURNS };
 
-/* CPU ms of one question about a model, a microbatch of 512 rows. Tight: three quarters of the memory that the best takes
- * where it is free. */
+/* CPU ms of one search for a model, microbatch of 512 rows. Tight: three quarters of the memory of the unconstrained
+ * optimum. */
 static double model_ms(const char *model, int32_t n_devices, enum kind_of_run run)
 {
     struct arena *a = arena_new();

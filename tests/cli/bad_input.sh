@@ -1,10 +1,10 @@
 #!/bin/bash
-# tests/cli/bad_input.sh - what is wrong is said with its place and the documented exit code, and nothing is half-written.
+# tests/cli/bad_input.sh - errors name their place, have the documented exit code and leave no partial output.
 set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
 
-# refused NAME CODE TEXT COMMAND...: ends with CODE within 20 s, says TEXT on stderr, leaves no new file but *.keep.
+# refused NAME CODE TEXT COMMAND...: ends with CODE within 20 s, prints TEXT on stderr, leaves no new file but *.keep.
 refused() {
     local name=$1 wanted=$2 text=$3
     shift 3
@@ -77,29 +77,29 @@ edit job.yaml 's/model.json/other.json/' j.yaml
 refused "a job without its model" 3 "other.json" "$MUSHER" show j.yaml
 echo '{"model_type": "bloom"}' > bloom.json
 edit job.yaml 's/model.json/bloom.json/' j.yaml
-refused "an unknown model_type lists the known" 3 "qwen3" "$MUSHER" show j.yaml
+refused "an unknown model_type lists the known ones" 3 "qwen3" "$MUSHER" show j.yaml
 edit job.yaml 's/global_batch: 4/global_batch: 0/' j.yaml
-refused "a batch of nothing" 3 "j.yaml:4" "$MUSHER" show j.yaml
+refused "an empty batch" 3 "j.yaml:4" "$MUSHER" show j.yaml
 edit job.yaml 's/microbatch: 1/layers: 7/' j.yaml
-refused "a number of layers that no cut gives lists those that are" 3 "possible: 4, 6" "$MUSHER" show j.yaml
+refused "an impossible layer count lists the possible ones" 3 "possible: 4, 6" "$MUSHER" show j.yaml
 edit job.yaml 's/microbatch: 1/microbatch: 3/' j.yaml
 refused "a microbatch that does not divide the batch" 3 "microbatch" "$MUSHER" show j.yaml
 edit job.yaml 's/sequence_length: 24/sequence_length: 1e999/' j.yaml
-refused "a number beyond numbers" 3 "sequence_length" "$MUSHER" show j.yaml
+refused "a number out of range" 3 "sequence_length" "$MUSHER" show j.yaml
 edit job.yaml 's/sequence_length/sequence_lenght/' j.yaml
-refused "a misspelt field lists the known" 3 "sequence_length" "$MUSHER" show j.yaml
+refused "a misspelt field lists the known ones" 3 "sequence_length" "$MUSHER" show j.yaml
 head -c 60 job.yaml > j.yaml
 refused "a truncated job" 3 "j.yaml" "$MUSHER" show j.yaml
 printf '%0.s[' $(seq 1 5000) > j.yaml
-refused "a deep file" 3 "j.yaml" "$MUSHER" show j.yaml
+refused "a deeply nested file" 3 "j.yaml" "$MUSHER" show j.yaml
 printf 'version: 1\nmodel: &a [*a, *a]\n' > j.yaml
 refused "aliases" 3 "j.yaml:2" "$MUSHER" show j.yaml
 printf 'version: 1\nversion: 1\nmodel: x\n' > j.yaml
-refused "a field twice" 3 "version" "$MUSHER" show j.yaml
+refused "a duplicate field" 3 "version" "$MUSHER" show j.yaml
 
 { cat job.yaml && echo 'layers: 1'; } > j.yaml
-refused "layers that there cannot be have a line" 3 "musher: j.yaml:6:9: layers: the model cannot be cut into 1" "$MUSHER" show j.yaml
-refused "for a plan too" 3 "musher: j.yaml:6:9: layers: the model cannot be cut into 1" "$MUSHER" plan j.yaml team.yaml -o p
+refused "impossible layers are refused with their line" 3 "musher: j.yaml:6:9: layers: the model cannot be cut into 1" "$MUSHER" show j.yaml
+refused "also in a plan" 3 "musher: j.yaml:6:9: layers: the model cannot be cut into 1" "$MUSHER" plan j.yaml team.yaml -o p
 
 # Clusters.
 edit team.yaml 's/1 GB/0 GB/' c.yaml
@@ -107,14 +107,14 @@ refused "zero bandwidth" 3 "bandwidth" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/10 us/-10 us/' c.yaml
 refused "negative latency" 3 "latency" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/{type: cpu}]/{type: gpu}]/' c.yaml
-refused "an unknown device type lists the known" 3 "cpu" "$MUSHER" plan job.yaml c.yaml -o p
+refused "an unknown device type lists the known ones" 3 "cpu" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/device: host, slowdown: 1.5/device: B9000/' c.yaml
-refused "an unknown catalogue device lists the known" 3 "A100" "$MUSHER" plan job.yaml c.yaml -o p
-refused "and has its place" 3 "musher: c.yaml:3:36: device_types[0].device: no device 'B9000'" "$MUSHER" plan job.yaml c.yaml -o p
+refused "an unknown catalogue device lists the known ones" 3 "A100" "$MUSHER" plan job.yaml c.yaml -o p
+refused "with its line and column" 3 "musher: c.yaml:3:36: device_types[0].device: no device 'B9000'" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/between: \[n\]/between: [m]/' c.yaml
-refused "a link to nowhere" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
+refused "a link to an unknown node" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/64 MiB/64 KiB/' c.yaml
-refused "memory that no plan fits in names the nearest miss" 4 "nearest miss" "$MUSHER" plan job.yaml c.yaml -o p
+refused "memory too small for any plan: the nearest miss is reported" 4 "nearest miss" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/slowdown: 1.5/slowdown: 0.5/' c.yaml
 cat > gpus.yaml <<'END'
 version: 1
@@ -132,7 +132,7 @@ refused "a plan with a missing device" 3 "n.7" "$MUSHER" simulate p.yaml
 edit even.yaml 's/device: n.1/device: n.0/' p.yaml
 refused "a device used twice" 3 "n.0" "$MUSHER" simulate p.yaml
 edit even.yaml 's/layers: \[0, 3\]/layers: [0, 2]/' p.yaml
-refused "a gap between stages says where" 3 "p.yaml:" "$MUSHER" simulate p.yaml
+refused "a gap between stages is located" 3 "p.yaml:" "$MUSHER" simulate p.yaml
 edit even.yaml 's/microbatches: 4/microbatches: 3/' p.yaml
 refused "shares that do not add up" 3 "3" "$MUSHER" simulate p.yaml
 edit even.yaml 's/layers: \[0, 3\], device: n.0/layers: [0, 3], device: n.0, order: "F0 B0 F1 B1 F2 B2 F3"/' p.yaml
@@ -140,24 +140,24 @@ refused "an order with a missing backward" 3 "B3" "$MUSHER" simulate p.yaml
 edit even.yaml 's/layers: \[0, 3\], device: n.0/layers: [0, 3], device: n.0, order: "F0 B1 F1 B0 F2 B2 F3 B3"/' p.yaml
 refused "a backward before its forward" 3 "F1" "$MUSHER" simulate p.yaml
 sed 's/layers: \[0, 3\], device: n.0/layers: [0, 3], device: n.0, order: "F0 F1 F2 F3 B3 B2 B1 B0"/; s/layers: \[4, 7\], device: n.1/layers: [4, 7], device: n.1, order: "F0 B0 F1 B1 F2 B2 F3 B3"/' even.yaml > p.yaml
-refused "orders that cannot meet" 3 "p.yaml" "$MUSHER" simulate p.yaml
+refused "orders that deadlock" 3 "p.yaml" "$MUSHER" simulate p.yaml
 edit even.yaml '/^ *links:/,$d' p.yaml
-refused "a plan cut off in the middle" 3 "p.yaml" "$MUSHER" simulate p.yaml
+refused "a truncated plan" 3 "p.yaml" "$MUSHER" simulate p.yaml
 sed 's/memory: [^,}]*/memory: 64 KiB/' even.yaml > p.yaml
-refused "a plan that does not fit names the holders" 4 "n.0" "$MUSHER" simulate p.yaml
+refused "a plan that does not fit lists the largest memory entries" 4 "n.0" "$MUSHER" simulate p.yaml
 
 # Runs.
-refused "no text to train on" 2 "--data" "$MUSHER" run even.yaml
+refused "no training text" 2 "--data" "$MUSHER" run even.yaml
 echo hi > short.txt
-refused "a text that is too short" 3 "short.txt" "$MUSHER" run even.yaml --data short.txt --steps 1
-refused "a world of another size" 3 "2" mpirun --oversubscribe -n 3 "$MUSHER" run even.yaml --data text.txt --steps 1
-refused "a checkpoint that is not there" 3 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 1 --resume nowhere
-! grep -q interrupted err.keep && ok "and nobody was interrupted" || not_ok "and nobody was interrupted" "$(cat err.keep)"
+refused "a training text that is too short" 3 "short.txt" "$MUSHER" run even.yaml --data short.txt --steps 1
+refused "an MPI world of another size" 3 "2" mpirun --oversubscribe -n 3 "$MUSHER" run even.yaml --data text.txt --steps 1
+refused "a missing checkpoint" 3 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 1 --resume nowhere
+! grep -q interrupted err.keep && ok "and no rank is reported as interrupted" || not_ok "and no rank is reported as interrupted" "$(cat err.keep)"
 refused "a checkpoint that is a file" 3 "text.txt" "$MUSHER" run even.yaml --data text.txt --steps 1 --save text.txt
-refused "a checkpoint folder that takes no files" 6 "checkpoint folder '/proc/self/task' cannot be written" "$MUSHER" run even.yaml --data text.txt --steps 1000000 --save /proc/self/task
+refused "a read-only checkpoint folder" 6 "checkpoint folder '/proc/self/task' cannot be written" "$MUSHER" run even.yaml --data text.txt --steps 1000000 --save /proc/self/task
 ! grep -q interrupted err.keep && ok "nor was there" || not_ok "nor was there" "$(cat err.keep)"
 
-# Pipes, which no reader waits for; standard input is read where a file may be "-".
+# Pipes are refused, not waited for; "-" reads standard input.
 mkfifo pipe.yaml
 pipe="cannot read 'pipe.yaml': it is a pipe, not a regular file"
 for verb in show run simulate check; do refused "musher $verb PIPE" 3 "$pipe" "$MUSHER" $verb pipe.yaml; done
@@ -174,32 +174,32 @@ rm pipe.yaml
 "$MUSHER" simulate plan.yaml --trace other.keep > /dev/null
 "$MUSHER" profile job.yaml team.yaml --db db.keep --repeats 3 > /dev/null 2> err.keep && ok "a profile" || not_ok "a profile" "$(cat err.keep)"
 refused "a run that is a simulation" 3 "simulated" "$MUSHER" calibrate --db db.keep sim.keep
-refused "calibrating into nothing" 3 "none.keep" "$MUSHER" calibrate --db none.keep sim.keep
-refused "a database that is not there" 3 "nowhere.db" "$MUSHER" simulate even.yaml --db nowhere.db
-refused "a database that is none" 3 "job.yaml" "$MUSHER" simulate even.yaml --db job.yaml
+refused "calibrate without a database" 3 "none.keep" "$MUSHER" calibrate --db none.keep sim.keep
+refused "a missing database" 3 "nowhere.db" "$MUSHER" simulate even.yaml --db nowhere.db
+refused "a file that is not a database" 3 "job.yaml" "$MUSHER" simulate even.yaml --db job.yaml
 refused "traces of two plans" 3 "plan" "$MUSHER" compare sim.keep other.keep
 head -c 700 sim.keep > cut.keep
 refused "a truncated trace" 3 "cut.keep" "$MUSHER" plot cut.keep -o x.png
 sed 's/"begin_ns":[0-9]*/"begin_ns":-5/' sim.keep > negative.keep
-refused "a time before time" 3 "negative.keep" "$MUSHER" plot negative.keep -o x.png
-refused "a picture of an unknown kind" 2 ".svg" "$MUSHER" plot sim.keep -o x.bmp
-refused "a folder that is not there" 6 "nowhere" "$MUSHER" plan job.yaml team.yaml -o nowhere/p.yaml
+refused "a negative time" 3 "negative.keep" "$MUSHER" plot negative.keep -o x.png
+refused "an image of an unknown format" 2 ".svg" "$MUSHER" plot sim.keep -o x.bmp
+refused "a missing folder" 6 "nowhere" "$MUSHER" plan job.yaml team.yaml -o nowhere/p.yaml
 refused "JSON and data on one stdout" 2 "--json" "$MUSHER" simulate even.yaml --json --trace -
 refused "a trace that cannot be written, before the training" 6 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 100000 --trace nowhere/t
 "$MUSHER" lower even.yaml -o even.keep 2> /dev/null
-refused "a program without its text" 2 "--data" "$MUSHER" run even.keep --steps 1
-refused "a program where a plan is wanted" 3 "a program" "$MUSHER" show even.keep
+refused "a program without training text" 2 "--data" "$MUSHER" run even.keep --steps 1
+refused "a program instead of a plan" 3 "a program" "$MUSHER" show even.keep
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16/' j.yaml
 edit even.yaml 's/device: host,/device: host, tensor_parallel: 2,/' gpus.yaml
 refused "a run of several GPUs a device" 3 "can be simulated, not run" "$MUSHER" run gpus.yaml --data text.txt --steps 1
 refused "loading without loaders" 2 "--loaders" "$MUSHER" simulate even.yaml --load 30ms
-refused "a reserve that is no size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
+refused "a reserve that is not a size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
 edit team.yaml 's/device: host/device: T4/g' turing.yaml
-refused "bf16 on a GPU that has none" 3 "(T4) computes in fp32, fp64 and fp16" "$MUSHER" plan j.yaml turing.yaml -o p
+refused "bf16 on a GPU without bf16" 3 "(T4) computes in fp32, fp64 and fp16" "$MUSHER" plan j.yaml turing.yaml -o p
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16\nloss_scale: 1024/' k.yaml
-refused "a loss scale in bf16" 3 "fp16 alone has a loss scale" "$MUSHER" plan k.yaml team.yaml -o p
+refused "a loss scale in bf16" 3 "only precision fp16 has a loss scale" "$MUSHER" plan k.yaml team.yaml -o p
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: fp16\nloss_scale: {initial: 0}/' k.yaml
-refused "a loss scale of nothing" 3 "must be at least" "$MUSHER" plan k.yaml team.yaml -o p
+refused "a loss scale of 0" 3 "must be at least" "$MUSHER" plan k.yaml team.yaml -o p
 "$MUSHER" simulate even.yaml --trace s.keep > /dev/null
 sed '1s/"source":"sim"/"source":"host"/' s.keep > r.keep
 "$MUSHER" compare s.keep r.keep --json > out.keep 2> err.keep
@@ -208,16 +208,16 @@ for f in out.keep two.keep; do
     [[ $(grep -c '"schema"' $f) == 1 ]] && ok "one JSON object in $f" || not_ok "one JSON object in $f" "$(head -c 200 $f)"
 done
 
-# Counts of a short plan that no memory holds are refused with the numbers, before anything is allocated. The limit of
-# 4,000,000 KiB is what a run without the refusal would break, with another message.
+# Counts of a short plan that exceed memory are refused with the numbers, before any allocation. The limit of
+# 4,000,000 KiB would be exceeded without the check, with another message.
 sized() { two_stages | sed "s/microbatches: 2/microbatches: $1/; s/global_batch: 2/global_batch: $1/; s/between: \[n\]/&, bandwidth: 1 GB\/s, latency: 10 us/"; }
 bounded=(bash -c 'ulimit -v 4000000; exec "$@"' sh)
 if [[ ${SLOWDOWN:-1} == 1 ]]; then # sanitizers reserve more address space than that
     sized 300000 > long.yaml
-    refused "a trace that no memory holds" 6 "the trace of 4 steps has 99600036 spans, which take" "${bounded[@]}" "$MUSHER" simulate long.yaml --trace t
+    refused "a trace larger than memory" 6 "the trace of 4 steps has 99600036 spans, which take" "${bounded[@]}" "$MUSHER" simulate long.yaml --trace t
     refused "and its explanation" 6 "and explaining them takes" "${bounded[@]}" "$MUSHER" simulate long.yaml --explain
-    refused "more is allowed by hand" 6 "at most 100 KiB are allowed" "${bounded[@]}" "$MUSHER" simulate plan.yaml --trace t --trace-memory 100KiB
-    refused "a size that is none" 2 "--trace-memory: 'much' is no size" "$MUSHER" simulate plan.yaml --trace t --trace-memory much
+    refused "--trace-memory raises the limit" 6 "at most 100 KiB are allowed" "${bounded[@]}" "$MUSHER" simulate plan.yaml --trace t --trace-memory 100KiB
+    refused "a text that is not a size" 2 "--trace-memory: 'much' is not a size" "$MUSHER" simulate plan.yaml --trace t --trace-memory much
     sized 16000000 | sed 's/layers: \[0, 3\], device: n.0}/layers: [0, 1], device: n.0}, {layers: [2, 3], device: n.2}, {layers: [4, 5], device: n.3}/; s/layers: \[4, 7\]/layers: [6, 7]/; s/devices: \[{type: cpu}, {type: cpu}\]/devices: [{type: cpu, count: 4}]/' > calls.yaml
     for verb in simulate memory; do
         refused "$verb of more calls than memory holds" 6 "calls its stages 128000000 times a step" "${bounded[@]}" "$MUSHER" $verb calls.yaml

@@ -4,7 +4,7 @@
 set -u
 . tests/cli/common.inc
 flags=" $(sed -n 's/^flags[[:space:]]*: //p' /proc/cpuinfo 2> /dev/null | head -n 1) "
-# core_type NAME FLAG...: the suites with the kernels of that processor, where this one has the instructions
+# core_type NAME FLAG...: the suites with the kernels of that processor, if this one has the instructions
 core_type() {
     local flag
     for flag in "${@:2}"; do [[ $flags == *" $flag "* ]] || return 0; done
@@ -15,5 +15,5 @@ core_type Sandybridge avx
 core_type Haswell avx2 fma
 core_type Zen avx2 fma
 core_type SkylakeX avx512f avx512vl avx512bw avx512dq
-says "kernels of the processor itself" 0 " passed, 0 failed" "$BUILD/tests/run" compare_kernels
+says "kernels selected by the processor" 0 " passed, 0 failed" "$BUILD/tests/run" compare_kernels
 exit $bad

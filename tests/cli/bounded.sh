@@ -6,7 +6,7 @@ root=$PWD
 . tests/cli/common.inc
 cd "$scratch" || exit 6
 
-# within SECONDS COMMAND...: with so much processor time at most; its output in out.keep and err.keep.
+# within SECONDS COMMAND...: runs with a limit of processor time; output in out.keep and err.keep.
 within() {
     local seconds=$(($1 * ${SLOWDOWN:-1}))
     shift
@@ -23,8 +23,8 @@ judge() {
     fi
 }
 
-# Name of the case, its sequences, memory of a device, devices, exit code, what is said. Nothing fits 1 KiB, so no plan bounds
-# the shares that are worth a look: of equal replicas only falling ones are.
+# Name of the case, its sequences, memory of a device, devices, exit code, message. Nothing fits 1 KiB, so no plan bounds
+# the shares to search: of equal replicas only descending ones.
 while IFS=: read -r name batch memory gpus code text; do
     cat > job.yaml <<END
 version: 1
@@ -48,7 +48,7 @@ shares over eight:4096:1 KiB:8:4:no feasible plan
 a million microbatches:1048576:1 GiB:2:0:lower bound
 TABLE
 
-# Routes between 10,240 GPUs are found once each: its links are looked through for every message otherwise.
+# Routes of 10,240 GPUs are found once each, not by a search over all links for every message.
 within 20 "$MUSHER" collective all-reduce "$root/tests/data/fleets/one.yaml" --bytes 1MB
 judge "a collective of 10,240 GPUs" $? 0 "leader"
 exit $bad

@@ -20,33 +20,33 @@ links:
 END
 
 # Two devices, one link: 2 · (5 us + 500 MB / 25 GB/s = 20 ms).
-says "a ring of two by hand" 0 '"closed_ns": 40010000, "simulated_ns": 40010000' \
+says "a ring of two, computed by hand" 0 '"closed_ns": 40010000, "simulated_ns": 40010000' \
     "$MUSHER" collective all-reduce pair.yaml -b 1GB -a ring --devices a.0,b.0 --json
-says "NCCL's estimate is there for NVIDIA's devices" 0 "NCCL estimates" "$MUSHER" collective all-reduce pair.yaml
-says "no estimate of all-to-all" 0 "does not price all-to-all" "$MUSHER" collective all-to-all pair.yaml
+says "NVIDIA devices have NCCL's estimate" 0 "NCCL estimates" "$MUSHER" collective all-reduce pair.yaml
+says "all-to-all has no estimate" 0 "does not price all-to-all" "$MUSHER" collective all-to-all pair.yaml
 says "shards in proportion" 0 "grouped" "$MUSHER" collective all-gather pair.yaml --shards 4,1,1,1,1,1,1,1
-says "ways that are not possible say why" 0 "hierarchical needs as many members" \
+says "impossible algorithms have a reason" 0 "hierarchical needs as many members" \
     "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0
-says "one that is named fails" 3 "hierarchical needs as many members" \
+says "a selected impossible algorithm is an error" 3 "hierarchical needs as many members" \
     "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0 -a hierarchical
 says "an unknown kind" 2 "did you mean 'all-reduce'" "$MUSHER" collective allreduce pair.yaml
-says "an unknown algorithm" 2 "there are all, ring, tree" "$MUSHER" collective all-reduce pair.yaml -a rings
+says "an unknown algorithm" 2 "expected all, ring, tree" "$MUSHER" collective all-reduce pair.yaml -a rings
 says "an unknown device" 3 "no device 'c.0'" "$MUSHER" collective all-reduce pair.yaml --devices a.0,c.0
-says "a device twice" 2 "names a.0 twice" "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.0
-says "no bytes" 2 "--bytes '0'" "$MUSHER" collective all-reduce pair.yaml --bytes 0
+says "a duplicate device" 2 "names a.0 twice" "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.0
+says "0 bytes" 2 "--bytes '0'" "$MUSHER" collective all-reduce pair.yaml --bytes 0
 says "shards of an all-reduce" 2 "--shards is for" "$MUSHER" collective all-reduce pair.yaml --shards 1,1
-says "an unknown NCCL" 2 "known are 2.28.9, 2.30" "$MUSHER" collective all-reduce pair.yaml --nccl 1.0
+says "an unknown NCCL version" 2 "known are 2.28.9, 2.30" "$MUSHER" collective all-reduce pair.yaml --nccl 1.0
 
 says "nccl-tests text becomes a profile" 0 "profile 1 (parent 0): all-reduce of 4 ranks on 1 nodes, 7 sizes" \
     "$MUSHER" import nccl-tests "$data/now.txt" --cluster pair.yaml --db p.db
-says "another table is added to it" 0 "profile 2 (parent 1): all-gather of 4 ranks on 2 nodes" \
+says "a second table is added to the profile" 0 "profile 2 (parent 1): all-gather of 4 ranks on 2 nodes" \
     "$MUSHER" import nccl-tests "$data/all_gather_old.txt" --cluster pair.yaml --db p.db
 says "JSON too" 0 '"profile_id": 3' "$MUSHER" import nccl-tests "$data/now.json" --cluster pair.yaml --db p.db --json
-says "the first table is still there, and goes before the prior" 0 "measured          32.4 us" \
+says "the first table remains, and takes precedence over the prior" 0 "measured          32.4 us" \
     "$MUSHER" collective all-reduce pair.yaml -b 1MiB --db p.db --devices a.0,a.1,a.2,a.3
 says "older profiles stay" 0 "no estimate" "$MUSHER" collective all-to-all pair.yaml --db p.db --profile 1
-says "kinds of imports are listed as they are written" 0 "nccl-topology: " "$MUSHER" import --help
-says "a kind misspelled" 2 "did you mean 'nccl-tests'" "$MUSHER" import nccl-test "$data/now.txt"
+says "import formats are listed as on the command line" 0 "nccl-topology: " "$MUSHER" import --help
+says "a misspelled format" 2 "did you mean 'nccl-tests'" "$MUSHER" import nccl-test "$data/now.txt"
 says "no --cluster" 2 "needs --cluster and --db" "$MUSHER" import nccl-tests "$data/now.txt" --db p.db
 says "a broken file" 3 "cut_row.txt:16: the row ends" \
     "$MUSHER" import nccl-tests "$data/bad/cut_row.txt" --cluster pair.yaml --db p.db
@@ -55,7 +55,7 @@ if grep -qa "SECRET_TOKEN\|must-not-be-kept" p.db; then
 else
     ok "the environment is not kept"
 fi
-# A measured table prices collectives in simulate and plan: sums of four devices that took 90 ms make a plan without any.
+# A measured table prices collectives in simulate and plan: all-reduces of 90 ms lead to a plan without any.
 quad() { # us of 1 KiB, of 1 GiB: a table of nccl-tests
     sed -n 1,13p "$data/now.txt" | sed 's/maxBytes 4194304/maxBytes 1073741824/'
     for row in "1024 $1" "1073741824 $2"; do
@@ -85,7 +85,7 @@ optimizer: {kind: adamw, lr: 5e-4, weight_decay: 0}
 seed: 7
 END
 quad 90000 95000 > slow.txt
-says "a plan on stated links sums by all-reduce" 0 "" "$MUSHER" plan job.yaml quad.yaml -o links.yaml
+says "a plan on stated links uses all-reduce" 0 "" "$MUSHER" plan job.yaml quad.yaml -o links.yaml
 if grep -q "zero:" links.yaml || [ "$(grep -c "device: a" links.yaml)" != 4 ]; then
     not_ok "stated links: replicas that all-reduce" "$(grep "device: a" links.yaml)"
 else
@@ -98,9 +98,9 @@ grep -q "zero:" table.yaml && ok "the table makes another plan: no all-reduce of
 ms() { "$MUSHER" simulate "$@" --json 2> /dev/null | sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' | head -1; }
 without=$(ms links.yaml) with=$(ms links.yaml --db slow.db)
 [ "${without:-0}" -gt 0 ] && [ "${with:-0}" -gt $((without + 90000000)) ] &&
-    ok "a simulated sum takes what was measured" ||
-    not_ok "a simulated sum takes what was measured" "$without ns without the table, $with ns with it"
-says "the critical path has it" 0 "collective on a" "$MUSHER" simulate links.yaml --db slow.db --explain
+    ok "a simulated all-reduce has the measured time" ||
+    not_ok "a simulated all-reduce has the measured time" "$without ns without the table, $with ns with it"
+says "the critical path contains it" 0 "collective on a" "$MUSHER" simulate links.yaml --db slow.db --explain
 
 # NCCL's model prices them where the cluster states its version: on slow stated links the plan is a pipeline, with NVLink it sums.
 sed 's/240 GB/2 GB/' quad.yaml > slow.yaml

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/docs.sh - docs/reference is what `make docs` writes, and the manual page is valid.
+# tests/cli/docs.sh - docs/reference equals the output of `make docs`, and the manual page is valid.
 set -u
 . tests/cli/common.inc
 mkdir "$scratch/reference"
@@ -20,6 +20,6 @@ done > "$scratch/wide"
 if command -v groff > /dev/null; then
     groff -man -ww -Tutf8 -P -c -P -b -P -u docs/reference/musher.1 > "$scratch/page" 2> "$scratch/err"
     [[ ! -s $scratch/err ]] && ok "groff has no warnings" || not_ok "groff has no warnings" "$(head -n 3 "$scratch/err")"
-    has "the page names its sections" page "EXIT STATUS"
+    has "the manual page has its sections" page "EXIT STATUS"
 fi
 exit $bad

@@ -2,7 +2,7 @@
 # tests/cli/experts.sh - models with experts and BERT train alike on one device and on several, with dropout and without.
 # Which experts a token is sent to is decided by the largest logits: sums that differ in their last bits may send a token
 # elsewhere where two are equal to rounding. So fp32 runs compare losses to 1e-5 over few steps from equal weights, in which
-# no such tie comes up with these seeds, and fp64 runs, where one would have to be equal to 1e-15, to 1e-9.
+# no such tie occurs with these seeds, and fp64 runs, where one would have to be equal to 1e-15, to 1e-9.
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
@@ -71,7 +71,7 @@ alike() {
     done
 }
 
-# A resumed run draws the masks that the whole one draws, on another plan too.
+# A resumed run draws the same dropout masks as an uninterrupted one, also on another plan.
 resumes() {
     local last
     last=$(last_layer)
@@ -161,7 +161,7 @@ planned() { # NAME WHAT_SHOW_SAYS
     says "$1: measured" 0 link "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/$1.db" --repeats 5
     says "$1: planned" 0 found "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/$1.db" -o "$scratch/found.yaml"
     says "$1: the plan runs" 0 loss "$MUSHER" run "$scratch/found.yaml" --data "$text" --steps 3 --trace "$scratch/run.trace"
-    says "$1: how uneven its experts are is learned" 0 "rows of the experts differ" "$MUSHER" calibrate --force --db "$scratch/$1.db" "$scratch/run.trace"
+    says "$1: how uneven its experts are is learned" 0 "rows per expert vary" "$MUSHER" calibrate --force --db "$scratch/$1.db" "$scratch/run.trace"
     says "$1: the plan is simulated" 0 iteration "$MUSHER" simulate "$scratch/found.yaml" --db "$scratch/$1.db"
 }
 model=$mixtral

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/explain.sh - why an iteration takes so long: the pieces add up, the same question has the same answer.
+# tests/cli/explain.sh - simulate --explain: the critical path adds up to the iteration, and repeated output is identical.
 set -u
 . tests/cli/common.inc
 job=$scratch/job.yaml team=$scratch/team.yaml plan=$scratch/plan.yaml
@@ -8,13 +8,13 @@ small_team > "$team"
 "$MUSHER" plan "$job" "$team" -o "$plan" >/dev/null 2>"$scratch/err" && ok "plan" || not_ok "plan" "$(cat "$scratch/err")"
 
 "$MUSHER" simulate "$plan" --explain >"$scratch/text" 2>"$scratch/err" && ok "explain" || not_ok "explain" "$(cat "$scratch/err")"
-has "the path is told" text "critical path of step 2, "
+has "the critical path is printed" text "critical path of step 2, "
 has "its kinds" text "  compute  "
-has "what is longest on it" text "longest on it:"
-has "the devices and why they stand still" text "on the path"
+has "its longest operations" text "longest on it:"
+has "the devices and the causes of idle time" text "on the path"
 has "the busiest device" text "busiest: "
-has "whose memory is fullest and who holds it" text "fullest memory: "
-has "what if" text "what if it took no time (a lower bound for any speed-up of it alone)"
+has "the fullest device and its largest buffers" text "fullest memory: "
+has "what if" text "what if, one at a time: no time at all (a lower bound for any speed-up of it)"
 "$MUSHER" simulate "$plan" >"$scratch/plain" 2>/dev/null
 head -n "$(wc -l <"$scratch/plain")" "$scratch/text" | cmp -s - "$scratch/plain" && ok "the prediction stands above it, unchanged" || not_ok "the prediction stands above it, unchanged" "$(cat "$scratch/plain")"
 
@@ -24,17 +24,17 @@ iteration=$(grep -m 1 -o '"iteration_ns": [0-9]*' "$scratch/json.1" | grep -o '[
 sum=$(sed -n '/"path": \[/,/^    \]/p' "$scratch/json.1" | grep -o '"ns": *[0-9]*' | awk -F: '{s += $2} END {printf "%d", s}')
 [[ -n $iteration && $sum == "$iteration" ]] && ok "the pieces of the path add up to the iteration" || not_ok "the pieces of the path add up to the iteration" "$sum and $iteration"
 kinds=$(grep -o '"kinds": {[^}]*}' "$scratch/json.1" | grep -o '[0-9][0-9]*' | awk '{s += $1} END {printf "%d", s}')
-[[ $kinds == "$iteration" ]] && ok "and so do its kinds" || not_ok "and so do its kinds" "$kinds and $iteration"
-has "the list of what if is there" json.1 '"what_if": ['
-has "and says that nothing was left out" json.1 '"what_if_left_out": 0'
+[[ $kinds == "$iteration" ]] && ok "its kinds add up too" || not_ok "its kinds add up too" "$kinds and $iteration"
+has "the what-if list is present" json.1 '"what_if": ['
+has "and nothing was left out" json.1 '"what_if_left_out": 0'
 
 "$MUSHER" simulate "$plan" --explain --what-if 0 >"$scratch/text" 2>/dev/null
-grep -q "what if" "$scratch/text" && not_ok "--what-if 0 tries nothing" "$(cat "$scratch/text")" || ok "--what-if 0 tries nothing"
+grep -q "what if" "$scratch/text" && not_ok "--what-if 0 simulates nothing" "$(cat "$scratch/text")" || ok "--what-if 0 simulates nothing"
 "$MUSHER" simulate "$plan" --explain --what-if 1 >"$scratch/text" 2>/dev/null
-has "--what-if 1 says how many it left out" text "more are on the path and were not tried"
+has "--what-if 1 states the number left out" text "more on the path were not simulated"
 "$MUSHER" simulate "$plan" --explain --what-if -1 >"$scratch/text" 2>"$scratch/err"
 code=$?
-((code == 2)) && ok "a negative number of tries is refused" || not_ok "a negative number of tries is refused" "exit code $code"
+((code == 2)) && ok "a negative --what-if is refused" || not_ok "a negative --what-if is refused" "exit code $code"
 "$MUSHER" simulate "$plan" --explain --trace "$scratch/t" >/dev/null 2>&1 && "$MUSHER" simulate "$plan" --trace "$scratch/u" >/dev/null 2>&1
 cmp -s "$scratch/t" "$scratch/u" && ok "explaining does not change the trace" || not_ok "explaining does not change the trace" ""
 exit $bad

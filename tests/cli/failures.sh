@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/failures.sh - a run whose rank dies, hangs or is interrupted ends, says so, and leaves nobody behind.
+# tests/cli/failures.sh - a run whose rank dies, hangs or is interrupted ends with a message and leaves no process behind.
 set -u
 . tests/cli/common.inc
 cat > "$scratch/plan.yaml" <<'END'
@@ -42,26 +42,26 @@ victim() {
     wait $run
     code=$?
     [[ $code == "$4" ]] && ok "$1: exit code $4" || not_ok "$1: exit code $4" "$code: $(head -c 300 "$scratch/err")"
-    grep -q "$5" "$scratch/err" && ok "$1: says so" || not_ok "$1: says so" "$(head -c 300 "$scratch/err")"
+    grep -q "$5" "$scratch/err" && ok "$1: has its message" || not_ok "$1: has its message" "$(head -c 300 "$scratch/err")"
     for _ in $(seq 600); do
         [[ $(left) == 0 ]] && break
         sleep 0.1
     done
-    [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(runs)"
+    [[ $(left) == 0 ]] && ok "$1: no process is left behind" || not_ok "$1: no process is left behind" "$(runs)"
 }
 
 victim "a killed rank" KILL 1 7 "rank 1"
 victim "a crashed rank" SEGV 0 7 "rank 0"
 MUSHER_TIMEOUT=$((8 * ${SLOWDOWN:-1})) victim "a hung rank" STOP 1 7 "n.1"
-grep -q "rank 0 failed" "$scratch/err" && not_ok "and who found it out is not blamed" "$(cat "$scratch/err")" || ok "and who found it out is not blamed"
+grep -q "rank 0 failed" "$scratch/err" && not_ok "the rank that detected it is not blamed" "$(cat "$scratch/err")" || ok "the rank that detected it is not blamed"
 kill -CONT $(runs) 2> /dev/null
 for signal in INT TERM HUP; do victim "a run that gets SIG$signal" $signal launcher 130 "interrupted"; done
 
-# Nor does an mpirun that has lost its ranks and waits for itself keep anybody.
+# An mpirun that has lost its ranks and hangs does not block the launcher.
 mkdir "$scratch/bin"
 printf '#!/bin/bash\nsleep 1 &\nwait\nexec sleep 1000\n' > "$scratch/bin/mpirun"
 chmod +x "$scratch/bin/mpirun"
-PATH=$scratch/bin:$PATH says "an mpirun without ranks that does not end" 7 "no rank is left, and mpirun did not end" "$MUSHER" run "$mark" --data LICENSE
+PATH=$scratch/bin:$PATH says "an mpirun without ranks that hangs" 7 "no rank is left, and mpirun did not end" "$MUSHER" run "$mark" --data LICENSE
 
 # A run that is killed while it saves leaves a checkpoint that loads.
 "$MUSHER" run "$mark" --steps 1000000 --data LICENSE --save "$scratch/save" --save-every 2 > /dev/null 2>&1 &

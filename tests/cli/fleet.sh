@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/fleet.sh - of many devices equal ones are told once: show, memory, and the trace of a folded simulation.
+# tests/cli/fleet.sh - equal devices of a large cluster are folded: show, memory, and the trace of a folded simulation.
 set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
@@ -24,7 +24,7 @@ says "memory has one line a class" 0 "(24 devices)" "$MUSHER" memory plan.yaml
 "$MUSHER" simulate plan.yaml --trace all.trace > /dev/null 2> err && "$MUSHER" simulate plan.yaml --fold --trace one.trace.gz > /dev/null 2>> err || not_ok "traces" "$(cat err)"
 gzip -dc one.trace.gz > one.trace
 grep -q '"stands_for":24,"alike":"n0-11.0-1"' one.trace && ok "one device stands for all" || not_ok "one device stands for all" "$(head -c 600 one.trace)"
-(($(wc -c < one.trace.gz) * 40 < $(wc -c < all.trace))) && ok "in a fortieth of the room" || not_ok "in a fortieth of the room" "$(ls -l)"
+(($(wc -c < one.trace.gz) * 40 < $(wc -c < all.trace))) && ok "in a fortieth of the size" || not_ok "in a fortieth of the size" "$(ls -l)"
 says "a folded trace is not compared" 3 "is folded (one device represents several)" "$MUSHER" compare one.trace.gz all.trace
 "$MUSHER" plot one.trace.gz -o one.gp > out 2> err && grep -qF '\303\227\062\064' one.gp && ok "a row says how many it stands for" || not_ok "a row says how many it stands for" "$(cat err; head -c 900 one.gp)"
 # Operators count for all that a device stands for.

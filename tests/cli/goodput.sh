@@ -45,17 +45,17 @@ same "simulate --samples does not depend on threads" "$MUSHER" simulate "$plan" 
 for key in samples interval_ns p5_confidence_ns mean_ns standard_error_ns; do
     grep -q "\"$key\"" "$scratch/t1" && ok "simulate --json has $key" || not_ok "simulate --json has $key" "$(head -c 300 "$scratch/t1")"
 done
-prints "an interval for people" "90 % interval" "$MUSHER" simulate "$plan" --samples 100
+prints "an interval as text" "90 % interval" "$MUSHER" simulate "$plan" --samples 100
 wide=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/t1")
 "$MUSHER" simulate "$plan" --samples 100 --jitter-alone --json > "$scratch/alone"
 narrow=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/alone")
-((wide > narrow && narrow > 0)) && ok "costs that nobody measured widen it" || not_ok "costs that nobody measured widen it" "$wide, $narrow"
+((wide > narrow && narrow > 0)) && ok "unmeasured costs widen it" || not_ok "unmeasured costs widen it" "$wide, $narrow"
 "$MUSHER" simulate "$plan" --trace "$scratch/sim.trace" > /dev/null
-refused "checkpoints for nothing have no best interval" 2 "say --interval TIME" "$MUSHER" goodput --checkpoint 0s --samples 2
-refused "jitter is not learned from a prediction" 3 "knows no jitter" "$MUSHER" simulate "$plan" --samples 10 --jitter "$scratch/sim.trace"
+refused "free checkpoints have no best interval" 2 "set --interval TIME" "$MUSHER" goodput --checkpoint 0s --samples 2
+refused "jitter is not fitted to a prediction" 3 "no measured jitter" "$MUSHER" simulate "$plan" --samples 10 --jitter "$scratch/sim.trace"
 refused "jitter without samples" 2 "--samples" "$MUSHER" simulate "$plan" --jitter-alone
 "$MUSHER" run "$plan" --steps 4 --data LICENSE --trace "$scratch/run.trace" > /dev/null 2> "$scratch/err" || not_ok "a run" "$(cat "$scratch/err")"
-prints "jitter is learned from a run" "90 % interval" "$MUSHER" simulate "$plan" --samples 100 --jitter "$scratch/run.trace"
+prints "jitter is fitted to a run" "90 % interval" "$MUSHER" simulate "$plan" --samples 100 --jitter "$scratch/run.trace"
 
 prints "stragglers" "90 % interval" "$MUSHER" simulate "$plan" --samples 20 --straggler-share 10
 prints "loaders that are too slow" "devices wait" "$MUSHER" simulate "$plan" --loaders 1 --load 10min
@@ -67,26 +67,26 @@ same "goodput does not depend on threads" "$MUSHER" goodput "${few[@]}" --json
 for key in young_s daly_s optimum_s intervals best parts causes; do
     grep -q "\"$key\"" "$scratch/t1" && ok "goodput --json has $key" || not_ok "goodput --json has $key" "$(head -c 300 "$scratch/t1")"
 done
-prints "goodput for people" "Daly 18.6 min" "$MUSHER" goodput "${few[@]}"
+prints "goodput as text" "Daly 18.6 min" "$MUSHER" goodput "${few[@]}"
 prints "the table of a file" "Faulty GPU" "$MUSHER" goodput "${few[@]}" --failures tests/validate/published/llama3_interruptions_table5.csv
 prints "nothing fails" "goodput 100.00 %" "$MUSHER" goodput --mtbf never
 prints "fails faster than it restarts" "goodput 0: " "$MUSHER" goodput "${few[@]}" --mtbf 5s
-prints "devices that come and go" "running with fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
-prints "a plan's devices, planned again where some are lost" "planning for other devices" "$MUSHER" goodput "$plan" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds --storage 1MB/s
+prints "devices that leave and return" "lower speed on fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
+prints "a plan's devices, replanned after losses" " replanning " "$MUSHER" goodput "$plan" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds --storage 1MB/s
 small_job | sed 's/global_batch: 6/global_batch: 24/' > "$scratch/ten-job.yaml"
 small_team | sed 's/devices: \[{type: fast}, {type: slow}\]/devices: {type: fast, count: 6}/; s/devices: \[{type: slow}\]/devices: {type: slow, count: 4}/; $a \  - {name: second, between: [b], bandwidth: 1 GB/s, latency: 20 us}' > "$scratch/ten.yaml"
 "$MUSHER" plan "$scratch/ten-job.yaml" "$scratch/ten.yaml" -o "$scratch/ten-plan.yaml" --baseline data-parallel -q > /dev/null
-prints "ten devices, planned again for every number of them" "planning for other devices" "$MUSHER" goodput "$scratch/ten-plan.yaml" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds
+prints "ten devices, replanned for every count" " replanning " "$MUSHER" goodput "$scratch/ten-plan.yaml" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds
 small_team | sed 's/devices: \[{type: fast}, {type: slow}\]/devices: {type: fast, count: 20}/; s/devices: \[{type: slow}\]/devices: {type: slow, count: 20}/; $a \  - {name: second, between: [b], bandwidth: 1 GB/s, latency: 20 us}' > "$scratch/forty.yaml"
 "$MUSHER" plan "$scratch/ten-job.yaml" "$scratch/forty.yaml" -o "$scratch/forty-plan.yaml" --baseline megatron -q > /dev/null
 refused "too many sets of devices" 2 "up to 256 sets" "$MUSHER" goodput "$scratch/forty-plan.yaml" "${few[@]}" --replan-speeds
 refused "no devices" 3 "0 devices" "$MUSHER" goodput --gpus 0
-refused "too many failures to walk through" 3 "failures in" "$MUSHER" goodput --mtbf 1ns
+refused "too many failures to simulate" 3 "failures in" "$MUSHER" goodput --mtbf 1ns
 refused "too many checkpoints" 3 "checkpoints in" "$MUSHER" goodput --checkpoint 0s --interval 1us
-refused "an interval of nothing" 3 "every 0 s" "$MUSHER" goodput --interval 0s
-refused "a time that is none" 2 "--restart soon" "$MUSHER" goodput --restart soon
+refused "an interval of 0" 3 "every 0 s" "$MUSHER" goodput --interval 0s
+refused "a text that is not a time" 2 "--restart soon" "$MUSHER" goodput --restart soon
 refused "an unknown type" 2 "--speed x=1" "$MUSHER" goodput --speed x=1
 refused "replanning without a plan" 2 "need a PLAN" "$MUSHER" goodput --replan-speeds
-refused "a table that is none" 3 "no column 'component'" "$MUSHER" goodput --failures tests/data/goodput/spot.csv
+refused "a file that is not a table" 3 "no column 'component'" "$MUSHER" goodput --failures tests/data/goodput/spot.csv
 refused "two sources of failures" 2 "exclude each other" "$MUSHER" goodput --mtbf 1h --failures x.csv
 exit $bad

@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/cli/gpu.sh - the day a GPU is there, on an emulated one (tests/standin): files, the two calls, and what comes back is read.
-# Small, and no time that is measured means anything: what is checked is that all of it works. Kernels are loaded when they are
-# first launched, which waits for whatever runs on the GPU: a receive that was posted ahead must not wait for us then.
+# tests/cli/gpu.sh - the checks of a GPU machine, on an emulated GPU (tests/standin): files, the two calls, import of their results.
+# Small; only function is checked, because measured times have no meaning here. Kernels are loaded at their first launch, which
+# waits for everything on the GPU, so a receive posted ahead must not depend on this rank then.
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
@@ -12,7 +12,7 @@ mkdir "$there"
 for p in check bench run; do ln -s "$(realpath "$BUILD/gpu-$p")" "$there/gpu-$p"; done
 
 # ---- without files
-says "without files the checks say how to get them" 3 "run 'make gpu-files'" tests/gpu/check.sh "$there"
+says "without files the checks print how to get them" 3 "run 'make gpu-files'" tests/gpu/check.sh "$there"
 says "an unknown call is refused" 2 "usage: tests/gpu/gpu.sh" tests/gpu/gpu.sh 3 "$scratch/got" "$there"
 
 mkdir "$scratch/bad"
@@ -23,13 +23,13 @@ for line in "x 1 -3 1e-4 x:steps: '-3', expected a number from 1 to 1000000" "x 
     says "a case that is none is refused with what it may be: ${line%%:*}" 3 "cases:2: ${line#*:}" "$BUILD/gpu-check" "$scratch/bad"
 done
 printf 'x -1\n' > "$scratch/bad/runs"
-says "so is a plan's number of steps" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
+says "a wrong number of steps is refused" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
 
-# ---- here
+# ---- on this machine
 says "files are written" 0 "20 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
-# ---- there, the first call
+# ---- on the GPU machine, the first call
 timeout $((600 * ${SLOWDOWN:-1})) tests/gpu/gpu.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
 code=$?
 ((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
@@ -41,14 +41,14 @@ grep -q "^ok overflow: .*, [1-5] steps skipped" "$scratch/out" && ok "steps that
 has "and no other" out "20 passed, 0 failed"
 has "benches and plans ran" out "5 ran, 0 failed"
 
-# ---- there, the second one
+# ---- on the GPU machine, the second call
 printf 'torch eager tiny 1000 3.5 2.0 1000000\ntorch compile tiny 2000 3.5 2.0 2000000\n' > "$scratch/torch"
 GPU_TORCH=$scratch/torch says "the second call" 0 "PyTorch compile 2000" tests/gpu/gpu.sh 2 "$scratch/got" "$there"
-has "tells kernels beside floors" out "bound by"
-has "what a trace costs" out "trace "
+has "prints kernels beside lower bounds" out "bound by"
+has "the overhead of a trace" out "trace "
 has "and one with kernels" out "with kernels "
 tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json.gpt2-tiny.trace
-says "what ran in operators comes back" 0 "standin_product" "$MUSHER" show "$scratch/gpu-bench.json.gpt2-tiny.trace"
+says "the kernels of operators are read back" 0 "standin_product" "$MUSHER" show "$scratch/gpu-bench.json.gpt2-tiny.trace"
 tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json &&
     jq -e '.trained[0] as $t | .small and .copy_Bps > 0 and (.operators | length) > 20 and all(.operators[]; .median_s > 0)
         and any(.operators[].operator; contains(" bf16 ")) and any(.operators[].operator; contains("narrows"))
@@ -56,9 +56,9 @@ tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json &&
         and $t.torch_compile.tokens_per_s == 2000' "$scratch/gpu-bench.json" > /dev/null &&
     ok "and all of it in JSON" || not_ok "and all of it in JSON" "$(head -c 300 "$scratch/gpu-bench.json")"
 
-# ---- back here
-# How long things took on an emulated GPU says nothing, and may be too far from the bench to calibrate on; so the same once more
-# with runs that took what the profile predicts: nothing is off then, before and after.
+# ---- import on this machine
+# Times of an emulated GPU have no meaning and may be too far from the benchmark for a calibration; so the test is repeated
+# with runs of exactly the predicted times: the error is 0 before and after.
 back=$scratch/back/gpu-out
 mkdir "$scratch/back"
 tar -xzf "$scratch/got/gpu-1.tar.gz" -C "$scratch/back"
@@ -73,12 +73,12 @@ says "predictions beside runs as predicted" 0 "calibrated on these runs" tests/g
 jq -e '(.plans | length) == 3 and all(.plans[]; .calibrated_ns == .measured_ns and .measured_ns > 0)' "$back/predict.json" > /dev/null &&
     ok "in JSON too" || not_ok "in JSON too" "$(cat "$back/predict.json")"
 
-# ---- what does not fit is refused
+# ---- inconsistent files are refused
 profile=("$MUSHER" profile "$there/gpu/predict-job.yaml" "$there/gpu/predict-cluster.yaml" "$there/gpu/even.yaml")
-says "a trace of other benches is refused" 3 "another job, cluster or number of repeats" "${profile[@]}" --repeats 5 --warm 0 --from "$back" --db "$scratch/x.db"
-says "benches that nobody ran as well" 3 "bench.0.trace" "${profile[@]}" --from "$there" --db "$scratch/x.db"
-says "--emit measures nothing" 2 "goes with neither --db nor --from" "${profile[@]}" --emit "$scratch/e" --db "$scratch/x.db"
+says "a trace of other benchmarks is refused" 3 "do job, cluster and --repeats equal" "${profile[@]}" --repeats 5 --warm 0 --from "$back" --db "$scratch/x.db"
+says "benchmarks that were not run are refused" 3 "bench.0.trace" "${profile[@]}" --from "$there" --db "$scratch/x.db"
+says "--emit measures nothing" 2 "--emit excludes --db and --from" "${profile[@]}" --emit "$scratch/e" --db "$scratch/x.db"
 small_job > "$scratch/job.yaml"
 small_team > "$scratch/team.yaml"
-says "hosts are measured where they are" 3 "are for GPUs" "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --emit "$scratch/e"
+says "host devices are refused" 3 "are for GPUs" "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --emit "$scratch/e"
 exit $bad

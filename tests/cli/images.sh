@@ -1,11 +1,11 @@
 #!/bin/bash
-# tests/cli/images.sh - models of images are shown, planned, measured and trained, and train alike whoever computes them:
+# tests/cli/images.sh - image models are shown, planned, measured and trained, with equal losses on every plan:
 # a small VGG (convolutions, group norms, both poolings) and a small ViT on one device and on several, losses to 1e-5 (fp32) and
 # 1e-9 (fp64).
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
-head -c 600 LICENSE > "$text" # few images, which thirty steps learn by heart
+head -c 600 LICENSE > "$text" # few images, so that thirty steps reduce the loss
 steps=${TRAINING_STEPS:-30}
 dropout=
 vit='{model_type: vit, hidden_size: 24, num_hidden_layers: 2, num_attention_heads: 3, intermediate_size: 40, image_size: 12, patch_size: 4, num_channels: 3, num_labels: 5}'
@@ -47,7 +47,7 @@ END
 }
 
 # Layers: vit has the patches, 2 x (attention, MLP), norm and class token, classifier, loss: 0 ... 7. vgg has 4 convolutions,
-# 2 poolings, 2 products of the classifier, loss: 0 ... 8.
+# 2 poolings, 2 matmuls of the classifier, loss: 0 ... 8.
 same_losses() { # NAME MODEL LAST PRECISION TOLERANCE
     local name d first last
     declare -A plans
@@ -60,7 +60,7 @@ same_losses() { # NAME MODEL LAST PRECISION TOLERANCE
   - {microbatches: 3, stages: [{layers: [0, $3], device: n.1, zero: 3}]}"
     plan single "$2" "$4" 1 "  - {microbatches: 6, stages: [{layers: [0, $3], device: n.0}]}"
     run single --steps "$steps" || return
-    if [[ -z $dropout ]]; then # what is dropped makes noise that so few steps do not outgrow
+    if [[ -z $dropout ]]; then # with dropout the noise exceeds the improvement of few steps
         first=$(head -n 3 "$scratch/single.losses" | awk '{ s += $1 } END { print s / NR }')
         last=$(tail -n 3 "$scratch/single.losses" | awk '{ s += $1 } END { print s / NR }')
         within "$last" "$(awk -v f="$first" 'BEGIN { print 0.95 * f }')" && ok "$1 $4: the loss falls ($first -> $last)" ||
@@ -88,11 +88,11 @@ resumes() { # NAME MODEL LAST
     cat "$scratch/single.losses" >> "$scratch/joined.losses"
     local d
     d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
-    within "$d" 1e-9 && ok "$1: one device goes on where several stopped ($d)" ||
-        not_ok "$1: one device goes on where several stopped" "losses differ by $d"
+    within "$d" 1e-9 && ok "$1: one device resumes a run of several ($d)" ||
+        not_ok "$1: one device resumes a run of several" "losses differ by $d"
 }
 
-# A job alone, a team: shown, planned with and without layers found inside blocks, checked, simulated, run without a file.
+# A job and a cluster: shown, planned with and without layers found inside blocks, checked, simulated, run without a file.
 planned() { # NAME MODEL
     local layers
     small_team > "$scratch/team.yaml"
@@ -120,7 +120,7 @@ resumes vgg "$vgg" 8
 planned vit "$vit"
 planned vgg "$vgg"
 { job "$vit" fp32 | sed 's/^  //' && echo 'sequence_length: 7'; } > "$scratch/long.yaml"
-says "a sequence length that no image has" 3 'an image has 10 positions' "$MUSHER" show "$scratch/long.yaml"
+says "a sequence length for images" 3 'an image has 10 positions' "$MUSHER" show "$scratch/long.yaml"
 job "${vit/model_type: vit/model_type: vit, hidden_act: mish}" fp32 | sed 's/^  //' > "$scratch/mish.yaml"
-says "an activation that is not built" 3 'hidden_act' "$MUSHER" show "$scratch/mish.yaml"
+says "an unsupported activation" 3 'hidden_act' "$MUSHER" show "$scratch/mish.yaml"
 exit $bad

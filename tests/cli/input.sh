@@ -48,18 +48,18 @@ same "whatif" plan.yaml "$MUSHER" whatif - --without n.1
 same "compare" sim.trace "$MUSHER" compare - sim.trace
 same "plot" sim.trace "$MUSHER" plot - -o p.json
 { head -c 20 plan.yaml && cat && true; } < /dev/null | "$MUSHER" show - > out 2> err
-[ $? = 3 ] && grep -q "standard input" err && ok "what is wrong with it has its place" || not_ok "what is wrong with it has its place" "$(cat err)"
+[ $? = 3 ] && grep -q "standard input" err && ok "its error has line and column" || not_ok "its error has line and column" "$(cat err)"
 "$MUSHER" compare - - < sim.trace > out 2> err
-[ $? = 2 ] && grep -q "standard input is one file" err && ok "standard input is one file" || not_ok "standard input is one file" "$(cat err)"
+[ $? = 2 ] && grep -q "can be read only once" err && ok "standard input is one file" || not_ok "standard input is one file" "$(cat err)"
 yes | timeout 60 "$MUSHER" compare - sim.trace > out 2> err
 [ $? = 3 ] && ok "an endless input ends" || not_ok "an endless input ends" "$(cat err)"
 "$MUSHER" run - --data sim.trace < plan.yaml > out 2> err
 code=$?
 if grep -q 'device: n.1' plan.yaml; then
-    [ $code = 2 ] && grep -q "write it to a file" err && ok "ranks read a file" || not_ok "ranks read a file" "$(cat err)"
+    [ $code = 2 ] && grep -q "pass it as a file" err && ok "ranks read a file" || not_ok "ranks read a file" "$(cat err)"
 fi
 
-# refused NAME SED CODE TEXT: the cluster edited so.
+# refused NAME SED CODE TEXT: the cluster, edited by SED, is refused.
 refused() {
     sed "$2" team.yaml > bad.yaml
     "$MUSHER" show bad.yaml > out 2> err
@@ -72,7 +72,7 @@ refused "memory without a unit" 's/64 MiB/24/' "bad.yaml:3:65: device_types[0].m
 [ $? = 2 ] && grep -qF "write 3 GB or 3 GiB" err && ok "an option without a unit" || not_ok "an option without a unit" "$(cat err)"
 "$MUSHER" memory plan.yaml --reserve 0 > out 2> err && ok "zero needs no unit" || not_ok "zero needs no unit" "$(cat err)"
 
-# What run would refuse: check says so, and fails where --here asks for it.
+# A plan that run would refuse: check prints a warning, with --here an error.
 "$MUSHER" check plan.yaml --here > out 2> err && ! grep -q "^warning  run" out && ok "a plan of this host is runnable here" || not_ok "a plan of this host is runnable here" "$(cat out err)"
 sed 's/host: localhost/host: n7.invalid/' plan.yaml > away.yaml
 "$MUSHER" check away.yaml > out 2> err
@@ -82,5 +82,5 @@ sed 's/host: localhost/host: n7.invalid/' plan.yaml > away.yaml
 sed 's/device: host,/device: host, tensor_parallel: 2,/' plan.yaml > gpus.yaml
 
 "$MUSHER" check gpus.yaml > out 2> err
-[ $? = 0 ] && grep -q "^warning  run .*simulated, never run" out && ok "so is what is never run" || not_ok "so is what is never run" "$(cat out err)"
+[ $? = 0 ] && grep -q "^warning  run .*simulated, not run" out && ok "a plan that cannot be run is a warning too" || not_ok "a plan that cannot be run is a warning too" "$(cat out err)"
 exit $bad

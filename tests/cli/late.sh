@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/late.sh - lanes on devices with discrete memory, beside ranks on the host: random programs to the bits of the host.
+# tests/cli/late.sh - lanes on devices with discrete memory, beside ranks on the host: random programs, bitwise equal to the host.
 set -u
 . tests/cli/common.inc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

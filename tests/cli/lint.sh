@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/lint.sh - every rule of tests/lint.sh has a file here that breaks it, and one that keeps it.
+# tests/cli/lint.sh - every rule of tests/lint.sh rejects a file that breaks it and accepts one that follows it.
 set -u
 bad=0
 lint=$PWD/tests/lint.sh

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/cli/loop.sh - both machines run the same program: the traces of simulate and run agree span by span in what is done
-# and in which order; simulations repeat to the byte; plans and JSON keep their promises.
+# tests/cli/loop.sh - simulator and executor run the same program: the traces of simulate and run have equal spans in equal
+# order; simulations repeat to the byte; plans and JSON have the documented members.
 set -u
 . tests/cli/common.inc
 job=$scratch/job.yaml team=$scratch/team.yaml db=$scratch/p.db
@@ -8,7 +8,7 @@ small_job > "$job"
 small_team > "$team"
 text=LICENSE
 
-# What a device's streams do, in order, without times: kind, letter, microbatch, operator, of one steady step.
+# Spans of a device's streams in order, without times: kind, phase, microbatch, operator, of one steady step.
 order() { # TRACE STEP STREAM
     sed 1d "$1" | grep "\"stream\":\"$3\"" | grep "\"step\":$2[,}]" |
         sed 's/"begin_ns":[0-9]*,"end_ns":[0-9]*,*//; s/"begin_ns":[0-9]*//; s/"end_ns":[0-9]*//'
@@ -24,7 +24,7 @@ cmp -s "$scratch/found.yaml" "$scratch/again.yaml" && ok "the same plan again, t
 "$MUSHER" plan "$job" "$team" --db "$db" -o "$scratch/even-pipeline.yaml" --baseline even-pipeline > /dev/null
 "$MUSHER" plan "$job" "$team" --db "$db" -o "$scratch/data-parallel.yaml" --baseline data-parallel > /dev/null
 
-# Devices with several stages: a V by name beside a device that takes turns by hand; round robin with a bucket.
+# Devices with several stages: a V by name and a device with a written-out order; round robin with a bucket.
 chunked() { # NAME REPLICAS
     printf 'version: 1\nname: %s\nmicrobatch: 1\nsteps: 1\nreplicas:\n%s\n' "$1" "$2" > "$scratch/$1.yaml"
     sed -n '/^job:/,$p' "$scratch/even-pipeline.yaml" >> "$scratch/$1.yaml"
@@ -50,7 +50,7 @@ for p in found even-pipeline data-parallel v turns; do
         [[ $(wc -l < "$scratch/x") -gt 50 ]] && cmp -s "$scratch/x" "$scratch/y" && ok "$p: sim and exec do the same $stream in the same order" ||
             not_ok "$p: sim and exec do the same $stream in the same order" "$(diff "$scratch/x" "$scratch/y" | head -n 4)"
     done
-    for stream in send receive collective; do # in flight together: their begins may tie, so as sets
+    for stream in send receive collective; do # concurrent, so equal starts are possible: compared as sets
         order "$scratch/$p.1" 1 $stream | sort > "$scratch/x"
         order "$scratch/$p.run" 1 $stream | sort > "$scratch/y"
         cmp -s "$scratch/x" "$scratch/y" && ok "$p: the same $stream spans" || not_ok "$p: the same $stream spans" "$(diff "$scratch/x" "$scratch/y" | head -n 4)"
@@ -59,10 +59,10 @@ done
 
 "$MUSHER" compare "$scratch/found.1" "$scratch/found.run" --json > "$scratch/c.json" && grep -q iteration_error "$scratch/c.json" && grep -q by_kind "$scratch/c.json" &&
     ok "compare" || not_ok "compare" "$(head -c 200 "$scratch/c.json")"
-# Where each device's time went, predicted and measured: parts of an iteration that add up to it.
+# Time breakdown of each device, predicted and measured: fractions that add up to 1.
 sed -n 's/.*"busy": \([-0-9.e]*\), "message": \([-0-9.e]*\), "collective": \([-0-9.e]*\), "bubble": \([-0-9.e]*\)}.*/\1 \2 \3 \4/p' "$scratch/c.json" > "$scratch/parts"
 awk '{ d = $1 + $2 + $3 + $4 - 1; if (d * d > 1e-16 || !($1 > 0 && $1 <= 1)) bad = 1 } END { exit bad || NR < 4 || NR % 2 }' "$scratch/parts" &&
-    ok "compare tells where devices' time went" || not_ok "compare tells where devices' time went" "$(cat "$scratch/parts")"
+    ok "compare breaks down devices' time" || not_ok "compare breaks down devices' time" "$(cat "$scratch/parts")"
 "$MUSHER" compare "$scratch/found.1" "$scratch/found.run" --assert-within 0.0001 > /dev/null 2>&1
 [[ $? == 5 ]] && ok "a tolerance that is exceeded is exit 5" || not_ok "a tolerance that is exceeded is exit 5" "$?"
 "$MUSHER" calibrate --db "$db" "$scratch/even-pipeline.run" --json > "$scratch/cal.json" 2> "$scratch/err"
@@ -70,7 +70,7 @@ for key in profile_id parent_id error_before error_after; do
     grep -q "\"$key\"" "$scratch/cal.json" && ok "calibrate --json has $key" || not_ok "calibrate --json has $key" "$(cat "$scratch/err")"
 done
 before=$(sed -n 's/.*"error_before": *\([0-9.e-]*\).*/\1/p' "$scratch/cal.json") after=$(sed -n 's/.*"error_after": *\([0-9.e-]*\).*/\1/p' "$scratch/cal.json")
-awk -v b="$before" -v a="$after" 'BEGIN { exit !(a <= b) }' && ok "calibration is nearer on what it saw" || not_ok "calibration is nearer on what it saw" "$before -> $after"
+awk -v b="$before" -v a="$after" 'BEGIN { exit !(a <= b) }' && ok "calibration reduces the error on its own runs" || not_ok "calibration reduces the error on its own runs" "$before -> $after"
 "$MUSHER" simulate "$scratch/found.yaml" --db "$db" --json | grep -q '"profile_id": 2' && ok "the next prediction uses the next profile" || not_ok "the next prediction uses the next profile" ""
 "$MUSHER" simulate "$scratch/found.yaml" --db "$db" --profile 1 | cmp -s - "$scratch/found.text.1" && ok "and the old profile is still there, unchanged" || not_ok "and the old profile is still there" ""
 "$MUSHER" lower "$scratch/found.yaml" -o "$scratch/found.program" 2> /dev/null && "$MUSHER" run "$scratch/found.program" --steps 2 --data $text --json > "$scratch/prog.json" 2> "$scratch/err" &&
@@ -78,7 +78,7 @@ awk -v b="$before" -v a="$after" 'BEGIN { exit !(a <= b) }' && ok "calibration i
 mpirun --oversubscribe -n 3 true 2> /dev/null
 n=$(grep -c 'device:' <(sed '/^job:/,$d' "$scratch/data-parallel.yaml"))
 mpirun --oversubscribe --bind-to none -n "$n" "$MUSHER" run "$scratch/data-parallel.yaml" --steps 2 --data $text --json > "$scratch/mpi.json" 2> "$scratch/err" &&
-    [[ $(grep -c iteration_ns "$scratch/mpi.json") == 1 ]] && ok "under mpirun it joins" || not_ok "under mpirun it joins" "$(head -c 300 "$scratch/err")"
+    [[ $(grep -c iteration_ns "$scratch/mpi.json") == 1 ]] && ok "it runs under mpirun" || not_ok "it runs under mpirun" "$(head -c 300 "$scratch/err")"
 for ending in png svg json gp; do
     "$MUSHER" plot "$scratch/found.1" -o "$scratch/t.$ending" 2> "$scratch/err" && [[ -s $scratch/t.$ending ]] && ok "plot .$ending" || not_ok "plot .$ending" "$(cat "$scratch/err")"
 done

@@ -1,13 +1,13 @@
 #!/bin/bash
-# tests/cli/memory.sh - a request for memory that fails, in musher or in any library, ends the program with code 6 and the
-# bytes that were asked for, with one object where --json was given, and leaves no temporary file.
-# Of the requests of a verb those at 1, 2, … and at steps that grow are tried; with MUSHER_LONG=1 about 150
-# at equal steps, which is each one of a small verb.
+# tests/cli/memory.sh - a failed allocation, in musher or in any library, ends the program with code 6 and the number of
+# requested bytes, with one JSON object under --json, and leaves no temporary file.
+# Of the allocations of a verb those at 1, 2, … and at growing distances fail; with MUSHER_LONG=1 about 150
+# at equal distances, which is every one of a small verb.
 set -u
 . tests/cli/common.inc
 musher=$(realpath "$MUSHER") shim=$(realpath "$BUILD")/tests/preload/fail_alloc.so data=$(realpath tests/data)
 if nm -D "$musher" | grep -q '__[at]san_init'; then
-    echo "ok sanitizers bring their own allocation functions" # and their own report
+    echo "ok sanitizers have their own allocation functions" # and their own report
     exit 0
 fi
 cd "$scratch" || exit 6
@@ -23,8 +23,8 @@ links: [{name: nva, between: [a], bandwidth: 240 GB/s, latency: 5 us}]
 END
 "$musher" plan job.yaml team.yaml -q -o plan.yaml > /dev/null && "$musher" simulate plan.yaml -q --trace sim.trace > /dev/null || not_ok "the inputs are made" "$?"
 
-# fails K COMMAND...: the K-th request fails. Prints why, where the end is not as it must be. A run may come to its end before that
-# request, because a database has grown.
+# fails K COMMAND...: the K-th allocation fails. Prints the reason if the exit is wrong. A run may end before that
+# allocation, because a database has grown.
 fails() {
     local k=$1 wanted='^musher: out of memory: [1-9][0-9]* bytes were needed$' message code
     shift
@@ -42,7 +42,7 @@ fails() {
     fi
 }
 
-# every NAME TRIES COMMAND...: about TRIES of its requests fail, one a run; the last one among them, when the result goes out.
+# every NAME TRIES COMMAND...: about TRIES of its allocations fail, one a run; among them the last one, during the output.
 every() {
     local name=$1 tries=$2 n k why=
     shift 2
@@ -65,21 +65,21 @@ every "a trace is shown" 20 "$musher" show sim.trace
 every "two traces are compared" 25 "$musher" compare sim.trace sim.trace --json
 every "a trace is drawn" 20 "$musher" plot sim.trace --json -o out.svg
 every "a collective" 25 "$musher" collective all-reduce team.yaml --json
-every "a collective with its ways" 20 "$musher" collective all-reduce team.yaml -b 1MiB
+every "a collective by algorithm" 20 "$musher" collective all-reduce team.yaml -b 1MiB
 every "goodput" 25 "$musher" goodput plan.yaml --json
 every "a topology is imported" 20 "$musher" import nccl-topology "$data/topology/eight-h100.xml" -o cluster.yaml --json
 every "Sailor's profiles are imported" 20 "$musher" import sailor "$data/sailor" --db sailor.db --json
 every "a table of collectives is imported" 25 "$musher" import nccl-tests "$data/nccl_tests/now.json" --cluster pair.yaml --db p.db --json
-says "an import that failed left its database as it was" 0 "measured" "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --devices a.0,a.1,a.2,a.3
-says "with the one profile of the import that did not" 3 "no profile 2; it has 1" "$musher" collective all-reduce pair.yaml --db p.db --profile 2
-every "and can be read" 25 "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --json
-every "what takes the time" 25 "$musher" simulate plan.yaml --explain --json
+says "a failed import leaves its database unchanged" 0 "measured" "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --devices a.0,a.1,a.2,a.3
+says "with the single profile of the successful import" 3 "no profile 2; it has 1" "$musher" collective all-reduce pair.yaml --db p.db --profile 2
+every "the database can be read" 25 "$musher" collective all-reduce pair.yaml -b 1MiB --db p.db --json
+every "explain" 25 "$musher" simulate plan.yaml --explain --json
 
-# A rank that was launched gives the reason to its launcher, whose object of --json has it then.
+# A launched rank passes the error to its launcher, whose object of --json contains it.
 says "a rank without memory" 6 "" env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MUSHER_LAUNCHED=1 FAIL_ALLOC=300 LD_PRELOAD="$shim" "$musher" run two.yaml --steps 1 --data job.yaml --json
 grep -qE '^musher rank failure: 6 rank 0: out of memory: [1-9][0-9]* bytes were needed$' err && [[ $(wc -l < err) == 1 && ! -s out ]] && ok "reports to its launcher alone" || not_ok "reports to its launcher alone" "$(head -c 300 out err)"
 
-# limited KIB THREADS: with so much address space, in which the loader may already fail (127), and BLAS when it starts its threads (130).
+# limited KIB THREADS: runs with a limit of address space; the loader may fail (127), or BLAS at the start of its threads (130).
 limited() {
     local code
     (

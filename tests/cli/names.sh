@@ -1,14 +1,14 @@
 #!/bin/bash
-# tests/cli/names.sh - no name commands a terminal, whichever file, argument or variable it comes from and whichever verb prints it.
+# tests/cli/names.sh - no name controls a terminal, from any file, argument or variable, in the output of any verb.
 set -u
 root=$PWD
 . tests/cli/common.inc
 cd "$scratch" || exit 6
-# As bytes, and as YAML and JSON write them; the last are no text in any document.
+# As bytes, and in YAML and JSON notation; the last ones are invalid in any document.
 raw=($'\e[2J' $'\e]0;x\a' $'\xc2\x9b31m' $'\x7f' $'a\rb' $'a\nb' $'\xe2\x80\xaex' $'\xe2\x81\xa6x' $'\x9b31m' $'\xff\xc3')
 written=('\u001b[2J' '\u001b]0;x\u0007' '\u009b31m' '\u007f' 'a\rb' 'a\nb' '\u202ex' '\u2066x')
 control=$'[\x01-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]'
-# plain NAME FILE...: text, and nothing in it that a terminal acts on.
+# plain NAME FILE...: text without control characters.
 plain() {
     local name=$1 file
     shift
@@ -20,7 +20,7 @@ plain() {
     done
 }
 checked=0
-# prints NAME CODES COMMAND...: ends with one of CODES, and what it prints is plain. Counted, not listed: they are many.
+# prints NAME CODES COMMAND...: ends with one of CODES, and its output is plain. Counted, not listed, because there are many.
 prints() {
     local name=$1 codes=$2 code
     shift 2
@@ -30,7 +30,7 @@ prints() {
     plain "$name" "$scratch/out" "$scratch/err"
     checked=$((checked + 1))
 }
-# group NAME: one line of all since the last one.
+# group NAME: one line for all checks since the last one.
 group() {
     ((bad == was)) && ok "$1: $checked times" || echo "(of $1)"
     was=$bad checked=0
@@ -51,7 +51,7 @@ for h in "${raw[@]}"; do
     prints "verb $n" 2 "$MUSHER" "$h"
     prints "help $n" 2 "$MUSHER" help "$h"
     prints "a variable $n" "0 2" env MUSHER_TIMEOUT="$h" "$MUSHER" version
-    prints "a variable like ours $n" 0 env "MUSHER_TIMEOU$h=1" "$MUSHER" version
+    prints "a misspelled variable $n" 0 env "MUSHER_TIMEOU$h=1" "$MUSHER" version
 done
 for h in "${raw[0]}" "${raw[2]}" "${raw[5]}" "${raw[8]}"; do
     n=$(printf %q "$h")
@@ -63,7 +63,7 @@ for h in "${raw[0]}" "${raw[2]}" "${raw[5]}" "${raw[8]}"; do
 done
 group "command lines"
 
-# Files, and what is written to them.
+# Input and output files.
 for h in "${raw[@]}"; do
     n=$(printf %q "$h")
     mkdir "$h" && cp named.yaml team.yaml text.txt "$h"
@@ -76,17 +76,17 @@ for h in "${raw[@]}"; do
     prints "compare $n" "0 2 3" "$MUSHER" compare sim.trace "$h.trace"
     prints "plot $n" 0 "$MUSHER" plot "$h.trace" -o "$h.json" --json
     prints "a program $n" 0 "$MUSHER" lower plan.yaml -o "$h.program"
-    prints "a database $n that is none" 3 "$MUSHER" simulate plan.yaml --db text.txt --profile 3
+    prints "a file $n that is not a database" 3 "$MUSHER" simulate plan.yaml --db text.txt --profile 3
     prints "models in $n" 0 "$MUSHER" import sailor "$root/tests/data/sailor" --db "$h/new.db"
-    grep -q "new.db" out || not_ok "models in $n are told" "$(cat -v out)"
+    grep -q "new.db" out || not_ok "models in $n are listed" "$(cat -v out)"
     prints "an order $n" 0 "$MUSHER" schedule 1f1b --devices 2 --microbatches 3 --csv "$h.csv" --json
-    prints "a text that is not there $n" "2 3 6 7" "$MUSHER" run plan.yaml --data "$h.txt"
+    prints "a missing text $n" "2 3 6 7" "$MUSHER" run plan.yaml --data "$h.txt"
     rm -rf "./$h" "./$h".*
 done
 prints "a database" 0 "$MUSHER" profile named.yaml team.yaml --db "${raw[0]}.db" --repeats 3
 group "names of files"
 
-# Documents: a name is refused where it stands.
+# Documents: a name is refused with its line and column.
 # refuses FILE VERB...: the file has a control character in a name.
 refuses() {
     local name=$1

@@ -1,12 +1,12 @@
 #!/bin/bash
-# tests/cli/peers.sh - runs under MPI whose ranks have GPUs (the stand-in's): a rank that dies or stops ends the run by its name,
-# whatever the others are at; several ranks share one GPU; a link's words reach NCCL; links and collectives are profiled.
+# tests/cli/peers.sh - MPI runs whose ranks have GPUs (the stand-in's): a rank that dies or stops ends the run with its name,
+# in every state of the others; several ranks share one GPU; a link's settings reach NCCL; links and collectives are profiled.
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
 export STANDIN_DEVICES=4 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=40000000000
 
-# plan NAME INDEX LINK REPLICAS: of two GPUs n.0 and m.INDEX, joined by a link that says LINK besides
+# plan NAME INDEX LINK REPLICAS: of two GPUs n.0 and m.INDEX, joined by a link with the further keys LINK
 plan() {
     {
         printf 'version: 1\nname: %s\nmicrobatch: 1\nsteps: 1\nreplicas:\n%s\njob:\n' "$1" "$4"
@@ -22,7 +22,7 @@ pair='  - {microbatches: 3, stages: [{layers: [0, 7], device: n.0}]}
   - {microbatches: 1, stages: [{layers: [0, 7], device: m.1}]}'
 plan row 1 "" "$row"
 plan pair 1 "" "$pair"
-# A microbatch of many operators: two of them, which is how far inputs let a rank go ahead, are more than a stream takes below.
+# A microbatch of many operators: two of them, the number of input buffers, exceed the stream queue below.
 plan deep 1 "" "$row"
 sed -i -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 3./layers: [0, 13]/; s/layers: .4, 7./layers: [14, 27]/' "$scratch/deep.yaml"
 plan shared 0 ", maxCTAs: 4, netName: Socket" "${row//m.1/m.0}"
@@ -32,19 +32,19 @@ left() { grep -lsz "^$scratch/.*[.]yaml" /proc/[0-9]*/cmdline | grep -c .; }
 export STANDIN_NCCL_TELL=$scratch/told
 STANDIN_DEVICES=1 says "two ranks train on one GPU" 0 '"losses"' "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2 --json
 [[ $(grep -c "of 2: maxCTAs 4, netName Socket" "$scratch/told") -ge 4 && $(grep -vc "maxCTAs 4, netName Socket" "$scratch/told") == 0 ]] &&
-    ok "what their link says of NCCL reaches each communicator" || not_ok "what their link says of NCCL reaches each communicator" "$(cat "$scratch/told")"
+    ok "NCCL settings of the link reach each communicator" || not_ok "NCCL settings of the link reach each communicator" "$(cat "$scratch/told")"
 rm "$scratch/told"
-says "and a link that says nothing leaves it to NCCL" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
+says "a link without NCCL settings keeps NCCL's defaults" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 grep -q "maxCTAs 0, netName -" "$scratch/told" && ok "by its own choice" || not_ok "by its own choice" "$(cat "$scratch/told")"
 unset STANDIN_NCCL_TELL
-STANDIN_DEVICES=1 MUSHER_NCCL=/nowhere/libnccl.so.2 says "without the library GPUs go by the host, and say so" 0 "messages between GPUs go through the host" \
+STANDIN_DEVICES=1 MUSHER_NCCL=/nowhere/libnccl.so.2 says "without NCCL messages use host memory, with a warning" 0 "messages between GPUs go through the host" \
     "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2
 plan nonsense 1 ", netName: Telegraph" "$row"
-says "a network that NCCL has not ends all ranks" 6 "invalid usage" "$MUSHER" run "$scratch/nonsense.yaml" --data LICENSE --steps 2
+says "a network unknown to NCCL ends all ranks" 6 "invalid usage" "$MUSHER" run "$scratch/nonsense.yaml" --data LICENSE --steps 2
 plan wrong 1 ", maxCTAs: 65" "$row"
-says "a number of blocks that it has not is refused at its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
+says "an impossible number of blocks is refused with its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
 
-# ---- fp16 with gradients divided, whose first scale overflows: between GPUs and by the host the same steps are skipped, and losses agree
+# ---- fp16 with sharded gradients, first loss scale overflows: the same steps are skipped over NCCL and over the host, and losses agree
 sed 's/^  sequence_length: 16/&\n  precision: fp16\n  loss_scale: {initial: 16777216}/; s/microbatches: [13]/microbatches: 2/; s/\(device: [nm]\..\)}/\1, zero: 2}/' "$scratch/pair.yaml" > "$scratch/half.yaml"
 for by in devices host; do
     MUSHER_TRANSPORT=$by "$MUSHER" run "$scratch/half.yaml" --data LICENSE --steps 8 --json --verbose > "$scratch/$by.json" 2> "$scratch/$by.err"
@@ -58,7 +58,7 @@ grep -q "groups: 0, 0, [1-9]" "$scratch/devices.err" && grep -q "groups: 0, [1-9
 [[ $(wc -l < "$scratch/devices.losses") == 8 ]] && within "$(distance "$scratch/devices.losses" "$scratch/host.losses")" 1e-3 && ok "losses are alike" ||
     not_ok "losses are alike" "$(paste "$scratch/devices.losses" "$scratch/host.losses")"
 
-# ---- a tied embedding that one use has whole and the other in parts: in half precision parts of its gradient are narrow, the sum is not
+# ---- a tied embedding, replicated for one use and sharded for the other: partial gradients are half precision, their sum fp32
 split='  - {microbatches: 4, stages: [{layers: [0, 7], devices: [n.0, m.1], sharding: {ratios: [[3, 1]], operators: [{match: lm_head, shard: vocabulary}, {match: "*", shard: positions}]}}]}'
 plan whole 1 "" "${pair%%$'\n'*}"
 plan parts 1 "" "$split"
@@ -67,13 +67,13 @@ for name in whole parts; do
     "$MUSHER" run "$scratch/$name.yaml" --data LICENSE --steps 4 --json > "$scratch/$name.json" 2> "$scratch/$name.err"
     sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$name.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$name.losses"
 done
-[[ $(wc -l < "$scratch/parts.losses") == 4 ]] && within "$(distance "$scratch/whole.losses" "$scratch/parts.losses")" 1e-3 && ok "a tied embedding in parts, in bf16" ||
-    not_ok "a tied embedding in parts, in bf16" "$(paste "$scratch/whole.losses" "$scratch/parts.losses"; cat "$scratch/parts.err")"
+[[ $(wc -l < "$scratch/parts.losses") == 4 ]] && within "$(distance "$scratch/whole.losses" "$scratch/parts.losses")" 1e-3 && ok "a sharded tied embedding in bf16" ||
+    not_ok "a sharded tied embedding in bf16" "$(paste "$scratch/whole.losses" "$scratch/parts.losses"; cat "$scratch/parts.err")"
 
 # ---- a peer that dies or stops
 export MUSHER_TIMEOUT=$((6 * ${SLOWDOWN:-1}))
 "$MUSHER" run "$scratch/row.yaml" --data LICENSE --steps 3 --save "$scratch/all" --save-every 1 > /dev/null 2> "$scratch/err" &&
-    ok "in time nobody is missed" || not_ok "in time nobody is missed" "$(head -c 300 "$scratch/err")"
+    ok "within the timeout no rank is lost" || not_ok "within the timeout no rank is lost" "$(head -c 300 "$scratch/err")"
 # strike NAME PLAN RANK CALL SIGNAL TEXT
 strike() {
     export STANDIN_SIGNAL_AT=$4:$5:$3
@@ -83,10 +83,10 @@ strike() {
         [[ $(left) == 0 ]] && break
         sleep 0.1
     done
-    [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(left)"
+    [[ $(left) == 0 ]] && ok "$1: no process is left behind" || not_ok "$1: no process is left behind" "$(left)"
     [[ ! -e $scratch/trace ]] && ok "$1: no trace is half written" || not_ok "$1: no trace is half written" "$(ls -l "$scratch/trace")"
     if compgen -G "$scratch/save/step-*" > /dev/null; then
-        says "$1: what was saved is whole" 0 "" "$MUSHER" run "$scratch/$2.yaml" --data LICENSE --steps 1 --resume "$scratch/save"
+        says "$1: the checkpoint is complete" 0 "" "$MUSHER" run "$scratch/$2.yaml" --data LICENSE --steps 1 --resume "$scratch/save"
     fi
     rm -rf "$scratch/save"
 }
@@ -96,27 +96,27 @@ strike "killed while communicators are made" pair 0 150 9 "rank 0"
 strike "stopped in a step" row 0 1500 19 "n.0"
 strike "stopped in a later one" pair 1 2500 19 "m.1"
 strike "killed in a step" pair 1 2000 9 "rank 1"
-# Whoever asks a GPU's stream for more than it takes stands in a launch, and would for ever where that waits for the peer.
-STANDIN_QUEUE=512 strike "stopped while the other one is far ahead" deep 1 6000 19 "m.1"
-# So does a sum that is added microbatch by microbatch behind what comes from the peer; compute does not stand behind it.
+# A rank that fills its GPU's stream queue blocks in a launch, for ever if the queue waits for the peer.
+STANDIN_QUEUE=512 strike "stopped while the peer has issued many calls" deep 1 6000 19 "m.1"
+# Also a gradient sum by microbatches that depends on the peer's messages; compute does not wait for it.
 sed -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 7./layers: [0, 27]/; s/^steps: 1/&\ndeterministic: true/; s/microbatches: 1/microbatches: 3/; s/global_batch: 4/global_batch: 6/' "$scratch/pair.yaml" > "$scratch/chain.yaml"
 STANDIN_QUEUE=256 strike "stopped while sums are more than a stream takes" chain 0 11500 19 "a member is gone; rank 0 (n.0)"
-# A team on several hosts, both of them this one: who is gone is told with its host, whoever carries the messages.
+# Several host names of this machine: a dead rank is reported with its host, over every transport.
 sed "s/name: m, host: localhost/name: m, host: $HOSTNAME/" "$scratch/row.yaml" > "$scratch/hosts.yaml"
 for by in devices host; do
     [[ $HOSTNAME == localhost ]] || MUSHER_TRANSPORT=$by strike "stopped on another host, by $by" hosts 1 2500 19 "m.1 on $HOSTNAME"
 done
 unset MUSHER_TIMEOUT
 
-# ---- a library that does not come back from its aborts: nobody waits for it, nor does the end of a process, where a GPU's driver would
+# ---- NCCL aborts that never return: no rank waits for them, nor does the exit of a process, as a GPU's driver would
 export STANDIN_NCCL_STUCK=always STANDIN_NCCL_LINGER=1
-STANDIN_NCCL_FAIL_AT=4 says "ranks whose first word fails end though the library hangs" 7 "ncclAllReduce says unhandled system error" \
+STANDIN_NCCL_FAIL_AT=4 says "ranks end if their first message fails and the library hangs" 7 "ncclAllReduce says unhandled system error" \
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
-STANDIN_NCCL_FAIL_AT=5 says "and so does one that fails alone" 7 "ncclAllReduce says unhandled system error" \
+STANDIN_NCCL_FAIL_AT=5 says "and if a single rank fails" 7 "ncclAllReduce says unhandled system error" \
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 unset STANDIN_NCCL_STUCK STANDIN_NCCL_LINGER
 
-# ---- links and collectives between the GPUs that are here; what is checked is that they come, not what they take
+# ---- links and collectives between this machine's GPUs; only their presence is checked, not their times
 small_job > "$scratch/job.yaml"
 cat > "$scratch/gpus.yaml" <<'END'
 version: 1
@@ -142,16 +142,16 @@ jq -e '.collectives as $rows | .messages as $sizes
     not_ok "each link and each collective, once" "$(tail -n 2 "$scratch/out")"
 says "a plan for them" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/gpus.yaml" --db "$scratch/p.db" -o "$scratch/found.yaml"
 profile job "$scratch/found.yaml" > "$scratch/out" 2> "$scratch/err"
-grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "what is known is not measured again" "$(cat "$scratch/err")" ||
-    ok "what is known is not measured again"
+grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "known operators are not measured again" "$(cat "$scratch/err")" ||
+    ok "known operators are not measured again"
 STANDIN_DEVICES=3 profile job > "$scratch/out" 2> "$scratch/err"
-has "a link whose GPUs are not all here is told" err "link out: this machine has not the devices at both ends"
-has "collectives are of those that are" err "measuring 63 collectives of a.0 b.2"
+has "a link without both GPUs here is reported" err "link out: not both ends are on this machine"
+has "collectives are measured between the GPUs here" err "measuring 63 collectives of a.0 b.2"
 grep -q "collectives of .*b.3" "$scratch/err" && not_ok "of no others" "$(cat "$scratch/err")" || ok "of no others"
 STANDIN_DEVICES=1 profile job > "$scratch/out" 2> "$scratch/err"
-has "one GPU alone has none" err "this machine has 1 of the cluster's GPUs, and 2 are needed"
+has "a single GPU has no collectives" err "this machine has 1 of the cluster's GPUs, and 2 are needed"
 sed -i 's/index: 2/index: 0/; s/index: 3/index: 1/' "$scratch/gpus.yaml"
 profile job > "$scratch/out" 2> "$scratch/err"
-has "GPUs that stand twice in a cluster meet once" err "measuring 63 collectives of a.0 a.1"
+has "a GPU listed twice is one member" err "measuring 63 collectives of a.0 a.1"
 grep -q "collectives of a.0 a.1 b" "$scratch/err" && not_ok "and no more" "$(cat "$scratch/err")" || ok "and no more"
 exit $bad

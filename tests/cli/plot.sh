@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/plot.sh - pictures: no name is a command of gnuplot's, nothing but the picture is written, and it is whole.
+# tests/cli/plot.sh - musher plot: no name is a gnuplot command, only the image is written, and it is complete.
 set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
@@ -9,7 +9,7 @@ sed '1s/"plan":"1f1b"/"plan":"`touch PWNED` {a}_b^c @m $c0 \\\\n"/; 1s/"id":"d0"
 
 is_png() { [[ $(head -c 8 "$1" | od -An -tx1 | tr -d ' ') == 89504e470d0a1a0a && $(tail -c 8 "$1" | od -An -tx1 | tr -d ' ') == 49454e44ae426082 ]]; }
 is_svg() { [[ $(head -c 5 "$1") == '<?xml' && $(tail -n 1 "$1") == '</svg>' ]] || tail -n 3 "$1" | grep -qx '</svg>'; }
-# listed: what lies here, byte by byte.
+# listed: the names in this folder, byte by byte.
 listed() { find . -mindepth 1 -print0 | sort -z | od -An -c; }
 
 names=(plain $'a\n!touch PWNED\n' $'a\r\n!touch PWNED #' "a'b" 'a"b' '"; !touch PWNED; "' '`touch PWNED`' '$(touch PWNED)' '|touch PWNED; cat >' '-x' '~root' '@m' '{a}_b^c' '$c0' 'a\nb' '\140touch PWNED\140'
@@ -29,7 +29,7 @@ for name in "${names[@]}"; do
             made=./$file.png
             ! LC_ALL=C grep -q '[^ -~]' "./$file" || not_ok "$shown.gp in plain characters" "$(LC_ALL=C grep -n '[^ -~]' "./$file" | head -n 3)"
         fi
-        { [[ $ending == svg ]] && is_svg "$made" || is_png "$made"; } || { not_ok "$shown.$ending" "no picture: $(ls)"; continue; }
+        { [[ $ending == svg ]] && is_svg "$made" || is_png "$made"; } || { not_ok "$shown.$ending" "no image: $(ls)"; continue; }
         rm -f "./$file" "$made"
         [[ -z $(ls -A) ]] && ok "$shown.$ending and nothing else" || { not_ok "$shown.$ending and nothing else" "$(ls -A)"; rm -rf ./* ./.[!.]*; }
     done
@@ -37,9 +37,9 @@ done
 cd .. || exit 6
 [[ -z $(find . -name '*PWNED*') ]] && ok "no name was a command" || not_ok "no name was a command" "$(find . -name '*PWNED*')"
 "$MUSHER" plot odd.trace -o odd.svg && has "a name is shown as it is" odd.svg 'predicted `touch PWNED`$(touch PWNED) \140 |ü<' && has "the percent sign too" odd.svg '50%d %s<'
-has "and markup is none" odd.svg '{a}_b^c @m $c0 \n'
+has "markup has no effect" odd.svg '{a}_b^c @m $c0 \n'
 
-# What lies beside the picture stays.
+# Files beside the image are unchanged.
 cd pictures || exit 6
 echo kept > victim
 cp ../plain.trace t.png.gp
@@ -47,41 +47,41 @@ ln -s victim t.png.part.png
 ln -s victim t.png.tmp
 before=$(listed)
 "$MUSHER" plot t.png.gp -o t.png
-is_png t.png && cmp -s ../plain.trace t.png.gp && [[ $(cat victim) == kept ]] && rm t.png && [[ $(listed) == "$before" ]] && ok "files beside the picture stay as they were" || not_ok "files beside the picture stay as they were" "$(ls -A)"
+is_png t.png && cmp -s ../plain.trace t.png.gp && [[ $(cat victim) == kept ]] && rm t.png && [[ $(listed) == "$before" ]] && ok "files beside the image are unchanged" || not_ok "files beside the image are unchanged" "$(ls -A)"
 touch picture.png
 ln -s picture.png link.png
 "$MUSHER" plot t.png.gp -o link.png
 [[ -L link.png ]] && is_png picture.png && ok "through a link, which stays one" || not_ok "through a link, which stays one" "$(ls -lA)"
 rm -f link.png picture.png
-"$MUSHER" plot t.png.gp -o old.png && "$MUSHER" plot t.png.gp -o old.svg && cp old.png ../whole.png && cp old.svg ../whole.svg || not_ok "two pictures" ""
+"$MUSHER" plot t.png.gp -o old.png && "$MUSHER" plot t.png.gp -o old.svg && cp old.png ../whole.png && cp old.svg ../whole.svg || not_ok "two images" ""
 before=$(listed) sums=$(sha256sum ./*)
 
-# fails NAME TEXT COMMAND...: ends with 6, and everything in the folder is as before.
+# fails NAME TEXT COMMAND...: ends with 6, and the folder is unchanged.
 fails() {
     says "$1" 6 "${@:2}"
-    [[ $(listed) == "$before" && $(sha256sum ./*) == "$sums" ]] && ok "$1: what lay there is whole" || not_ok "$1: what lay there is whole" "$(ls -lA)"
+    [[ $(listed) == "$before" && $(sha256sum ./*) == "$sums" ]] && ok "$1: the old file is unchanged" || not_ok "$1: the old file is unchanged" "$(ls -lA)"
 }
-# draws NAME TEXT FILE COMMAND: the picture FILE by a gnuplot that is COMMAND.
+# draws NAME TEXT FILE COMMAND: the image FILE by a gnuplot that is COMMAND.
 mkdir ../bin ../none
 draws() {
     printf '#!%s\n%s\n' "$BASH" "$4" > ../bin/gnuplot && chmod +x ../bin/gnuplot
     fails "$1" "$2" env PATH="$PWD/../bin:$PATH" "$MUSHER" plot t.png.gp -o "$3"
 }
-fails "without gnuplot" "gnuplot is not installed; -o NAME.gp writes the script" env PATH="$PWD/../none" "$MUSHER" plot t.png.gp -o old.png
-draws "half a picture" "cut off after 700 bytes" old.png 'head -c 700 ../whole.png'
-draws "no picture" "cut off after 0 bytes" old.png 'exit 0'
+fails "without gnuplot" "gnuplot is not installed; -o NAME.gp writes only the script" env PATH="$PWD/../none" "$MUSHER" plot t.png.gp -o old.png
+draws "an incomplete image" "cut off after 700 bytes" old.png 'head -c 700 ../whole.png'
+draws "no image" "cut off after 0 bytes" old.png 'exit 0'
 draws "all but its end" "cut off" old.png 'head -c -12 ../whole.png'
-draws "a picture and more" "cut off" old.png 'cat ../whole.png; echo'
-draws "a hole in a picture" "cut off" old.png 'head -c 500 ../whole.png; tail -c 500 ../whole.png'
-draws "the head of a picture" "cut off" new.png 'head -c 8 ../whole.png'
-draws "half a picture of text" "cut off" old.svg 'head -c 3000 ../whole.svg'
+draws "an image and trailing bytes" "cut off" old.png 'cat ../whole.png; echo'
+draws "an image with a gap" "cut off" old.png 'head -c 500 ../whole.png; tail -c 500 ../whole.png'
+draws "the header of an image" "cut off" new.png 'head -c 8 ../whole.png'
+draws "an incomplete SVG" "cut off" old.svg 'head -c 3000 ../whole.svg'
 draws "the wrong format" "cut off" old.svg 'cat ../whole.png'
 draws "a failure" "gnuplot failed (exit code 3)" old.png 'cat ../whole.png; exit 3'
-draws "a death" "gnuplot failed (signal 9)" new.svg 'kill -9 $$'
-# A limit on the size of files stands for a disk that is full: the picture has some kB, what gnuplot is given none.
+draws "gnuplot killed" "gnuplot failed (signal 9)" new.svg 'kill -9 $$'
+# A file-size limit emulates a full disk: the image has some kB, gnuplot's input none.
 printf '#!%s\nexec cat ../whole.svg\n' "$BASH" > ../bin/gnuplot
 fails "a full disk" "cannot write 'old.svg'" bash -c 'ulimit -f 12; PATH=$1:$PATH exec "$2" plot t.png.gp -o old.svg' - "$PWD/../bin" "$MUSHER"
-fails "a fuller one" "" bash -c 'ulimit -f 1; exec "$1" plot t.png.gp -o old.svg' - "$MUSHER"
+fails "a full disk from the first byte" "" bash -c 'ulimit -f 1; exec "$1" plot t.png.gp -o old.svg' - "$MUSHER"
 mkdir ../home
 printf 'set print "-"\nprint "not a picture"\nset output "elsewhere.txt"\n' > ../home/.gnuplot
 HOME=$PWD/../home "$MUSHER" plot t.png.gp -o set.svg > ../out 2> ../err && cmp -s set.svg old.svg && rm set.svg && [[ $(listed) == "$before" ]] && ok "a .gnuplot in the home folder is not read" || not_ok "a .gnuplot in the home folder is not read" "$(cat ../err; ls -lA)"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/ranks.sh - messages and gradient all-reduces between real processes; what a run prints reaches its reader or is an error.
+# tests/cli/ranks.sh - messages and gradient all-reduces between real processes; output of a run that cannot be written is an error.
 set -u
 . tests/cli/common.inc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -22,12 +22,12 @@ run >&- 2> "$scratch/err"
 code=$?
 [[ $code == 6 ]] && ok "a closed stdout is exit code 6" || not_ok "a closed stdout is exit code 6" "$code: $(head -c 300 "$scratch/err")"
 run 2> "$scratch/err" | true
-[[ ! -s $scratch/err ]] && ok "a reader that has gone is no news" || not_ok "a reader that has gone is no news" "$(head -c 300 "$scratch/err")"
+[[ ! -s $scratch/err ]] && ok "a closed reader gives no message" || not_ok "a closed reader gives no message" "$(head -c 300 "$scratch/err")"
 
-# The module by which a rank talks to its launcher may be called back at its very end: ranks keep it, whoever started them does not.
+# The PMIx module may be called back until the end of a rank, so ranks must not unload it; the launcher may.
 LD_DEBUG=files LD_DEBUG_OUTPUT=$scratch/ld run > /dev/null 2>&1
 module='mca_pmix_\(ext3x\|pmix3x\)'
 loaded=$(grep -l "$module" "$scratch"/ld.* | wc -l) unloaded=$(grep -l "$module.*destroying" "$scratch"/ld.* | wc -l)
 ((loaded)) || echo "left out: this MPI has no such module"
-((loaded == 0 || loaded - unloaded == 2)) && ok "ranks keep what may be called back" || not_ok "ranks keep what may be called back" "$unloaded of $loaded let go"
+((loaded == 0 || loaded - unloaded == 2)) && ok "ranks keep the PMIx module loaded" || not_ok "ranks keep the PMIx module loaded" "$unloaded of $loaded let go"
 exit $bad

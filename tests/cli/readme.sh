@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/readme.sh - README and the guide are true: every command in their sh blocks runs, in order, from a folder like a fresh clone.
+# tests/cli/readme.sh - every command in the sh blocks of README and the guide runs, in order, from a folder like a fresh clone.
 set -u
 bad=0
 scratch=$(mktemp -d)
@@ -10,7 +10,7 @@ cp -r README.md LICENSE docs examples "$scratch/clone"
 cp -r tests/data "$scratch/clone/tests/data"
 ln -s "$MUSHER" "$scratch/clone/build/musher"
 mapfile -t pages < <(sed -n 's/^| \[\([a-z-]*\.md\)\].*/docs\/guide\/\1/p' docs/guide/README.md)
-for page in docs/guide/*.md; do # a page that the table of contents lacks would never run
+for page in docs/guide/*.md; do # a page missing in the table of contents would not be tested
     [[ $page == docs/guide/README.md || " ${pages[*]} " == *" $page "* ]] || { echo "not ok docs/guide/README.md lists $page"; bad=1; }
 done
 awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' README.md docs/guide/README.md "${pages[@]}" > "$scratch/commands"

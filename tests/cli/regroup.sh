@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/regroup.sh - plans whose stages stand on several devices, and devices that are left out, from the command line.
+# tests/cli/regroup.sh - plans whose stages are on several devices, and unused devices, from the command line.
 set -u
 . tests/cli/common.inc
 small_job > "$scratch/job.yaml"
@@ -10,7 +10,7 @@ device_types: [{name: fast, device: host, slowdown: 2, memory: 64 MiB}, {name: s
 nodes: [{name: a, host: localhost, devices: [{type: fast}]}, {name: b, host: localhost, devices: [{type: slow}]}]
 links: [{name: lan, between: [a, b], bandwidth: 1 MB/s, latency: 30 ms}]
 END
-says "a slow device far away is named" 0 "idle: b.0: the team is better without it" \
+says "an unused slow device is named" 0 "unused: b.0: no faster candidate uses it" \
     "$MUSHER" plan "$scratch/job.yaml" "$scratch/far.yaml" -o "$scratch/plan.yaml"
 says "in JSON" 0 '"idle": [' "$MUSHER" plan "$scratch/job.yaml" "$scratch/far.yaml" -o "$scratch/plan.yaml" --json
 has "by its name" out '"b.0"'

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/sailor.sh - measured layers from outside: import, validate, plan and simulate; what cannot be run says so.
+# tests/cli/sailor.sh - measured layers: import, validate, plan and simulate; run refuses them.
 set -u
 data=$PWD/tests/data/sailor
 . tests/cli/common.inc
@@ -15,19 +15,19 @@ cp out first
 cmp -s first second && ok "the same bytes again" || not_ok "the same bytes again" "they differ"
 ends "validate plans without a database" 2 "--db" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv"
 ends "validate without a database" 2 "--db" "$MUSHER" validate --plans x.csv
-ends "plans that are not there" 3 "x.csv" "$MUSHER" validate --plans x.csv --db sailor.db
-ends "models that are not there" 3 "layers.json" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --models "$data"
-ends "a folder that is not there" 3 "nowhere" "$MUSHER" import sailor nowhere --db q.db
+ends "a missing table of plans" 3 "x.csv" "$MUSHER" validate --plans x.csv --db sailor.db
+ends "a missing folder of models" 3 "layers.json" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --models "$data"
+ends "a missing folder" 3 "nowhere" "$MUSHER" import sailor nowhere --db q.db
 [[ ! -e q.db ]] && ok "nothing half-written" || not_ok "nothing half-written" "q.db"
 
 cp -r "$data" evil && chmod -R u+w evil && sed -i 's|"OPT-350"|"../OPT-350"|' evil/profiles_tmp.json evil/llm_info.json
-ends "a model named like a path" 3 "no name of a model" "$MUSHER" import sailor evil --db q.db
-ends "an output folder that is not there" 6 "nowhere/OPT-350" "$MUSHER" import sailor "$data" --db q.db -o nowhere
+ends "a model named like a path" 3 "is not a model name" "$MUSHER" import sailor evil --db q.db
+ends "a missing output folder" 6 "nowhere/OPT-350" "$MUSHER" import sailor "$data" --db q.db -o nowhere
 [[ ! -e q.db ]] && ok "and no profile without its models" || not_ok "and no profile without its models" "q.db"
-# A signal that comes when the profile is committed and its models are not final yet.
+# A signal between the commit of the profile and the renaming of its models.
 mkdir signalled && cp sailor.db signalled && echo old > signalled/OPT-350.layers.json
 shims disk
-DISK_GONE=-journal DISK_SIGNAL=15 ends "a signal behind the commit" 130 "interrupted" "${shims[@]}" "$MUSHER" import sailor "$data" --db signalled/sailor.db
+DISK_GONE=-journal DISK_SIGNAL=15 ends "a signal after the commit" 130 "interrupted" "${shims[@]}" "$MUSHER" import sailor "$data" --db signalled/sailor.db
 cmp -s OPT-350.layers.json signalled/OPT-350.layers.json && ok "leaves the models with their profile" || not_ok "leaves the models with their profile" "$(head -c 100 signalled/OPT-350.layers.json)"
 # A second model of 300 equal layers on 1 to 64 GPUs: its file is larger than the database, and its last.
 {
@@ -48,7 +48,7 @@ ends "two models" 0 "2 models" "$MUSHER" import sailor two --db out.two/new.db
 large=$(stat -c %s out.two/WIDE.layers.json) small=$(stat -c %s out.two/new.db)
 ((large > 2 * small)) && ok "the last one is larger than the database" || not_ok "the last one is larger than the database" "$large bytes, $small bytes"
 echo old > out.two/OPT-350.layers.json && rm out.two/WIDE.layers.json out.two/new.db
-# undone NAME KIB TEXT: with files of at most KIB nothing is imported, and what was there is whole: the database row for row, a model of before, no file more.
+# undone NAME KIB TEXT: with files of at most KIB nothing is imported, and old files are unchanged: the database row for row, a model of before, no file more.
 undone() {
     sha256sum out.two/* > before
     ends "$1" 6 "$3" bash -c 'ulimit -f $1; shift; exec "$@"' - "$2" "$MUSHER" import sailor two --db out.two/sailor.db
@@ -57,14 +57,14 @@ undone() {
 undone "a last model that cannot be written" $((large / 2048)) "cannot write 'out.two/WIDE.layers.json'"
 sed 's/"299":\[0.001,0.002,0.001\]/"299":[0.001,0.002]/' times.json > two/profiles_tmp.json
 sha256sum out.two/* > before
-ends "a last model that is broken" 3 "must be [forward s, backward s, update s], has 2" "$MUSHER" import sailor two --db out.two/sailor.db
-sha256sum --quiet -c before && [[ $(ls -A out.two | tr '\n' ' ') == "OPT-350.layers.json sailor.db " ]] && ok "is not imported, nor what stands before it" || not_ok "is not imported, nor what stands before it" "$(ls -lA out.two)"
+ends "a last model that is malformed" 3 "must be [forward s, backward s, update s], has 2" "$MUSHER" import sailor two --db out.two/sailor.db
+sha256sum --quiet -c before && [[ $(ls -A out.two | tr '\n' ' ') == "OPT-350.layers.json sailor.db " ]] && ok "is not imported, nor the models before it" || not_ok "is not imported, nor the models before it" "$(ls -lA out.two)"
 cp "$data"/*.json two
 undone "a profile that cannot be written behind its models" $(($(stat -c %s sailor.db) / 1024)) "out.two/sailor.db'"
-ends "and with room" 0 "profile 2 in" "$MUSHER" import sailor two --db out.two/sailor.db
+ends "and without the limit" 0 "profile 2 in" "$MUSHER" import sailor two --db out.two/sailor.db
 cmp -s OPT-350.layers.json out.two/OPT-350.layers.json && [[ $(ls -A out.two | wc -l) == 2 ]] && ok "all is there" || not_ok "all is there" "$(ls -lA out.two)"
 sed 's/^\(clariden[^,]*,[^,]*N4_D1.json\),[^,]*,/\1,7,/' "$data/measured_gh200_opt350.csv" > nodes.csv
-ends "other nodes than are filled are noted" 0 "nodes is 7, predicted on" "$MUSHER" validate --plans nodes.csv --db sailor.db
+ends "another number of nodes is noted" 0 "nodes is 7, predicted on" "$MUSHER" validate --plans nodes.csv --db sailor.db
 
 cat > job.yaml <<'END'
 version: 1
@@ -88,7 +88,7 @@ END
 ends "a job of measured layers is shown" 0 "26 layers" "$MUSHER" show job.yaml
 ends "and planned" 0 "found" "$MUSHER" plan job.yaml team.yaml --db sailor.db -o plan.yaml
 ends "and simulated" 0 "an iteration" "$MUSHER" simulate plan.yaml --db sailor.db
-ends "and asked what if its link were slower: its latency was measured" 0 "link ab=10MB/s" "$MUSHER" whatif plan.yaml --db sailor.db --evaluations 50 --link ab=10MB/s
+ends "whatif with a slower link: its latency was measured" 0 "link ab=10MB/s" "$MUSHER" whatif plan.yaml --db sailor.db --evaluations 50 --link ab=10MB/s
 ends "and not run" 3 "it has no operators to run" "$MUSHER" run plan.yaml --data job.yaml
 ends "without a profile" 3 "ab" "$MUSHER" simulate plan.yaml
 sed 's/sequence_length: 2048/sequence_length: 1024/' job.yaml > short.yaml
@@ -101,30 +101,30 @@ ends "GPUs that were not measured" 3 "x16" "$MUSHER" plan job.yaml wide.yaml --d
 mixed=$(dirname "$data")/sailor_mixed
 "$MUSHER" import sailor "$mixed" --db mixed.db -q > /dev/null
 job=$mixed/opt.yaml team=$mixed/a8-v8.yaml
-ends "eight and eight GPUs, shared by one, two or four" 0 "costs" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 -o mixed.yaml
+ends "eight and eight GPUs with tensor parallelism 1, 2 or 4" 0 "costs" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 -o mixed.yaml
 ends "is simulated" 0 "an iteration" "$MUSHER" simulate mixed.yaml --db mixed.db
 ends "and exported" 0 "num_stages" "$MUSHER" export mixed.yaml --format sailor -o -
-ends "asked what if, although its links have curves, not bandwidths" 0 "add v1" "$MUSHER" whatif mixed.yaml --db mixed.db --add v1 --link a0:a1=1GB/s,5us --link net=1GB/s,5us
+ends "whatif, although its links have curves, not bandwidths" 0 "add v1" "$MUSHER" whatif mixed.yaml --db mixed.db --add v1 --link a0:a1=1GB/s,5us --link net=1GB/s,5us
 ! grep -q "cannot run" out && ok "and the plan runs on each of those teams" || not_ok "and the plan runs on each of those teams" "$(cat out)"
-ends "planned again with a node more" 0 "found" "$MUSHER" plan --from mixed.yaml --db mixed.db --with v1 -o more.yaml
+ends "replanned with an additional node" 0 "found" "$MUSHER" plan --from mixed.yaml --db mixed.db --with v1 -o more.yaml
 grep -q "name: v12" more.yaml && ok "which is there" || not_ok "which is there" "$(tail -n 12 more.yaml)"
 sed '/name: v100,/{p; s/name: v100,/name: v100-x2, tensor_parallel: 2, gpu_type: v100,/}; /name: v,/{s/count: 2,/count: 1,/; p; s/name: v,/name: w,/; s/type: v100/type: v100-x2/; s/count: 4/count: 2/}' "$team" > shared.yaml
-ends "on GPUs that are shared already and others that may be" 0 "found" "$MUSHER" plan "$job" shared.yaml --db mixed.db --tensor-parallel 1,2,4 --evaluations 300 -o again.yaml
+ends "on GPUs with stated and with free tensor parallelism" 0 "found" "$MUSHER" plan "$job" shared.yaml --db mixed.db --tensor-parallel 1,2,4 --evaluations 300 -o again.yaml
 ends "which is simulated" 0 "found: " "$MUSHER" simulate again.yaml --db mixed.db
 [[ $(grep -c "{name: v100-x2," again.yaml) == 1 ]] && ok "each type is given once" || not_ok "each type is given once" "$(grep "name: v100" again.yaml)"
-ends "unequal shares are told" 0 "shares" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
-ends "the export as JSON says so too" 0 '"equal_shares": false' "$MUSHER" export mixed.yaml --format sailor -o mixed.json --json
+ends "unequal shares are reported" 0 "replicas differ in share" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
+ends "also in the JSON of the export" 0 '"equal_shares": false' "$MUSHER" export mixed.yaml --format sailor -o mixed.json --json
 ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml --format paper -o x
 ends "an export without a file" 2 "--out FILE" "$MUSHER" export mixed.yaml --format sailor
-ends "tensor-parallel degrees that are none" 2 "1,2,4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel two -o x.yaml
-ends "tensor-parallel degrees that were not measured" 3 "on 3 GPUs of A100-SXM4-40 that share them; measured: 1, 2, 4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,3 -o x.yaml
-ends "a floor that nobody reaches" 4 "within the limits" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 --min-rate 5 -o x.yaml
+ends "malformed tensor-parallel degrees" 2 "1,2,4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel two -o x.yaml
+ends "tensor-parallel degrees that were not measured" 3 "on 3 GPUs of A100-SXM4-40 together; measured: 1, 2, 4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,3 -o x.yaml
+ends "a minimum rate that no plan reaches" 4 "within the limits" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 --min-rate 5 -o x.yaml
 ends "a rate without a budget" 2 "max-cost" "$MUSHER" plan "$job" "$team" --db mixed.db --objective rate -o x.yaml
-ends "the cheapest has a bound of cost" 0 "from the cheapest within --min-rate" "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --min-rate 0.02 --evaluations 50 -o cheap.yaml
+ends "the cheapest plan has a lower bound of cost" 0 "from the cheapest within --min-rate" "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --min-rate 0.02 --evaluations 50 -o cheap.yaml
 ends "as JSON too" 0 '"cost_gap": 0.' "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --evaluations 50 -o cheap.yaml --json
 sed '0,/, price: [0-9.]*\/h/s///' "$team" > partly.yaml
-ends "of free devices none is known" 0 "no bound on cost is known" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
+ends "devices of price 0 have no bound of cost" 0 "no lower bound of cost" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
 sed 's/, price: [0-9.]*\/h//' "$team" > free.yaml
-ends "nor is a cost told where nothing has one" 4 "s an iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml
+ends "without prices no cost is printed" 4 "s an iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml
 ends "cost without prices" 3 "price" "$MUSHER" plan "$job" free.yaml --db mixed.db --objective cost -o x.yaml
 exit $bad

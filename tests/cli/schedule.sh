@@ -1,10 +1,10 @@
 #!/bin/bash
-# tests/cli/schedule.sh - musher schedule: by name, from a file, in text, CSV and JSON, and what it refuses.
+# tests/cli/schedule.sh - musher schedule: by name and from a file, as text, CSV and JSON, and its errors.
 set -u
 . tests/cli/common.inc
 cd "$scratch" || exit 6
 
-# HARP's golden: three stages, f = 1, b = 2, the second link occupied for 2: 46 with five forwards in flight.
+# HARP's example: three stages, f = 1, b = 2, the second link occupied for 2: 46 with five forwards in flight.
 harp=(--devices 3 --microbatches 12 --forward "1 ms" --backward "2 ms" --transfer "0 ms|2 ms")
 says "1F1B" 0 "makespan 33 ms (33000000 ns, by the static pass)" "$MUSHER" schedule 1f1b --devices 4 --microbatches 8
 says "a slow link" 0 "(66000000 ns" "$MUSHER" schedule 1f1b "${harp[@]}"
@@ -13,9 +13,9 @@ says "warm-up counts by hand" 0 "(46000000 ns" "$MUSHER" schedule 1f1b "${harp[@
 says "a timeline" 0 "     1  ...FFF" "$MUSHER" schedule 1f1b --devices 4 --microbatches 8 --timeline
 says "ZB-V idles nowhere" 0 "last operation 0 ns" "$MUSHER" schedule zb-v --devices 4 --microbatches 8
 says "occupied links of chunks" 0 "by the event loop" "$MUSHER" schedule zb-v --devices 4 --microbatches 8 --transfer "1 ms"
-says "the automatic one" 0 "zero-bubble: 4 devices" "$MUSHER" schedule zero-bubble --devices 4 --microbatches 8 --activation "2 B" --released "1 B" --limit "8 B"
+says "zero-bubble" 0 "zero-bubble: 4 devices" "$MUSHER" schedule zero-bubble --devices 4 --microbatches 8 --activation "2 B" --released "1 B" --limit "8 B"
 says "too little memory" 4 "1f1b does not fit: device 0 needs 4 B, its limit is 3 B" "$MUSHER" schedule 1f1b --devices 4 --microbatches 4 --activation "1 B" --limit "3 B"
-says "no automatic order for it" 4 "no zero-bubble order" "$MUSHER" schedule zero-bubble --devices 4 --microbatches 4 --activation "2 B" --limit "1 B"
+says "no zero-bubble order fits" 4 "no zero-bubble order" "$MUSHER" schedule zero-bubble --devices 4 --microbatches 4 --activation "2 B" --limit "1 B"
 
 names=$("$MUSHER" schedule none --devices 2 --microbatches 2 2>&1 | sed -n "s/.*known are: \(.*\), and zero-bubble.*/\1/p" | tr -d ,)
 [[ $names == *1f1b* ]] || not_ok "schedules are listed" "'$names'"
@@ -36,27 +36,27 @@ done
 
 says "times beyond int64" 3 "nanoseconds of all 1000000 microbatches" "$MUSHER" schedule 1f1b --devices 1 --microbatches 1000000 --forward 1e6s
 says "memory beyond int64" 3 "bytes of a device" "$MUSHER" schedule gpipe --devices 1 --microbatches 1000000 --activation "1e15 B"
-says "no device holds without end" 2 "--resident: 'inf': expected a size" "$MUSHER" schedule gpipe --devices 1 --microbatches 1 --resident inf
-says "warm-ups of what has none" 2 "--warmup is for schedules by name" "$MUSHER" schedule zero-bubble --devices 2 --microbatches 2 --warmup 2
+says "no unlimited memory" 2 "--resident: 'inf': expected a size" "$MUSHER" schedule gpipe --devices 1 --microbatches 1 --resident inf
+says "warm-ups of a schedule without any" 2 "--warmup is for named schedules" "$MUSHER" schedule zero-bubble --devices 2 --microbatches 2 --warmup 2
 printf 'F0 F1 B0 B1\nF0 B0 F1 B1 # the last\n' > lines.txt
 says "a file of lines" 0 "lines.txt: 2 devices, 2 microbatches" "$MUSHER" schedule lines.txt
 printf 'F0 B0 F1 B1|F0 F1 B0 B1\n' > stuck.txt
 says "a deadlock is named" 3 "no progress: blocked set: device 0 at B0 (waits for B0 of device 1), device 1 at F1" "$MUSHER" schedule stuck.txt
 printf 'F0 X0\n' > letter.txt
-says "a wrong letter has its place" 3 "letter.txt:1:4: 'X': expected F, B" "$MUSHER" schedule letter.txt
+says "a wrong phase letter is located" 3 "letter.txt:1:4: 'X': expected F, B" "$MUSHER" schedule letter.txt
 says "a missing file" 3 "nowhere.csv" "$MUSHER" schedule nowhere.csv
 says "an unknown name" 3 "unknown schedule '1f2b'; known are: gpipe, 1f1b" "$MUSHER" schedule 1f2b
-says "no counts" 2 "needs --devices P and --microbatches M" "$MUSHER" schedule 1f1b
+says "no devices and microbatches" 2 "needs --devices P and --microbatches M" "$MUSHER" schedule 1f1b
 says "a list of another length" 2 "--forward: 2 values: expected 1 or 3" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --forward "1 ms|2 ms"
-says "a time without sense" 2 "--latency: 'soon': expected a time" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --latency soon
-says "a size without sense" 2 "--limit: 'much': expected a size" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --limit much
+says "a text that is not a time" 2 "--latency: 'soon': expected a time" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --latency soon
+says "a text that is not a size" 2 "--limit: 'much': expected a size" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --limit much
 says "interleaved in whole groups" 3 "6 microbatches are not a multiple of 4 devices" "$MUSHER" schedule interleaved --devices 4 --microbatches 6
-says "counts unlike the file" 3 "unlike what the options say" "$MUSHER" schedule lines.txt --devices 3
-says "too much" 3 "operations" "$MUSHER" schedule 1f1b --devices 100000 --microbatches 10000000
+says "counts that differ from the file" 3 "the options state other numbers" "$MUSHER" schedule lines.txt --devices 3
+says "too many operations" 3 "operations" "$MUSHER" schedule 1f1b --devices 100000 --microbatches 10000000
 says "too many stages" 3 "stages: expected at most" "$MUSHER" schedule interleaved --devices 100000 --microbatches 100000 --chunks 1000
 says "two outputs on stdout" 2 "--csv -: with --json" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 --json --csv -
 
-says "a searched order" 0 "no order of these stages takes less than" "$MUSHER" schedule searched --devices 3 --microbatches 6 --latency "1 ms|9 ms" --activation "2 B" --released "1 B" --limit "8 B"
+says "a searched order" 0 "lower bound of all orders" "$MUSHER" schedule searched --devices 3 --microbatches 6 --latency "1 ms|9 ms" --activation "2 B" --released "1 B" --limit "8 B"
 says "a searched V" 0 "searched" "$MUSHER" schedule searched --devices 2 --microbatches 4 --chunks 2 --v-shaped
 cat > cases.csv << 'END'
 case,p,m,tF,tB,tW,tcomm_links,memF,memB,memW,mem_limit,best_known
@@ -69,12 +69,12 @@ says "its summary as JSON" 0 '"proved_optimal": 1' "$MUSHER" schedule --cases ca
 says "a table and a name" 2 "--cases takes no NAME" "$MUSHER" schedule 1f1b --cases cases.csv
 says "three chunks of a table" 2 "--cases searches --chunks 1 or 2" "$MUSHER" schedule --cases cases.csv --chunks 3
 says "an output without a table" 2 "--out is for --cases" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 -o x.csv
-says "a budget of what is not searched" 2 "--budget is for --cases and the schedule searched" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 --budget 5
-says "nor is what a file has" 2 "--budget is for" "$MUSHER" schedule lines.txt --budget 5
-says "a search has one" 0 "searched" "$MUSHER" schedule searched --devices 2 --microbatches 2 --budget 500
+says "a budget without a search" 2 "--budget is for --cases and the schedule searched" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 --budget 5
+says "nor for an order of a file" 2 "--budget is for" "$MUSHER" schedule lines.txt --budget 5
+says "a search has a budget" 0 "searched" "$MUSHER" schedule searched --devices 2 --microbatches 2 --budget 500
 says "a time limit without a table" 2 "--time-limit is for --cases" "$MUSHER" schedule searched --devices 2 --microbatches 2 --time-limit 5
-says "neither" 2 "schedule needs a NAME or --cases" "$MUSHER" schedule
-says "no such table" 3 "none.csv" "$MUSHER" schedule --cases none.csv
+says "neither NAME nor --cases" 2 "schedule needs a NAME or --cases" "$MUSHER" schedule
+says "a missing table" 3 "none.csv" "$MUSHER" schedule --cases none.csv
 sed 's/best_known/lower_bound/; s/,100$/,1000/' cases.csv > bound.csv
-says "a bound that is none" 5 "lower bounds beaten in 1 cases, first in one" "$MUSHER" schedule --cases bound.csv
+says "a wrong lower bound in the table" 5 "lower bound in 1 cases, the first one" "$MUSHER" schedule --cases bound.csv
 exit $bad

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tests/cli/standin.sh - on the stand-in, a missing event is a race that the thread sanitizer sees, and an event is none.
-# The stand-in's runtime alone is built for it, with the compiler of the tree.
+# tests/cli/standin.sh - on the stand-in a missing event is a race that the thread sanitizer reports; with the event there is none.
+# Only the stand-in's runtime is built with the sanitizer, by the compiler of the tree.
 set -u
 . tests/cli/common.inc
 program=$scratch/standin_race
@@ -14,13 +14,13 @@ if ! ${CC:-gcc} -std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=thread -pthread -I. -is
     exit $bad
 fi
 for case in event host upload; do
-    says "$case: what is ordered is no race" 0 "$case: done" "$program" $case
+    says "$case: ordered accesses are no race" 0 "$case: done" "$program" $case
 done
 for case in no-event early-event no-wait asked late-upload; do
-    says "$case: what is not ordered is a race" 66 "data race" "$program" $case
+    says "$case: unordered accesses are a race" 66 "data race" "$program" $case
 done
 
-# ---- CUPTI's twin and the plugin in front of it, in buffers of a few records
+# ---- the CUPTI stand-in and its plugin, with buffers of a few records
 twin=(tests/standin/{books,runtime,memory,streams,launches,emulator,fiber,shared_memory,cupti}.c
     exec/cupti/{plugin,records}.c core/base/{arena,error,rng}.c exec/clock.c)
 for sanitizer in thread address,undefined; do

@@ -1,7 +1,7 @@
 #!/bin/bash
-# tests/cli/training.sh - training is the same whoever computes it.
+# tests/cli/training.sh - training gives the same losses under every plan.
 # 50 steps of a small GPT on a real text: the losses of one device and of every other plan agree to 1e-5 (fp32) and
-# 1e-9 (fp64); with --deterministic the weights are the same bits; a resumed run is the run.
+# 1e-9 (fp64); with --deterministic the weights are the same bits; a resumed run equals an uninterrupted one.
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
@@ -59,7 +59,7 @@ plans[chunks-and-data]='  - {microbatches: 3, schedule: zb-v, stages: [{layers: 
 fine='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0, bucket: 4 KiB}, {layers: [2, 2], device: n.1, bucket: 4 KiB}, {layers: [3, 7], device: n.0, recompute: true, bucket: 4 KiB}], orders: {n.0: "0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1", n.1: "F0 F1 B0 B1"}}
   - {microbatches: 4, stages: [{layers: [0, 4], device: n.2, warmup: 2}, {layers: [5, 7], device: n.3}]}'
 
-# The weights and the optimizer's state in a checkpoint, whatever files the plan's owners wrote them to.
+# The weights and the optimizer state of a checkpoint, independent of the plan's files.
 weights() { sed -n 's/.*"name": *"\([^"]*\)".*"crc32": *\([0-9]*\).*/\1 \2/p' "$1"/step-*/manifest.json | sort; }
 
 equal_losses() { # FAMILY PRECISION TOLERANCE
@@ -106,8 +106,8 @@ resumes() {
     cp "$scratch/single.losses" "$scratch/joined.losses"
     run both --steps 8 --deterministic --resume "$scratch/half" --save "$scratch/rest" || return
     cat "$scratch/both.losses" >> "$scratch/joined.losses"
-    cmp -s "$scratch/whole.losses" "$scratch/joined.losses" && ok "another plan goes on where one stopped" ||
-        not_ok "another plan goes on where one stopped" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
+    cmp -s "$scratch/whole.losses" "$scratch/joined.losses" && ok "another plan resumes a stopped run" ||
+        not_ok "another plan resumes a stopped run" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
     cmp -s <(weights "$scratch/whole") <(weights "$scratch/rest") && ok "and ends with the same bits" ||
         not_ok "and ends with the same bits" "weights differ"
     plan chunks-and-data fp32 adamw "${plans[chunks-and-data]}" gpt2
@@ -116,16 +116,16 @@ resumes() {
     run single --steps 8 --deterministic --resume "$scratch/pieces" --save "$scratch/one" || return
     cat "$scratch/single.losses" >> "$scratch/joined.losses"
     cmp -s "$scratch/whole.losses" "$scratch/joined.losses" && cmp -s <(weights "$scratch/whole") <(weights "$scratch/one") &&
-        ok "one stage goes on where devices with several stopped" ||
-        not_ok "one stage goes on where devices with several stopped" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
+        ok "one stage resumes a run of devices with several" ||
+        not_ok "one stage resumes a run of devices with several" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
     run single --steps 12 --deterministic --save "$scratch/first" || return
     rm -rf "$scratch/pieces"
     run chunks-and-data --steps 8 --deterministic --resume "$scratch/first" --save "$scratch/pieces" || return
-    cmp -s <(weights "$scratch/whole") <(weights "$scratch/pieces") && ok "and the other way round" ||
-        not_ok "and the other way round" "weights differ"
+    cmp -s <(weights "$scratch/whole") <(weights "$scratch/pieces") && ok "and in the other direction" ||
+        not_ok "and in the other direction" "weights differ"
 }
 
-# Stages on several devices: each has some sequences of every microbatch, here two microbatches of three.
+# Stages on several devices: each computes some sequences of every microbatch, here two microbatches of three.
 declare -A shared
 shared[group-then-one]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1]}, {layers: [4, 7], device: n.2, recompute: true}]}'
 shared[one-then-group]='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0}, {layers: [2, 7], devices: [n.1, n.2, n.3], sequences: [1, 1, 1], recompute: true, bucket: 4 KiB}]}'
@@ -151,8 +151,8 @@ shared_losses() { # FAMILY PRECISION TOLERANCE
     cat "$scratch/single.losses" >> "$scratch/joined.losses"
     cp "$scratch/whole.losses" "$scratch/single.losses"
     d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
-    within "$d" "$3" && ok "$1 $2: one device goes on where groups stopped ($d)" ||
-        not_ok "$1 $2: one device goes on where groups stopped" "losses differ by $d, more than $3"
+    within "$d" "$3" && ok "$1 $2: one device resumes a run of groups ($d)" ||
+        not_ok "$1 $2: one device resumes a run of groups" "losses differ by $d, more than $3"
     for name in "${!shared[@]}"; do
         plan "$name" "$2" adamw "${shared[$name]}" "$1"
         run "$name" --steps "$steps" || continue
@@ -163,7 +163,7 @@ shared_losses() { # FAMILY PRECISION TOLERANCE
     microbatch=1
 }
 
-# Optimizer state, gradients, parameters divided over replicas, and over the devices of one stage (two microbatches of three).
+# Optimizer state, gradients, parameters sharded over replicas, and over the devices of one stage (two microbatches of three).
 declare -A divided
 divided[level-1-uneven]='  - {microbatches: 1, stages: [{layers: [0, 7], device: n.0, zero: 1}]}
   - {microbatches: 5, stages: [{layers: [0, 7], device: n.1, zero: 1, bucket: 4 KiB}]}'
@@ -199,20 +199,20 @@ divided_losses() { # FAMILY PRECISION TOLERANCE
     done
 }
 
-# joins FROM TO TOLERANCE: TO goes on where FROM stopped, with the losses of one device that never did.
+# joins FROM TO TOLERANCE: TO resumes the run of FROM, with the losses of an uninterrupted single device.
 joins() {
     local d
     rm -rf "$scratch/divided"
     run "$1" --steps 12 --save "$scratch/divided" || return
     cp "$scratch/$1.losses" "$scratch/joined.losses"
-    # Every tensor is there once, whole: the same names and sizes as of one device.
-    cmp -s <(tensors "$scratch/undivided") <(tensors "$scratch/divided") && ok "$1 saves whole tensors" ||
-        not_ok "$1 saves whole tensors" "$(diff <(tensors "$scratch/undivided") <(tensors "$scratch/divided") | head -n 3)"
+    # Every tensor is saved once, unsharded: the same names and sizes as from one device.
+    cmp -s <(tensors "$scratch/undivided") <(tensors "$scratch/divided") && ok "$1 saves unsharded tensors" ||
+        not_ok "$1 saves unsharded tensors" "$(diff <(tensors "$scratch/undivided") <(tensors "$scratch/divided") | head -n 3)"
     run "$2" --steps $((steps - 12)) --resume "$scratch/divided" || return
     cat "$scratch/$2.losses" >> "$scratch/joined.losses"
     d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
-    within "$d" "$3" && [[ $(wc -l < "$scratch/joined.losses") == "$steps" ]] && ok "$2 goes on where $1 stopped ($d)" ||
-        not_ok "$2 goes on where $1 stopped" "losses differ by $d, more than $3"
+    within "$d" "$3" && [[ $(wc -l < "$scratch/joined.losses") == "$steps" ]] && ok "$2 resumes the run of $1 ($d)" ||
+        not_ok "$2 resumes the run of $1" "losses differ by $d, more than $3"
 }
 tensors() { sed -n 's/.*"name": *"\([^"]*\)".*"bytes": *\([0-9]*\).*/\1 \2/p' "$1"/step-*/manifest.json | sort; }
 
@@ -234,7 +234,7 @@ divided_resume() { # PRECISION TOLERANCE
     joins level-2 level-3-group "$2"
     joins level-2-groups level-3-pipelines "$2"
     joins level-3-group single "$2"
-    # Bit for bit: what a divided plan saves, it loads and saves again.
+    # Bit for bit: a plan with ZeRO loads and saves again its own checkpoint.
     rm -rf "$scratch/divided" "$scratch/again"
     run level-3 --steps 12 --save "$scratch/divided" && cp "$scratch/level-3.losses" "$scratch/joined.losses" &&
         run level-3 --steps $((steps - 12)) --resume "$scratch/divided" --save "$scratch/again" &&
@@ -253,7 +253,7 @@ shared_losses gpt2 fp32 1e-5
 shared_losses gpt2 fp64 1e-9
 divided_losses gpt2 fp32 1e-5
 divided_losses gpt2 fp64 1e-9
-[[ -z ${MUSHER_LONG:-} ]] || divided_resume fp32 1e-5 # 1e-9 says more, and resumes is in fp32
+[[ -z ${MUSHER_LONG:-} ]] || divided_resume fp32 1e-5 # in fp64 the 1e-9 of resumes is stricter
 divided_resume fp64 1e-9
 same_bits gpt2
 resumes

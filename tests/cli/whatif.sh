@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/whatif.sh - an old plan on a team that has changed: plan --from, and what if.
+# tests/cli/whatif.sh - an old plan on a changed cluster: plan --from, and whatif.
 set -u
 . tests/cli/common.inc
 job=$scratch/job.yaml team=$scratch/team.yaml old=$scratch/old.yaml new=$scratch/new.yaml
@@ -16,30 +16,30 @@ has "the job is the old plan's" new.yaml "global_batch: 6"
 number "$scratch/out" iteration_ns > "$scratch/less"
 says "and predicted again the same" 0 "\"iteration_ns\": $(cat "$scratch/less")" "$MUSHER" simulate "$new" --json
 sed 's/devices: \[{type: fast}, {type: slow}\]/devices: [{type: fast}]/' "$team" > "$scratch/small.yaml"
-says "the plan of the smaller team from its file" 0 "searched to the end" "$MUSHER" plan "$job" "$scratch/small.yaml" -o "$scratch/direct.yaml"
+says "the plan of the smaller cluster from its file" 0 "class searched completely" "$MUSHER" plan "$job" "$scratch/small.yaml" -o "$scratch/direct.yaml"
 "$MUSHER" simulate "$scratch/direct.yaml" --json > "$scratch/direct.json"
 [[ $(number "$scratch/direct.json" iteration_ns) == "$(cat "$scratch/less")" ]] && ok "is as fast" || not_ok "is as fast" "$(number "$scratch/direct.json" iteration_ns) and $(cat "$scratch/less")"
 says "plan again with a node more" 0 "found" "$MUSHER" plan --from "$old" --with a --evaluations 1000 -o "$new"
-has "which has a name of its own" new.yaml "name: a2"
-says "and may be given one" 0 "found" "$MUSHER" plan --from "$old" --with "far=$team:b" --without b -o "$new"
-has "by the user" new.yaml "name: far"
+has "it gets a free name" new.yaml "name: a2"
+says "a name may be given" 0 "found" "$MUSHER" plan --from "$old" --with "far=$team:b" --without b -o "$new"
+has "by NAME=" new.yaml "name: far"
 sed 's/global_batch: 6/global_batch: 4/' "$job" > "$scratch/job4.yaml"
-says "another job on the same team" 0 "found" "$MUSHER" plan --from "$old" "$scratch/job4.yaml" -o "$new"
-has "is what is planned" new.yaml "global_batch: 4"
+says "another job on the same cluster" 0 "found" "$MUSHER" plan --from "$old" "$scratch/job4.yaml" -o "$new"
+has "is planned" new.yaml "global_batch: 4"
 says "twice the same bytes" 0 "" "$MUSHER" plan --from "$old" --without a.1 -o "$scratch/x.yaml" -q
 "$MUSHER" plan --from "$old" --without a.1 -o "$scratch/y.yaml" > /dev/null && cmp -s "$scratch/x.yaml" "$scratch/y.yaml" && ok "indeed" || not_ok "indeed" "differ"
 says "an unknown device is refused" 3 "devices are: a.0, a.1, b.0" "$MUSHER" plan --from "$old" --without z.0 -o "$new"
 says "an unknown node is refused" 3 "nodes are: a, b" "$MUSHER" plan --from "$old" --with z -o "$new"
-says "changes want an old plan" 2 "change the team of --from PLAN" "$MUSHER" plan "$job" "$team" --without a.1 -o "$new"
-says "and not another cluster" 2 "CLUSTER names another" "$MUSHER" plan "$job" "$team" --from "$old" --with a --evaluations 1000 -o "$new"
+says "changes need an old plan" 2 "change the team of --from PLAN" "$MUSHER" plan "$job" "$team" --without a.1 -o "$new"
+says "and not another cluster" 2 "and exclude CLUSTER" "$MUSHER" plan "$job" "$team" --from "$old" --with a --evaluations 1000 -o "$new"
 says "without an old plan job and cluster are needed" 2 "plan needs JOB and CLUSTER, or --from PLAN" "$MUSHER" plan "$job" -o "$new"
 
 # --- whatif ---
 says "what if" 0 "old plan" "$MUSHER" whatif "$old" --evaluations 1000 --add b --without a.1 --without b --link lan=1GB/s --link a:b=2MB/s,5ms --together
-has "the team as it is" out "as it is"
-has "a node more" out "add b"
+has "the cluster as it is" out "as it is"
+has "an additional node" out "add b"
 has "a faster link" out "link lan=1GB/s"
-has "why the old plan cannot run" out "the old plan cannot run, without a.1: it uses a.1"
+has "why the old plan cannot run" out "old plan cannot run (without a.1): it uses a.1"
 has "all at once" out "together"
 "$MUSHER" whatif "$old" --evaluations 1000 --add b --without a.1 --link lan=1GB/s --link a:b=2MB/s,5ms --json > "$scratch/one.json"
 "$MUSHER" whatif "$old" --evaluations 1000 --add b --without a.1 --link lan=1GB/s --link a:b=2MB/s,5ms --json --threads 3 > "$scratch/two.json"
@@ -49,28 +49,28 @@ times=($(sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/one.json"))
 ((times[1] <= times[0])) && ok "a node more never slows" || not_ok "a node more never slows" "${times[*]}"
 ((times[2] <= times[0])) && ok "nor does a faster link" || not_ok "nor does a faster link" "${times[*]}"
 ((times[3] >= times[0])) && ok "a slower link never helps" || not_ok "a slower link never helps" "${times[*]}"
-[[ ${times[4]} == "$(cat "$scratch/less")" ]] && ok "a device less is what plan --from finds" || not_ok "a device less is what plan --from finds" "${times[4]}, not $(cat "$scratch/less")"
-says "nothing to ask" 2 "whatif needs a change" "$MUSHER" whatif "$old"
+[[ ${times[4]} == "$(cat "$scratch/less")" ]] && ok "a removed device: the plan of plan --from" || not_ok "a removed device: the plan of plan --from" "${times[4]}, not $(cat "$scratch/less")"
+says "no change" 2 "whatif needs a change" "$MUSHER" whatif "$old"
 says "an unknown link" 3 "links are: bus (a:a), lan (a:b)" "$MUSHER" whatif "$old" --link wan=1GB/s
 says "an unknown end" 3 "nodes are: a, b" "$MUSHER" whatif "$old" --link a:c=1GB/s
-says "no rate" 3 "such as 25GB/s" "$MUSHER" whatif "$old" --link a:b=fast
+says "no bandwidth" 3 "such as 25GB/s" "$MUSHER" whatif "$old" --link a:b=fast
 says "a new link without a latency" 3 "a new link needs a latency" "$MUSHER" whatif "$old" --link a.0:b.0=1GB/s
-says "which one option may name for all" 0 "link a.0:b.0=1GB/s" "$MUSHER" whatif "$old" --link a.0:b.0=1GB/s --latency 10us
+says "--latency holds for all" 0 "link a.0:b.0=1GB/s" "$MUSHER" whatif "$old" --link a.0:b.0=1GB/s --latency 10us
 
 # --- many devices ---
 fleet=$scratch/fleet.yaml
 "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml --baseline harp-published -o "$fleet" > /dev/null
-says "of 64 devices the old plan becomes the new one, no search beside" 0 '"why": "not tried beside an old plan: --baseline does"' "$MUSHER" plan --from "$fleet" --without h0.3 -o "$new" --json
+says "above 8 devices the old plan is repaired, without a second search" 0 '"why": "not tried beside an old plan: --baseline does"' "$MUSHER" plan --from "$fleet" --without h0.3 -o "$new" --json
 grep -q '"evaluated": [0-9]$\|"evaluated": [0-9],' "$scratch/out" && ok "in a few simulations" || not_ok "in a few simulations" "$(grep evaluated "$scratch/out")"
 grep -q 'h0.3' <(sed '/^cluster:/,$d' "$new") && not_ok "without the device" "it is used" || ok "without the device"
-# However fast the machine: interrupted later and later, until a variant is there. --foreground: one signal, not two.
+# Independent of the machine's speed: interrupted later and later, until a variant is complete. --foreground: one signal, not two.
 for seconds in 1 2 4 8 16; do
     timeout --foreground --preserve-status -s INT $seconds "$MUSHER" whatif "$fleet" --without h0.3 --without v1 --evaluations 1000000 > "$scratch/cut" 2> "$scratch/why"
     code=$?
     grep -q "as it is" "$scratch/cut" && break
 done
-[[ $code == 130 ]] && grep -q "as it is" "$scratch/cut" && grep -q "interrupted" "$scratch/why" && ok "an interrupted table has what was found" || not_ok "an interrupted table has what was found" "$(cat "$scratch/cut" "$scratch/why")"
-# Signals by which a batch system or a terminal ends a program: the best plan so far is written, however often they come.
+[[ $code == 130 ]] && grep -q "as it is" "$scratch/cut" && grep -q "interrupted" "$scratch/why" && ok "an interrupted table has the results so far" || not_ok "an interrupted table has the results so far" "$(cat "$scratch/cut" "$scratch/why")"
+# Signals of batch systems and terminals: the best plan so far is written, also if they are repeated.
 for signal in INT TERM HUP; do
     rm -f "$new" "$scratch/why"
     "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 -v > "$scratch/out" 2> "$scratch/why" &
@@ -83,10 +83,10 @@ for signal in INT TERM HUP; do
     [[ $code == 130 ]] && grep -q "interrupted: wrote the best of" "$scratch/why" && "$MUSHER" simulate "$new" > "$scratch/out" 2>&1 &&
         ok "SIG$signal: the best plan so far is written" || not_ok "SIG$signal: the best plan so far is written" "exit code $code: $(tail -n 3 "$scratch/why" "$scratch/out")"
 done
-says "a search of 64 devices cut off has a plan" 0 "stopped: time" "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 --time-limit $((2 * ${SLOWDOWN:-1}))
+says "a search of 64 devices cut off has a plan" 0 "stopped by --time-limit" "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 --time-limit $((2 * ${SLOWDOWN:-1}))
 "$MUSHER" whatif "$fleet" --without h0.3 --json > "$scratch/one.json" 2> "$scratch/why" || cat "$scratch/why"
 "$MUSHER" whatif "$fleet" --without h0.3 --json --threads 4 > "$scratch/two.json"
 grep -q '"name": "without h0.3"' "$scratch/one.json" && diff <(grep -v search_s "$scratch/one.json") <(grep -v search_s "$scratch/two.json") > /dev/null && ok "many devices by four threads the same" || not_ok "many devices by four threads the same" "differ"
 says "which can be simulated" 0 "found" "$MUSHER" simulate "$new"
-says "nobody left" 3 "no device would be left" "$MUSHER" whatif "$old" --without a,b
+says "no device left" 3 "no device would remain" "$MUSHER" whatif "$old" --without a,b
 exit $bad

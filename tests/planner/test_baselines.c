@@ -363,7 +363,7 @@ START_TEST(no_search_of_up_to_64_devices_ends_above_a_preset_made_alone)
 }
 END_TEST
 
-/* Closed form of every way to give all devices of three one-card nodes, in order, some of the layers. */
+/* Closed form of every assignment to all devices of three one-GPU nodes, in order, some of the layers. */
 START_TEST(harps_plan_is_the_best_of_its_closed_form)
 {
     for (uint64_t seed = 0; seed < 12; seed++) {

@@ -1,5 +1,5 @@
-/* Topologies that others wrote become clusters: which switches and links, at what speed, and what is refused. The files of
- * tests/data/topology are made by hand in the shape of the real ones; their values are our own. */
+/* Import of topologies as clusters: switches, links, bandwidths, and refused files. The files of
+ * tests/data/topology are written by hand in the format of real ones, with values of our own. */
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/rng.h"
@@ -23,7 +23,7 @@ static void setup(void)
     err = (struct error){0};
     snprintf(folder, sizeof folder, "/tmp/musher-test-XXXXXX");
     ck_assert(mkdtemp(folder));
-    before = quiet_begin(); /* an importer tells what it took in */
+    before = quiet_begin(); /* an importer prints a summary */
 }
 static void teardown(void)
 {
@@ -156,11 +156,11 @@ END_TEST
 START_TEST(what_no_topology_says_is_refused)
 {
     importer *x = import_nccl_topology;
-    refused(x, "<graphs version='1'/>", NULL, "<graphs>: this is a graph that NCCL chose");
+    refused(x, "<graphs version='1'/>", NULL, "<graphs>: a communication graph of NCCL");
     refused(x, "<system version='2'/>", NULL, "version 2 is RCCL's");
-    refused(x, "<system version='3'/>", NULL, "version \"3\"; version 1 is read");
+    refused(x, "<system version='3'/>", NULL, "version \"3\"; expected version 1");
     refused(x, "<system/>", NULL, "version \"\"");
-    refused(x, "<machine version='1'/>", NULL, "begins with <system>");
+    refused(x, "<machine version='1'/>", NULL, "expected <system>");
     refused(x, "<system version='1'/>", NULL, "no <gpu>");
     refused(x, ONE("class='0x030200' link_width='16'", ""), NULL, "no <gpu>");
     refused(x, ONE("device='0x2330'", "<gpu dev='0' gcn='942' arch='x'/>"), NULL,
@@ -168,14 +168,14 @@ START_TEST(what_no_topology_says_is_refused)
     refused(x, ONE("device='0x2330'", "<gpu sm='90'/>"), NULL, "attribute 'dev' is missing");
     refused(x, ONE("device='0x2330'", GPU("-1", "90")), NULL, "dev=\"-1\": must be a whole number");
     refused(x, ONE("device='0x2330'", GPU("0", "90x")), NULL, "sm=\"90x\"");
-    refused(x, ONE("device='0x9999'", GPU("0", "37")), NULL, "0x9999 of sm_37 is no device");
+    refused(x, ONE("device='0x9999'", GPU("0", "37")), NULL, "0x9999 of sm_37 is not in the catalogue");
     refused(x, ONE("device='0x2330'", GPU("3", "90") GPU("3", "90")), NULL, "dev 3 is given twice");
     refused(x, ONE("device='0x2330'", "<gpu dev='0' sm='90'>\n<nvlink target='1'/></gpu>"), NULL,
             ":2: <nvlink>: attribute 'count' is missing");
     refused(x,
             ONE("device='0x2330'",
                 "<gpu dev='0' sm='90'><nvlink target='1' count='2' tclass='0x030200'/></gpu>"),
-            NULL, "joined to itself");
+            NULL, "from a device to itself");
     refused(x,
             "<system version='1'><cpu><pci device='0x2330'>" GPU("0", "90") "</pci></cpu></system>",
             NULL, "attribute 'numaid' is missing");
@@ -231,24 +231,24 @@ START_TEST(what_no_matrix_says_is_refused)
 {
     static const char two[] = DATA "two-4090.yaml";
     importer *x = import_topo;
-    refused(x, "", two, "no line of columns");
-    refused(x, "GPU[0] : 1\n", two, "no line of columns");
+    refused(x, "", two, "no header line");
+    refused(x, "GPU[0] : 1\n", two, "no header line");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \tPIX\n", two, ":2: the row of GPU1 is missing");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \n", two,
             ":2: fewer cells than columns in the row of 'GPU0'");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \tABC\n", two, ":2: unknown relation");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \tNV\n", two, "unknown relation");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \tNV2x\n", two, "unknown relation");
-    refused(x, "\tGPU0\tGPU1\nGPU0\tPIX\tX\n", two, "X stands where");
+    refused(x, "\tGPU0\tGPU1\nGPU0\tPIX\tX\n", two, "expected X in the column");
     refused(x, "\tGPU0\tGPU1\nGPU0\tX\tPIX\nGPU0\tX\tPIX\n", two, "a second row of 'GPU0'");
-    refused(x, "\tGPU0\tGPU1\nGPU0\tX\tPIX\nGPU1\tPXB\tX\n", two, ":3: GPU1 to GPU0 is not what");
-    refused(x, "\tGPU0\tGPU2\nGPU0\tX\tPIX\nGPU2\tPIX\tX\n", two, "do not count up at 'GPU2'");
+    refused(x, "\tGPU0\tGPU1\nGPU0\tX\tPIX\nGPU1\tPXB\tX\n", two, ":3: GPU1 to GPU0 differs from");
+    refused(x, "\tGPU0\tGPU2\nGPU0\tX\tPIX\nGPU2\tPIX\tX\n", two, "not ascending at 'GPU2'");
     refused(x, "\tGPU0\nGPU0\tX\n", two, "one node with the 1 devices");
     refused(x, "\tGPU0\tGPU1\nGPU0\tX\tSYS\nGPU1\tSYS\tX\n", "nowhere.yaml", "nowhere.yaml");
     ck_assert_int_eq(take(x, DATA "two-4090.txt", NULL), ERR_USAGE);
     ck_assert(strstr(err.text, "--cluster"));
     ck_assert_int_eq(take_text(x, "\tGPU0\0GPU1", 10, two), ERR_INPUT);
-    ck_assert(strstr(err.text, "bytes of 0"));
+    ck_assert(strstr(err.text, "NUL bytes"));
 }
 END_TEST
 

@@ -42,7 +42,7 @@ static void begin(void)
 }
 static void end(void) { arena_free(arena); }
 
-/* The line's words, apart by single spaces. */
+/* The words of the line, separated by single spaces. */
 static enum status parse(const char *line)
 {
     char *argv[32] = {0};
@@ -87,7 +87,7 @@ START_TEST(standard_input_is_one_file)
 {
     ck_assert_int_eq(parse("plan - t"), OK);
     ck_assert_int_eq(parse("plan - -"), ERR_USAGE);
-    ck_assert_str_eq(err.text, "MODEL and TRACE are both '-': standard input is one file");
+    ck_assert_str_eq(err.text, "MODEL and TRACE are both '-'; standard input can be read only once");
     ck_assert_int_eq(parse("plan m - -"), ERR_USAGE);
 }
 END_TEST

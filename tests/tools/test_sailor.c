@@ -1,4 +1,4 @@
-/* Sailor's measured plans, predicted with its profiles alone (tests/data/sailor: its data, MIT, LICENSE beside them). */
+/* Sailor's measured plans, predicted only from its profiles (tests/data/sailor: its data, MIT, with LICENSE). */
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "tests/support/quiet.h"
@@ -63,7 +63,7 @@ START_TEST(fifteen_measured_plans_are_predicted_to_six_and_five_percent)
     struct validated_row *rows = validate(DATA "/measured_gh200_opt350.csv", &s);
     ck_assert_int_eq(s.predicted, 15);
     ck_assert_int_eq(s.timed, 15);
-    /* The goal is 0.06 and 0.05; the ratchet stands where we are. Two runs of one plan differ by 0.05. */
+    /* The goal is 0.06 and 0.05; the limits are the present errors. Two runs of one plan differ by 0.05. */
     ck_assert_double_lt(s.time[VALIDATED_MEAN], 0.046);
     ck_assert_double_lt(s.time[VALIDATED_MAIN], 0.055);
     ck_assert_double_lt(s.time[VALIDATED_OTHER], 0.050);
@@ -187,7 +187,7 @@ START_TEST(columns_come_in_any_order_and_quoted)
 }
 END_TEST
 
-/* The folder with one file changed; NULL takes the file away. */
+/* The folder with one file changed; NULL: removed. */
 static const char *broken(const char *file, const char *from, const char *to)
 {
     static const char *const names[] = {"profiles_tmp.json", "llm_info.json",

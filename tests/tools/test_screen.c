@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a child that prints the parts, each flushed, leaves in a file. */
+/* Output file of a child that prints the parts, each flushed. */
 static const char *printed(struct arena *a, const char *const *parts, size_t n)
 {
     char path[] = "/tmp/musher-screen-XXXXXX", *text = NULL;
@@ -61,7 +61,7 @@ START_TEST(what_commands_a_terminal_is_shown_instead)
 }
 END_TEST
 
-/* Characters of three bytes lie across the ends of every block, wherever the blocks end. */
+/* Characters of three bytes that cross the ends of blocks, at every offset. */
 START_TEST(long_texts_pass_unchanged)
 {
     enum { CHARACTERS = 20000 };

@@ -1,4 +1,4 @@
-/* Clusters changed: devices gone, nodes more, other links; by hand, and read back from what they write. */
+/* Changed clusters: devices removed, nodes added, links changed; computed by hand, and read back from their text. */
 #include "core/base/arena.h"
 #include "core/cluster/topology.h"
 #include "core/document/document.h"
@@ -71,7 +71,7 @@ static char *text_of(const struct cluster *c)
     return text;
 }
 
-/* What a change makes is a cluster file: it reads back to itself. */
+/* A changed cluster is a valid cluster file: its text reads back to itself. */
 static struct cluster edited(const struct cluster *c, enum team_change_kind kind, const char *text)
 {
     struct cluster out;
@@ -141,7 +141,7 @@ END_TEST
 START_TEST(somebody_has_to_be_left_and_names_have_to_be_known)
 {
     struct cluster c = parsed(three);
-    refused(&c, TEAM_WITHOUT, "a,b,c", "no device would be left of: a.0, a.1, b.0, c.0");
+    refused(&c, TEAM_WITHOUT, "a,b,c", "no device would remain of: a.0, a.1, b.0, c.0");
     refused(&c, TEAM_WITHOUT, "a.7", "devices are: a.0, a.1, b.0, c.0");
     refused(&c, TEAM_WITHOUT, "a.0,,b.0", "no such device");
 }
@@ -246,11 +246,11 @@ END_TEST
 START_TEST(what_cannot_be_joined_is_refused)
 {
     struct cluster c = parsed(three), one = edited(&c, TEAM_WITHOUT, "b,c");
-    refused(&one, TEAM_ADD, "a", "nothing says how a second one like it would be joined");
+    refused(&one, TEAM_ADD, "a", "no link to another node that a copy could be joined by");
     refused(&c, TEAM_ADD, "x", "nodes are: a, b, c");
-    refused(&c, TEAM_ADD, "b=c", "is no name for a new node");
-    refused(&c, TEAM_ADD, "ab=c", "is no name for a new node");
-    refused(&c, TEAM_ADD, "d.e=c", "is no name for a new node");
+    refused(&c, TEAM_ADD, "b=c", "is not a name for a new node");
+    refused(&c, TEAM_ADD, "ab=c", "is not a name for a new node");
+    refused(&c, TEAM_ADD, "d.e=c", "is not a name for a new node");
     refused(&c, TEAM_ADD, "/nowhere.yaml:a", "/nowhere.yaml");
 }
 END_TEST
@@ -282,9 +282,9 @@ START_TEST(a_new_link_needs_a_latency_and_two_ends_of_a_kind)
     refused(&c, TEAM_LINK, "a:c.0=25GB/s", "its ends are");
     refused(&c, TEAM_LINK, "a:d=25GB/s", "links are: bus (a:a), ab (a:b)");
     refused(&c, TEAM_LINK, "abc=25GB/s", "no such link");
-    refused(&c, TEAM_LINK, "a:b=fast", "is no bandwidth");
-    refused(&c, TEAM_LINK, "a:b=-1", "is no bandwidth");
-    refused(&c, TEAM_LINK, "a:b=1GB/s,0", "is no latency");
+    refused(&c, TEAM_LINK, "a:b=fast", "is not a bandwidth");
+    refused(&c, TEAM_LINK, "a:b=-1", "is not a bandwidth");
+    refused(&c, TEAM_LINK, "a:b=1GB/s,0", "is not a latency");
     refused(&c, TEAM_LINK, "a:b", "expected A:B=25GB/s");
 }
 END_TEST

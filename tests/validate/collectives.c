@@ -19,10 +19,10 @@
 enum { FIELDS = 9, LARGE = 64 << 20 };
 /* Of a node of B200 in the published rows: 8 × 50 GB/s (EFA v4, "50GB/s per accelerator" in their source column). */
 static const double B200_NETWORK_BPS = 8 * 50e9;
-/* Printed with two decimals: below this a row is right to 5 % at best. */
+/* Bus bandwidths are printed with two decimals, so a row below this is accurate to 5 % at best. */
 static const double MIN_BUSBW = .1;
 
-/* What the tables call a GPU, and which of the catalogue's it is: all have NVLink, as their bandwidths and sources say. */
+/* GPU names of the tables and their catalogue ids: all with NVLink, according to their bandwidths and sources. */
 static const struct {
     const char *gpu, *catalogue;
 } tp[] = {
@@ -39,7 +39,7 @@ struct table_file {
 
 /* --- reading --------------------------------------------------------------------------------- */
 
-/* The next line's fields, quotes taken off; 0 at the end. */
+/* The fields of the next line, without quotes; 0 at the end. */
 static int next_line(struct table_file *f, char *field[FIELDS])
 {
     int n = 0;
@@ -142,7 +142,7 @@ static enum status busbw_line(struct table_file *f, char **field, int n, struct 
     return add(f, r, err);
 }
 
-/* Which of the two formats it is, the header says. */
+/* The header determines the format. */
 static enum status read_csv(struct arena *a, const char *path, struct published_collective **rows,
                             size_t *n, size_t *capacity, struct error *err)
 {
@@ -185,7 +185,7 @@ static double error_of(const struct published_collective *r)
     return r->prior.seconds / r->seconds - 1;
 }
 
-/* Ranks of values, equals share the mean of theirs. O(n²): tables are short. */
+/* Ranks of values; ties share their mean rank. O(n²), because tables are short. */
 static void rank(const double *x, size_t n, double *out)
 {
     for (size_t i = 0; i < n; i++) {
@@ -218,7 +218,7 @@ static bool belongs(const struct published_collective *r, const struct published
     return !g->n_ranks || (r->n_ranks == g->n_ranks && r->n_nodes == g->n_nodes);
 }
 
-/* The all-reduces of the vTrain table make a table of ours: what it says of each inner row without it. */
+/* The all-reduces of the vTrain table as a collective table: leave-one-out interpolation of each inner row. */
 static double between_rows(struct arena *a, const struct published_collective *rows, size_t n,
                            const struct published_group *g)
 {
@@ -267,7 +267,7 @@ static void fill(struct arena *a, const struct published_collective *rows, size_
     g->between = between_rows(a, rows, n, g);
 }
 
-/* One more group where the row belongs to none of those from first on. */
+/* Adds a group if the row belongs to none of those from first on. */
 static void seek(struct published_group *groups, size_t first, size_t *n_groups,
                  const struct published_collective *r, bool by_ranks)
 {

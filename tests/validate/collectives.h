@@ -1,9 +1,8 @@
-/* tests/validate/collectives.h - NCCL's model as a prior, and our interpolation, against all-reduces that others measured.
+/* tests/validate/collectives.h - NCCL's cost model as a prior, and interpolation in tables, against published measurements of all-reduce.
  *
- * tests/validate/published/nccl_allreduce_vtrain_lut_pow2.csv (A100, V100, 2 to 8 GPUs, powers of two) and tests/validate/published/nccl_busbw_measured.csv (bus
- * bandwidths of several sources); each row keeps its source. Nothing in the model was fitted to them. Rows that the
- * model cannot speak of are listed with the reason: devices that are not said, sizes not said, bandwidths of
- * so few digits that they say nothing.
+ * Data: tests/validate/published/nccl_allreduce_vtrain_lut_pow2.csv (A100, V100, 2 to 8 GPUs, powers of two) and
+ * tests/validate/published/nccl_busbw_measured.csv (bus bandwidths of several sources); each row has its source. The model is not
+ * fitted to them. Rows outside the model are listed with the reason: unstated devices or sizes, or too few digits.
  */
 #ifndef TESTS_VALIDATE_COLLECTIVES_H
 #define TESTS_VALIDATE_COLLECTIVES_H
@@ -26,8 +25,8 @@ struct published_collective {
     int64_t bytes;
     double seconds;           /* measured */
     bool of_a_table;          /* one of many sizes of one machine */
-    const char *left_out;     /* why the model cannot speak of it; NULL: it can */
-    struct nccl_choice prior; /* where it can */
+    const char *left_out;     /* reason why the model does not apply; NULL: it applies */
+    struct nccl_choice prior; /* the model's choice, if it applies */
 };
 /* one GPU type, ranks and nodes; ranks 0: all rows of the type; gpu NULL: all rows */
 struct published_group {
@@ -35,15 +34,15 @@ struct published_group {
     int32_t n_ranks, n_nodes;
     size_t n;
     double mape, p90, bias; /* of predicted ÷ measured − 1 */
-    double large;           /* mean error of 64 MiB and more, where bandwidth is all; NaN of none */
-    double rank; /* Spearman's correlation of predicted and measured seconds; NaN of fewer than 3 */
-    /* rows that name their algorithm; of these the model takes the same */
+    double large;           /* mean error of 64 MiB and more, the bandwidth-bound sizes; NaN: no rows */
+    double rank; /* Spearman's correlation of predicted and measured seconds; NaN: fewer than 3 rows */
+    /* rows with a stated algorithm; those of them for which the model chooses the same */
     size_t n_known, n_chosen;
-    /* mean error of rows left out of a table of the others; NaN where there is no table */
+    /* mean leave-one-out error of a table; NaN: no table */
     double between;
 };
 
-/* Both tables of the folder, or one file of either format (*.csv), which its header tells. ERR_INPUT with file:line. */
+/* Reads both tables of the folder, or one file (*.csv), whose header determines the format. ERR_INPUT with file:line. */
 MUST_CHECK enum status validate_collectives_read(struct arena *a, const char *folder_or_table,
                                                  struct published_collective **out, size_t *n,
                                                  struct error *err);

@@ -12,7 +12,7 @@
 
 /* --- what is computed --- */
 
-/* The first is the whole class: any cut, any order of the devices, some left out, the ceiling rule. O(pipelines). */
+/* The first is the complete class: any cut, any order of the devices, unused devices, the ceiling rule. O(pipelines). */
 static enum status ablate(struct arena *a, const struct harp_team *t, int32_t *n,
                           struct harp_ablation **out, struct error *err)
 {
@@ -41,9 +41,9 @@ static enum status ablate(struct arena *a, const struct harp_team *t, int32_t *n
     return OK;
 }
 
-struct found { /* what the planner makes of a case, free in all that HARP fixes */
+struct found { /* the planner's result of a case, without HARP's restrictions */
     struct search_result r;
-    const char *why;     /* NULL, or why there is none */
+    const char *why;     /* reason if there is no plan; NULL */
     int64_t pipeline_ns; /* the first ablation's pipeline, as a plan */
     double cpu_s;
 };
@@ -56,7 +56,7 @@ struct report {
     struct found *found;             /* (cases.n) */
 };
 
-/* Every number of GPUs that nodes of the cases have may shard operators in the planner's plan. */
+/* Tensor-parallel degrees of the planner's plan: every number of GPUs that a node of the cases has. */
 static enum status plan_case(struct arena *a, const struct harp_team *t,
                              const struct harp_pipeline *best, struct found *out, struct error *err)
 {

@@ -1,7 +1,7 @@
 /* tests/validate/harp.h - HARP's own cases (arXiv 2509.24859, its authors' logs) planned and simulated: tests/data/harp/README.md.
  *
- * One constant is fitted, on the first case alone: the pace, which multiplies every operator's time (never a message's), so
- * that the plan its authors ran takes as long as they measured. All other figures are predictions with it.
+ * One constant is fitted, on the first case only: the pace, a factor of every operator's time (not of messages), such
+ * that the authors' plan takes the time that they measured. All other figures are predictions with it.
  */
 #ifndef TESTS_VALIDATE_HARP_H
 #define TESTS_VALIDATE_HARP_H
@@ -18,7 +18,7 @@ struct arena;
 struct harp_case {
     const char *name, *job, *cluster; /* paths */
     struct harp_team team;            /* with the pace */
-    /* as they ran it; where no warm-up counts are told, their rule's */
+    /* the authors' plan; without stated warm-up counts those of their rule */
     struct harp_pipeline published;
     double measured_s;
     double peak_GB[HARP_STAGES_MAX]; /* of a GPU of each stage */
@@ -33,7 +33,7 @@ struct harp_cases {
     int32_t n;
     struct harp_case *cases;
 };
-/* folder/cases.csv and what it names. ERR_INPUT with file:line. Some seconds. */
+/* Reads folder/cases.csv and the files it names. ERR_INPUT with file:line. Some seconds. */
 MUST_CHECK enum status harp_cases_read(struct arena *a, const char *folder, struct harp_cases *out,
                                        struct error *err);
 
@@ -44,17 +44,17 @@ struct harp_sweep {
     double Gbps, published_s[HARP_RULES];
     int64_t simulated_ns[HARP_RULES];
 };
-/* folder/sweep.csv and the same plan again at each bandwidth, by sim/pipeline/static. */
+/* Reads folder/sweep.csv and times the same plan at each bandwidth, by sim/pipeline/static. */
 MUST_CHECK enum status harp_sweep_read(struct arena *a, const char *folder, int32_t *n,
                                        struct harp_sweep **out, struct error *err);
 
-/* What is lost without one of the ideas: the best of each class, all of them found by asking every pipeline of it. */
+/* Ablations: the best pipeline of each class without one of HARP's ideas, by enumeration of the class. */
 struct harp_ablation {
     const char *name;
     struct harp_class class;
     struct harp_result result;
 };
-/* What validate --harp FOLDER prints. */
+/* Output of validate --harp FOLDER. */
 MUST_CHECK enum status validate_harp(struct arena *a, const char *folder, bool as_json,
                                      struct error *err);
 

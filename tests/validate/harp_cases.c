@@ -1,4 +1,4 @@
-/* tests/validate/harp_cases.c - HARP's cases and its sweep read from their files and simulated. */
+/* tests/validate/harp_cases.c - reads HARP's cases and its bandwidth sweep from their files, and simulates them. */
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "sim/pipeline/static.h"
@@ -15,7 +15,7 @@ const char *const HARP_RULE_NAME[HARP_RULES] = {"1f1b", "eager-1f1b", "h-1f1b-pu
 
 /* --- rows --- */
 
-/* Texts between bars; how many. */
+/* Splits a text at bars; returns the number of pieces. */
 static int32_t parts(struct arena *a, const char *text, const char *out[HARP_STAGES_MAX])
 {
     int32_t n = 0;
@@ -45,7 +45,7 @@ static enum status numbers(struct arena *a, const struct csv *c, int32_t row, co
     return OK;
 }
 
-/* Their layers are ours: a prologue, two a block; what we cut behind the last block is in their epilogue. */
+/* HARP's layers equal ours (a prologue, two a block), except that its epilogue contains all our layers behind the last block. */
 static enum status read_published(struct arena *a, const struct csv *c, int32_t row,
                                   struct harp_case *out, bool *own_warmup, struct error *err)
 {
@@ -69,7 +69,7 @@ static enum status read_published(struct arena *a, const struct csv *c, int32_t 
     return OK;
 }
 
-/* Of what their framework fuses, as costs of stages are (harp_model.c). */
+/* With the operator fusion of HARP's framework, as in the stage costs (harp_model.c). */
 static enum status simulate(struct arena *a, struct harp_case *x, struct error *err)
 {
     struct lower_options lower = {.check_memory = true};
@@ -106,7 +106,7 @@ static enum status at_pace(struct arena *a, const struct csv *c, int32_t row, do
     return simulate(a, x, err);
 }
 
-/* The pace at which the simulated plan takes the measured time. Time is nearly linear in it: some steps of the secant. */
+/* The pace for which the simulated time equals the measured one; the secant method, because time is nearly linear in the pace. */
 static enum status fit_pace(struct arena *a, const struct csv *c, double *pace, struct harp_case *x,
                             struct error *err)
 {
@@ -131,7 +131,7 @@ static int32_t apart(const struct harp_pipeline *x, const struct harp_pipeline *
     return most;
 }
 
-/* The cluster file lists nodes as the plan of the case has them, so their order is the file's. */
+/* The cluster file lists the nodes in the order of the case's plan. */
 static enum status best_of_class(struct arena *a, const struct csv *c, int32_t row,
                                  struct harp_case *x, struct error *err)
 {
@@ -170,8 +170,8 @@ enum status harp_cases_read(struct arena *a, const char *folder, struct harp_cas
 
 /* --- the sweep --- */
 
-/* Their 2.6B plan (harp's logs): seconds of a microbatch on each stage, a quarter of it forward; what crosses a cut; and their
- * links' latencies, which occupy them as the bytes do. */
+/* HARP's 2.6B plan (from its logs): seconds of a microbatch on each stage, a quarter of them forward; bytes across a cut; and
+ * link latencies, which occupy the link as its bytes do. */
 static const double sweep_s[] = {0.3928, 0.3777, 0.3849};
 static const double sweep_bytes = 83.9e6, sweep_latency_s[] = {1e-3, 0.2e-3};
 enum { SWEEP_STAGES = 3, SWEEP_MICROBATCHES = 64 };

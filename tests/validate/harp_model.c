@@ -20,7 +20,7 @@ static struct stage_cost *stage_of(const struct harp_team *t, int32_t node, int3
     return &t->stage[((int64_t)node * t->n_layers + first) * t->n_layers + last];
 }
 
-/* One GPU's stages of a node: the training graph of its sequences, priced. */
+/* Costs of one GPU of a node: the priced training graph of its sequences. */
 static enum status price_node(struct arena *a, struct harp_team *t, int32_t node,
                               const struct lower_options *lower, struct error *err)
 {
@@ -77,7 +77,7 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     TRY(job_read(a, job, &t->job, err));
     TRY(cluster_read(a, cluster, &t->tp, err));
     TRY(team_complete(&t->tp, err));
-    for (int32_t i = 0; i < t->tp.n_types; i++) /* theirs is not this executor */
+    for (int32_t i = 0; i < t->tp.n_types; i++) /* HARP ran on another executor */
         t->tp.types[i].context_bytes = -1;
     TRY(team_precision(&t->tp, t->job.precision, err));
     if (t->job.n_microbatches_sizes != 1 || t->job.global_batch / t->job.microbatch_sizes[0] > 4096)
@@ -102,7 +102,7 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
 
 /* --- time --- */
 
-/* The link of two GPUs; of one GPU and itself: none. */
+/* The link of two GPUs; none from a GPU to itself. */
 static enum status find_link(const struct harp_team *t, int32_t from, int32_t to,
                              struct cost_link *out, struct error *err)
 {
@@ -113,7 +113,7 @@ static enum status find_link(const struct harp_team *t, int32_t from, int32_t to
     return cost_link(t->cost, link, out, err);
 }
 
-/* All GPUs' sequences go over the one link between the nodes. */
+/* The sequences of all GPUs cross the single link between the nodes. */
 static enum status link_between(const struct harp_team *t, int32_t from, int32_t to, int32_t cut,
                        struct pipeline_link *out, struct error *err)
 {
@@ -143,11 +143,11 @@ static enum status sum_ns(const struct harp_team *t, int32_t node, int64_t bytes
 struct priced {
     struct pipeline_stage stages[HARP_STAGES_MAX];
     struct pipeline_link links[HARP_STAGES_MAX];
-    int64_t update_ns; /* the longest sum and update */
+    int64_t update_ns; /* the longest gradient all-reduce and update */
 };
 
-/* What the backward computes again, block by block (core/plan/plan.h, BLOCKS): of each what its backward reads; neither embedding
- * nor head. Layer 0 is the embedding, then two a block; a cut inside a block parts it. */
+/* Recomputation by blocks (core/plan/plan.h, BLOCKS): of each block the tensors that its backward reads; not the embedding, not the
+ * head. Layer 0 is the embedding, then two a block; a cut may divide a block. */
 static int64_t again_ns(const struct harp_team *t, int32_t node, int32_t first, int32_t last)
 {
     int64_t sum = 0;
@@ -195,7 +195,7 @@ static void warm_up(const struct harp_team *t, enum schedule_kind rule, const st
     schedule_warmup(&spec, p->warmup);
 }
 
-/* Schedules by their warm-up counts: many pipelines share few. */
+/* Cache of schedules by warm-up counts, because many pipelines share few of them. */
 struct timers {
     struct arena *a;
     size_t n, capacity;
@@ -262,7 +262,7 @@ struct walk {
     struct error *err;
 };
 
-/* k: the layer before a cut; groups of equally many layers, as near as whole layers come. */
+/* k: the layer before a cut; groups of equal numbers of layers, up to rounding. */
 static bool may_cut(const struct walk *w, int32_t k)
 {
     int32_t n = w->t->n_layers;
@@ -298,7 +298,7 @@ static enum status try_pipeline(struct walk *w, struct harp_pipeline *p)
     return OK;
 }
 
-/* Every last layer of stage s, then of those behind it; the nodes are chosen. */
+/* Enumerates the last layer of stage s, then of the later stages, for chosen nodes. */
 static enum status split(struct walk *w, struct harp_pipeline *p, int32_t s)
 {
     int32_t first = s ? p->last[s - 1] + 1 : 0, n = w->t->n_layers;

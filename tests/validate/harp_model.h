@@ -1,18 +1,19 @@
-/* tests/validate/harp_model.h - a pipeline on few devices, searched to the end by sim/pipeline/static: what HARP's cases are made of.
+/* tests/validate/harp_model.h - HARP's cases: exhaustive enumeration of the pipelines on few devices, timed by sim/pipeline/static.
  *
- * HARP (arXiv 2509.24859) cuts a model between any two sub-layers and gives each sub-cluster a contiguous part. Here a
- * sub-cluster is a node of the cluster file. Its GPUs share the stage in one of two ways, as the case says:
- *   sequences  each takes an equal part of every microbatch, all hold the stage's parameters and divide the optimizer's state
- *              (zero: 1); gradients are summed once a step
- *   operators  they shard every operator (`tensor_parallel`), weights are divided, activations are summed six times a block
- * Which of them they had is in no log. Sequences is taken for all, after trying both: with the operators shared, splits and the
- * time of the small case come out as well, but six sums of 84 MB a block over eight GPUs' NVLink make the large ones 63 and
- * 33 % slower than measured. The peaks too are those of whole parameters with divided state, but for our gradients in fp32.
- * Costs are sim/stage/stage's and the links'; every stage computes its forward again in the backward, as theirs do; a schedule is
- * timed exactly by sim/pipeline/static, and the longest sum and update are added. So one pipeline is some microseconds, and all of them
- * can be asked: the ablations need to know what the best of a class is, not what a search found in it. Chosen plans go the
- * way of every plan besides (harp_model_plan, lowering, sim).
- * Discarded: memory as a constraint of the class. The cases have more than they need; lowering has the last word.
+ * HARP (arXiv 2509.24859) cuts a model between any two sub-layers and assigns each sub-cluster contiguous layers. Here a
+ * sub-cluster is a node of the cluster file. A case states how its GPUs divide the stage:
+ *   sequences  each computes an equal number of a microbatch's sequences; parameters are replicated, the optimizer state is sharded
+ *              (zero: 1); one gradient all-reduce a step
+ *   operators  every operator is sharded (`tensor_parallel`), weights too; six all-reduces of activations a block
+ * No log states which of them the authors used. Sequences is assumed for all cases, after a test of both: with sharded operators the
+ * splits and the time of the small case agree as well, but six all-reduces of 84 MB a block over the NVLink of eight GPUs make the
+ * large cases 63 and 33 % slower than measured. The peaks also match replicated parameters with sharded state, except for our fp32
+ * gradients.
+ * Costs are those of sim/stage/stage and of the links; every stage recomputes its forward, as in HARP; a schedule is
+ * timed exactly by sim/pipeline/static, and the longest all-reduce and update are added. One pipeline takes some microseconds, so
+ * all of them can be timed; the ablations need the true optimum of a class, not the result of a search. In addition, chosen
+ * plans are lowered and simulated like every plan (harp_model_plan).
+ * Rejected: memory as a constraint of the class, because the cases have more than they need; lowering checks it.
  */
 #ifndef TESTS_VALIDATE_HARP_MODEL_H
 #define TESTS_VALIDATE_HARP_MODEL_H
@@ -47,8 +48,8 @@ struct harp_team {
     struct stage_cost *stage;
     int64_t *cut_bytes; /* (n_layers - 1) of a microbatch, whole */
 };
-/* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MAX nodes; a node of several types, or
- * with more GPUs than divide a microbatch. */
+/* ERR_INPUT: errors of the readers; no microbatch size or several; more than HARP_STAGES_MAX nodes; a node of several types, or
+ * with a number of GPUs that does not divide a microbatch. */
 MUST_CHECK enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
                                       enum harp_sharing sharing, double pace, struct harp_team *out,
                                       struct error *err);
@@ -76,12 +77,12 @@ struct harp_result {
     int64_t pipelines, timed; /* of the class; of them asked for a time */
     double cpu_s;
 };
-/* The best pipeline of the class; ties go to the first in order. Pruned is what M times its slowest stage already loses. */
+/* The best pipeline of the class; ties: the first in order. A pipeline is pruned if M times its slowest stage exceeds the best. */
 MUST_CHECK enum status harp_model_search(struct arena *a, const struct harp_team *t,
                                    const struct harp_class *c, struct harp_result *out,
                                    struct error *err);
 
-/* The same as a plan: block by block computed again. */
+/* The pipeline as a plan, with recomputation. */
 void harp_model_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,
                struct plan *out);
 

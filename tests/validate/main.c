@@ -1,4 +1,4 @@
-/* The program of `make validate`: predictions beside what papers, benchmarks and other planners measured or computed.
+/* The program of `make validate`: predictions beside measurements and results of papers, benchmarks and other planners.
  * usage: build/tests/validate/validate [--table CSV | --nccl | --collectives CSV | --schedules CSV | --harp DIR]
  */
 #include "core/base/arena.h"
@@ -17,7 +17,7 @@ struct request {
     bool nccl;
 };
 
-/* One at a time: with --json stdout is one object. */
+/* Only one of them, because with --json stdout is one object. */
 static enum status validate(struct arena *a, void *request, const struct common *common,
                             struct error *err)
 {

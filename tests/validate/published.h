@@ -1,12 +1,12 @@
-/* tests/validate/published.h - tables of measurements that others published (tests/validate/published/README.md), and what musher predicts for a row.
+/* tests/validate/published.h - tables of published measurements (tests/validate/published/README.md) and predictions of their rows.
  *
- * A table is a CSV file known by its header; the rows of one that were kept elsewhere are read alike. A row that says how a
- * training step was laid out becomes a plan - model, cluster of N GPUs each, stages, replicas, schedule - and goes the way of
- * every plan: core/lower/lower, sim/engine/sim. What the tables leave unsaid is set here, once:
+ * A table is a CSV file, recognised by its header. A row that states the layout of a training step becomes a plan (model, cluster,
+ * stages, replicas, schedule), which is lowered and simulated like every plan (core/lower/lower, sim/engine/sim). Facts that the
+ * tables do not state are set here, once:
  *   GPUs        A100 SXM 80 GB, eight a node, NVLink inside, one 200 Gb/s port each between nodes
- *   ranks        tensor parallel GPUs next to one another, then replicas, then stages (Megatron-LM's order)
+ *   ranks        tensor-parallel GPUs adjacent, then replicas, then stages (Megatron-LM's order)
  *   model        gpt2's graph with eager attention, 51200 words, fp16
- *   update       AdamW; gradients are summed once, after the last backward
+ *   update       AdamW; one gradient all-reduce, after the last backward
  */
 #ifndef TESTS_VALIDATE_PUBLISHED_H
 #define TESTS_VALIDATE_PUBLISHED_H
@@ -49,14 +49,14 @@ struct csv {
 MUST_CHECK enum status csv_read(struct arena *a, const char *path, struct csv *out,
                                 struct error *err);
 int32_t csv_column(const struct csv *c, const char *name); /* -1 */
-/* An empty cell is NAN. ERR_INPUT with file:line and column: no number, no such column. */
+/* An empty cell is NAN. ERR_INPUT with file:line and column: not a number, missing column. */
 MUST_CHECK enum status csv_number(const struct csv *c, int32_t row, const char *column, double *out,
                                   struct error *err);
 MUST_CHECK enum status csv_count(const struct csv *c, int32_t row, const char *column, int64_t most,
                                  int64_t *out, struct error *err);          /* >= 1 */
 const char *csv_text(const struct csv *c, int32_t row, const char *column); /* "" where absent */
 
-/* By its header. ERR_INPUT that lists the formats. */
+/* The format of a table, from its header. ERR_INPUT lists the formats. */
 MUST_CHECK enum status published_recognise(const struct csv *c, enum published_format *out,
                                            struct error *err);
 
@@ -72,16 +72,16 @@ struct published_row { /* a step as the table lays it out */
     /* Of one GPU by the paper's own figure, NAN where the table has none: bytes. */
     double parameters_bytes, activations_none_bytes, activations_selective_bytes;
 };
-/* Not for PUBLISHED_ZERO_BUBBLE, whose rows give parts of a step. ERR_INPUT with file:line and column. */
+/* Not for PUBLISHED_ZERO_BUBBLE, whose rows have times within a step. ERR_INPUT with file:line and column. */
 MUST_CHECK enum status published_row(struct arena *a, const struct csv *c, enum published_format f,
                                      int32_t row, struct published_row *out, struct error *err);
 
-/* What a message takes beside its bytes, in seconds: set where nodes and ports are laid out; part of a fit. */
+/* Network overheads of a row beside bandwidth; constants of a fit. */
 struct published_wires {
     double message_s;          /* from stage to stage: handshake and waiting of the framework */
     double network_efficiency; /* share of a port's rate */
 };
-/* A fit: constants of one base, some of them sought on every n-th row of a table. */
+/* A fit: constants of one base device, some of them fitted on every n-th row of a table. */
 enum { PUBLISHED_FITTED_MAX = 12 };
 struct published_fit {
     struct op_prior prior;
@@ -103,7 +103,7 @@ MUST_CHECK enum status published_fit_read(struct arena *a, const char *path, con
 MUST_CHECK enum status published_plan(struct arena *a, const struct published_row *row,
                                       const struct published_fit *fit, struct plan *out,
                                       struct error *err);
-/* What is to be predicted, made once, to be timed with other constants again and again. Made in an arena. */
+/* A case to predict: built once in an arena, timed repeatedly with different constants. */
 struct published_case {
     double measured_s;
     /* a plan, lowered; NULL: parts of a step in some schedule (tests/validate/published_bubbles.c) */
@@ -112,26 +112,26 @@ struct published_case {
     struct program program;
     struct published_parts *parts;
 };
-/* What Megatron-LM and the frameworks on it fuse, where their measurements are predicted: what is elementwise and updates, no
- * product with its bias. */
+/* The operator fusion of Megatron-LM and frameworks based on it, for predictions of their measurements: elementwise operators and
+ * updates, no matmul with its bias. */
 void published_fused(struct lower_options *o);
-/* Points to row. */
+/* *out points to row. */
 MUST_CHECK enum status published_case(struct arena *a, const struct published_row *row,
                                       const struct published_fit *fit, struct published_case *out,
                                       struct error *err);
-/* Seconds of one iteration as the simulator has them. Same case and fit, same bits. */
+/* Simulated seconds of one iteration. Deterministic to the bit. */
 MUST_CHECK enum status published_seconds(struct published_case *c, const struct published_fit *fit,
                                          double *out_s, struct error *err);
 
 /* --- fitting (tests/validate/published_fit.c) --- */
 
-/* The constant of this name in a fit, NULL where there is none. */
+/* The constant of this name in a fit; NULL: unknown name. */
 double *published_constant(struct published_fit *f, const char *name);
 const char *published_constants(struct arena *a); /* all names, for messages */
 /* Least squares of log(predicted / measured) over the cases, in the logarithms of fit's fitted constants, which start above 0:
  * Gauss-Newton steps on forward differences, halved until they help (Nocedal and Wright 2006, chapter 10). left_out
  * (n, may be NULL): each case's log ratio had it not been trained on, to first order: r / (1 - leverage) (Allen 1974, PRESS); rounds 0
- * seeks nothing and says that alone. O(rounds · constants · cases) simulations. */
+ * fits nothing and only fills left_out. O(rounds · constants · cases) simulations. */
 MUST_CHECK enum status published_fit(struct published_case *cases, int32_t n,
                                      struct published_fit *fit, int32_t rounds, double *left_out,
                                      struct error *err);

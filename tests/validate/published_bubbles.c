@@ -1,9 +1,9 @@
-/* Rows that give the parts of a step - F, B (input gradient), W, transfer - and what four schedules made of them.
+/* Rows with the times of F, B (input gradient), W and a transfer, and the iteration times of four schedules.
  *
  * Each schedule is built by name or by the zero-bubble authors' scheduler (core/plan/schedule, sim/pipeline/zero_bubble) and timed by
- * sim/pipeline/static: an iteration is what the busiest device takes from its first operation to its last. Real iterations are longer:
- * kernels run slower than they were profiled alone, and every F and B waits for the host's handshake with its neighbours, so
- * that interleaving pays most. Fit zero-bubble-1 has these two constants. The order is the authors': made from profiled times.
+ * sim/pipeline/static: an iteration is the time of the busiest device from its first operation to its last. Real iterations are
+ * longer: kernels run slower than profiled alone, and every F and B waits for a host handshake with its neighbours, which
+ * costs interleaved schedules most. Fit zero-bubble-1 has these two constants. The order is that of the authors' scheduler.
  * Memory is the closed form of sim/explain/footprint on the schedule's own order, 16 bytes a parameter: Megatron-LM's fp16 with
  * gradients summed in half precision (2 + 2 + 4 + 4 + 4). First and last stage have one layer fewer, and the embedding.
  */
@@ -110,7 +110,7 @@ static struct pipeline pipeline_of(const struct published_parts *b, struct arena
     return p;
 }
 
-/* The authors' scheduler with room for `most` microbatches of activations on every device. */
+/* The authors' scheduler with memory for `most` microbatches of activations on every device. */
 static enum status automatic(const struct published_parts *b, int32_t most, struct schedule *out,
                              struct error *err)
 {

@@ -1,4 +1,4 @@
-/* CSV as spreadsheets write it, into one block of pointers. */
+/* CSV reader (RFC 4180 quoting); the cells are one array of pointers into the text. */
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "tests/validate/published.h"
@@ -50,7 +50,7 @@ static enum status read_field(struct reader *r, const char **out, char *stop)
     return OK;
 }
 
-/* One line's fields; n: how many there must be, 0 for the header. */
+/* Fields of one line; n: the required number, 0 for the header. */
 static enum status read_line(struct reader *r, int32_t n, const char ***out, int32_t *count)
 {
     size_t capacity = 0;

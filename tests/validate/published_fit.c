@@ -1,4 +1,4 @@
-/* Constants of a fit by name, their file, and the search for them. */
+/* Constants of a fit by name, the file of fits, and least squares. */
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "tests/validate/published.h"
@@ -37,7 +37,7 @@ const char *published_constants(struct arena *a)
     return list;
 }
 
-/* Rows with an `every` were fitted, and on the same rows; the others are facts from elsewhere. */
+/* Constants with an `every` are fitted, all on the same rows; the others are given. */
 static enum status read_training(const struct csv *c, int32_t row, struct published_fit *out,
                                  struct error *err)
 {
@@ -121,7 +121,7 @@ static enum status slopes(struct search *s, double *scratch, struct error *err)
     return OK;
 }
 
-/* Gauss's elimination with pivots; false where the matrix is singular. Leaves the solution in x. */
+/* Gaussian elimination with pivoting, solution in x; false: the matrix is singular. */
 static bool solve(int32_t n, double m[][CONSTANTS_MAX + 1], double *x)
 {
     for (int32_t c = 0; c < n; c++) {
@@ -152,7 +152,7 @@ static bool normal_solve(struct search *s, const double *right, double *x)
     int32_t p = s->n_constants;
     for (int32_t a = 0; a < p; a++) {
         for (int32_t b = 0; b < p; b++) {
-            s->normal[a][b] = a == b ? 1e-6 : 0; /* a constant that no case feels stays */
+            s->normal[a][b] = a == b ? 1e-6 : 0; /* a constant without effect keeps its value */
             for (int32_t i = 0; i < s->n; i++)
                 s->normal[a][b] += s->slope[i * p + a] * s->slope[i * p + b];
         }
@@ -163,7 +163,7 @@ static bool normal_solve(struct search *s, const double *right, double *x)
     return solve(p, s->normal, x);
 }
 
-/* false: no step helps any more. */
+/* false: no step improves the fit. */
 static enum status step(struct search *s, double *sum, double *scratch, bool *better,
                         struct error *err)
 {

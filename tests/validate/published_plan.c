@@ -1,10 +1,10 @@
-/* A row to its plan: nodes and links of a data centre, stages of equal numbers of blocks, replicas of equal shares.
+/* Conversion of a row to a plan: nodes and links of a data centre, stages of equal numbers of blocks, replicas of equal shares.
  *
- * Devices are numbered replica by replica inside a stage (Megatron-LM's order of ranks: tensor, data, pipeline), a node has
- * eight GPUs. Each pair of devices that talks has a link of its own: switches let neighbours pass one another. Inside a node
- * it is NVLink at the catalogue's rate times the fit's share; between nodes a message of stages leaves by the ports of all
- * GPUs of a device (Narayanan et al. 2021, section 4.1, scatter and gather), and a gradient all-reduce by those of the GPUs of
- * the node that hold the same share, for rings are as many as they have ports.
+ * Devices are numbered replica by replica inside a stage (Megatron-LM's order of ranks: tensor, data, pipeline); a node has
+ * eight GPUs. Each communicating pair of devices has a link of its own, because switches are non-blocking. Inside a node
+ * it is NVLink at the catalogue's rate times the fit's efficiency; between nodes a stage's message uses the ports of all
+ * GPUs of a device (Narayanan et al. 2021, section 4.1, scatter and gather), and a gradient all-reduce those of the GPUs of
+ * the node with the same shard, one ring a port.
  */
 #include "core/base/arena.h"
 #include "core/lower/lower.h"
@@ -117,7 +117,7 @@ static void make_devices(struct layout *l)
     }
 }
 
-/* ports: how many leave a node for this pair. */
+/* ports: ports of a node that this pair uses. */
 static void add_link(struct layout *l, int32_t from, int32_t to, int64_t ports, double latency_s)
 {
     struct cluster *c = &l->p->cluster;
@@ -148,7 +148,7 @@ static void make_links(struct layout *l)
     for (int64_t k = 0; k < r->replicas; k++) {
         for (int64_t s = 0; s + 1 < r->stages; s++)
             add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->tp, l->fit->message_s);
-        /* chunks go around; the embedding's two uses meet here too */
+        /* interleaved chunks wrap around; the embedding's two uses are on this device too */
         add_link(l, device_of(l, k, r->stages - 1), device_of(l, k, 0), r->tp,
                  r->chunks > 1 ? l->fit->message_s : hop_s);
         for (int64_t s = 0; s < r->stages; s++)

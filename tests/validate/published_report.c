@@ -15,7 +15,7 @@
 
 static const double HALF_WITH_SUMS = 18; /* bytes a parameter, footprint_parameters */
 
-/* Tables that are predicted, by file name; the folder's other tables are facts of other kinds. */
+/* File names of the predicted tables; the folder's other tables have other data. */
 static const char *const tables[] = {"megatron_sc21_table1.csv", "korthikanti_mlsys23_table5.csv",
                                      "vtrain_ground_truth_single.csv",
                                      "zero_bubble_tables_3_4_5_9.csv"};
@@ -26,7 +26,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Rows are told by what they say, not by their file's name: (n_rows of c), true where a row of training says the same. */
+/* Rows are identified by content, not by file name. (n_rows of c): true if a training row is equal. */
 static enum status find_trained(struct arena *a, const struct csv *c,
                                 const struct published_fit *fit, const char *trained_on,
                                 const bool **out, int32_t *n, struct error *err)
@@ -50,7 +50,7 @@ static enum status find_trained(struct arena *a, const struct csv *c,
 
 /* --- rows that are plans --- */
 
-/* Parts in which a mean would hide what goes wrong. */
+/* Subsets of rows that are reported separately, because the overall mean would hide their errors. */
 static const char *part_of(struct arena *a, enum published_format f, const struct published_row *r)
 {
     if (f == PUBLISHED_KORTHIKANTI)
@@ -186,7 +186,7 @@ enum status published_report_training(struct arena *a, const char *table,
     return OK;
 }
 
-/* What the rows of training would have shown, each left out. */
+/* Leave-one-out errors of the training rows. */
 static enum status leave_out(struct arena *a, const char *table, const struct published_fit *fit,
                              double *out, struct error *err)
 {
@@ -203,7 +203,7 @@ static enum status leave_out(struct arena *a, const char *table, const struct pu
 
 /* --- scores --- */
 
-/* Of the lines of a part (NULL: of all), held: without those of training. */
+/* Scores of the rows of a subset (NULL: all); held: without the training rows. */
 static struct published_score score_of(struct arena *a, const struct published_line *lines,
                                        int32_t n, const char *part, bool held)
 {
@@ -374,7 +374,7 @@ static bool is_file(const char *path)
     return stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
-/* Fits stand beside the tables; for a table from elsewhere, with the published ones. */
+/* fits.csv is beside the tables; for a table of another folder, that of the published tables. */
 static const char *find_fits(struct arena *a, const char *table)
 {
     const char *fits = arena_printf(a, "%.*sfits.csv", (int)(base_name(table) - table), table);

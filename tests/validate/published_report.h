@@ -1,8 +1,8 @@
-/* tests/validate/published_report.h - how far musher's predictions are from what others measured.
+/* tests/validate/published_report.h - prediction errors against published measurements.
  *
  * Errors are (predicted - measured) / measured. MAPE: their mean without sign; bias: with it; P90: nearest rank; rank
- * correlation: Spearman's, ties shared. `held` leaves out the rows that a fit was trained on; `left_out` is the MAPE of those
- * had each not been trained on (tests/validate/published.h). Tests hold today's figures as a ratchet.
+ * correlation: Spearman's, ties share ranks. `held` excludes the rows that a fit was trained on; `left_out` is the leave-one-out
+ * MAPE of those rows (tests/validate/published.h). Tests assert the present figures as upper limits.
  */
 #ifndef TESTS_VALIDATE_PUBLISHED_REPORT_H
 #define TESTS_VALIDATE_PUBLISHED_REPORT_H
@@ -28,7 +28,7 @@ struct published_line { /* one prediction */
     const char *name, *part;
     double measured, predicted; /* seconds of an iteration, or bytes; predicted NAN: see why */
     bool trained;
-    const char *why; /* what stood in the way of a prediction, else NULL */
+    const char *why; /* reason if the row cannot be predicted; else NULL */
 };
 struct published_part {
     const char *name;
@@ -50,7 +50,7 @@ struct published_report {
     struct published_line *memory; /* bytes of one GPU, closed form (sim/explain/footprint) */
     struct published_score memory_score;
 };
-/* The rows of a table that the fit was, or is to be, trained on. Made in a. */
+/* The training rows of a fit. */
 MUST_CHECK enum status published_report_training(struct arena *a, const char *table,
                                                  const struct published_fit *fit,
                                                  struct published_case **out, int32_t *n,
@@ -59,9 +59,9 @@ MUST_CHECK enum status published_report_training(struct arena *a, const char *ta
 MUST_CHECK enum status published_report_evaluate(struct arena *a, const char *table,
                                                  const char *fits, int32_t every,
                                                  struct published_report *out, struct error *err);
-/* Where the tables and fits.csv are, from the root of the tree. */
+/* Folder of the tables and fits.csv, from the root of the tree. */
 #define PUBLISHED_FOLDER "tests/validate/published"
-/* Prints the reports of all tables of a folder that are predicted, or of one table; to stdout. */
+/* Prints to stdout the reports of all predicted tables of a folder, or of one table. */
 MUST_CHECK enum status validate_published(struct arena *a, const char *folder_or_table, bool json,
                                           struct error *err);
 

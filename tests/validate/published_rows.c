@@ -1,4 +1,4 @@
-/* Columns of each format to one struct. A format is known by columns that no other has. */
+/* Conversion of each table format to one struct. A format is recognised by columns that no other has. */
 #include "core/base/arena.h"
 #include "tests/validate/published.h"
 

@@ -42,7 +42,7 @@ static enum status try_zero_bubble(struct arena *a, const struct schedule_case *
     return OK;
 }
 
-/* *out -1 where the schedule exceeds a stage's memory. */
+/* *out -1: the schedule exceeds a stage's memory. */
 static enum status try_schedule(struct arena *a, const struct schedule_case *c, int which,
                                 int64_t *out, struct error *err)
 {

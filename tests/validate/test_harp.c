@@ -36,7 +36,7 @@ START_TEST(with_one_constant_from_the_first_case_splits_and_times_of_all_are_fou
         double simulated_s = 1e-9 * (double)x->iteration_ns;
         ck_assert_double_eq_tol(simulated_s / x->measured_s, 1, i ? 0.1 : 1e-4);
         ck_assert_msg(x->apart <= 2, "%s: %d layers apart", x->name, (int)x->apart);
-        /* the pass without lowering is near what lowering and the event loop make of the same pipeline */
+        /* the pass without lowering agrees with lowering and the event loop */
         ck_assert_double_eq_tol((double)x->published.iteration_ns / (double)x->iteration_ns, 1,
                                 0.02);
         ck_assert(x->best.best.iteration_ns <= x->published.iteration_ns);

@@ -1,4 +1,4 @@
-/* Tables of others' measurements: their reader, their layout, today's errors as a ratchet, and fits that are what they say. */
+/* Tables of published measurements: reader, layout, present errors as upper limits, and reproducible fits. */
 #include "tests/validate/published.h"
 #include "tests/validate/published_report.h"
 
@@ -117,7 +117,7 @@ START_TEST(rows_that_make_no_sense_are_refused)
 }
 END_TEST
 
-/* Sixteen heads over three GPUs: the row is named and is in no figure; the other is predicted. */
+/* Sixteen heads over three GPUs: the row is listed and excluded from the errors; the other is predicted. */
 START_TEST(a_row_that_cannot_be_laid_out_is_said_and_left_out)
 {
     struct published_report r;
@@ -256,7 +256,7 @@ START_TEST(rows_of_training_are_told_from_the_others)
 }
 END_TEST
 
-/* Started from half or double of each constant, the search comes back to what the file says. */
+/* Started from half or double of each constant, the fit converges to the values of the file. */
 static void check_fit(const char *id, const char *table, const double *start, double tolerance)
 {
     struct published_fit f = fit_of(id), found = f;

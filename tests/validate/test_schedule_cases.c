@@ -1,4 +1,4 @@
-/* Makespans and bubble rates that others state, re-timed.
+/* Published makespans and bubble rates, timed again.
  *
  * tests/data/schedules/schedule_cases.csv: abstract pipelines with makespans of 1F1B, HARP's published rule, the
  * zero-bubble authors' automatic scheduler, the best known, and a lower bound; computed by an independent evaluator.
@@ -102,7 +102,7 @@ static double named_rate(const struct rates *r, enum schedule_kind kind, int32_t
     return rate_of(&s, &p);
 }
 
-/* The automatic scheduler with room for `most` microbatches. */
+/* The zero-bubble scheduler with memory for `most` microbatches. */
 static double automatic_rate(const struct rates *r, int32_t most)
 {
     struct pipeline p = pipeline_of(r, 1);

@@ -1,4 +1,4 @@
-/* The published all-reduces: what is read of them, and that NCCL's model as a prior is no worse than it was measured to be. */
+/* The published all-reduces: their reader, and upper limits of the errors of NCCL's model as a prior. */
 #include "tests/validate/collectives.h"
 
 #include "core/base/arena.h"

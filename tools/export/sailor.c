@@ -16,7 +16,7 @@ static bool same_cuts(const struct plan_replica *x, const struct plan_replica *y
     return true;
 }
 
-/* Is r the first replica of its pipeline? */
+/* Whether r is the first replica of its pipeline. */
 static bool begins(const struct plan *p, int32_t r)
 {
     for (int32_t i = 0; i < r; i++)
@@ -35,13 +35,13 @@ bool export_sailor_equal(const struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
         int32_t difference = p->replicas[r].microbatches - p->replicas[0].microbatches;
-        /* A batch that the replicas do not divide leaves some with one more: Sailor rounds up. */
+        /* If the number of replicas does not divide the batch, some have one microbatch more: Sailor rounds up. */
         if (difference < -1 || difference > 1 || count(p, r) != count(p, 0)) return false;
     }
     return true;
 }
 
-/* --- what can be said ------------------------------------------------------------------------ */
+/* --- limits of the format -------------------------------------------------------------------- */
 
 static const struct device_type *type_of(const struct plan *p, const struct plan_stage *s)
 {
@@ -60,12 +60,12 @@ static enum status check_stage(const struct plan *p, int32_t replica, int32_t st
     const struct device_type *t = type_of(p, s);
     const char *what = s->n_shards > 1                ? "is on several devices"
                        : s->recompute                 ? "recomputes"
-                       : !sailor_gpu_of(t->catalogue) ? "is on a type that Sailor has not"
-                       : t->sequence_parallel         ? "shares positions too"
+                       : !sailor_gpu_of(t->catalogue) ? "is on a type outside Sailor's tables"
+                       : t->sequence_parallel         ? "shards positions too"
                                                       : NULL;
     if (!what) return OK;
     return error_set(
-        err, ERR_INPUT, "replica %d, stage %d on %s (%s) %s: Sailor's plans cannot say that",
+        err, ERR_INPUT, "replica %d, stage %d on %s (%s) %s: Sailor's format cannot express that",
         (int)replica, (int)stage, p->cluster.devices[s->device].name, t->catalogue, what);
 }
 
@@ -77,16 +77,16 @@ static enum status check(const struct plan *p, struct error *err)
             TRY(check_stage(p, r, s, err));
             for (int32_t i = 0; i < s; i++)
                 if (x->stages[i].device == x->stages[s].device)
-                    return error_set(err, ERR_INPUT,
-                                     "replica %d has several stages on %s: Sailor's plans cannot "
-                                     "say that",
-                                     (int)r, p->cluster.devices[x->stages[s].device].name);
+                    return error_set(
+                        err, ERR_INPUT,
+                        "replica %d has several stages on %s: Sailor's format cannot express that",
+                        (int)r, p->cluster.devices[x->stages[s].device].name);
         }
     }
     return OK;
 }
 
-/* --- out ------------------------------------------------------------------------------------- */
+/* --- output ---------------------------------------------------------------------------------- */
 
 static int32_t gpus_of_node(const struct cluster *c, int32_t node)
 {

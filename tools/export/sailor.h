@@ -1,5 +1,4 @@
-/* tools/export/sailor.h - a plan as Sailor's planner writes its own (formats of github eth-easl/sailor), so that its simulator
- * and others can score it.
+/* tools/export/sailor.h - export of a plan to the JSON of Sailor's planner (formats of github eth-easl/sailor), for its simulator.
  *
  *   {"zone": "us-central1-a",
  *    "pipeline_list": [{"num_stages": 2, "layers_per_stage": [[0, 1, …], [7, …]],
@@ -7,10 +6,10 @@
  *                       "dp": [8, 8], "microbatches": [64, …]}],                             # replicas of each stage; shares of the replicas
  *    "mbs": 2, "gbs": 1024, "equal_shares": true, "iteration_s": 21.9}
  *
- * Replicas that cut the layers alike are one pipeline. Sailor gives every replica the same share and takes as many replicas for
- * granted in each pipeline; `microbatches` and `equal_shares` are ours, so that nobody takes the score of a plan that is not
- * like that for its time. ERR_INPUT: what its format has no word for (recomputation, chunks, stages that share a
- * microbatch's sequences, device types that its tables do not know).
+ * Replicas with equal cuts are one pipeline. Sailor's closed form assumes equal shares and equally many replicas in every pipeline.
+ * `microbatches` and `equal_shares` are our additions: they mark a plan for which that assumption, and so Sailor's score, is wrong.
+ * ERR_INPUT: features that the format cannot express (recomputation, chunks, stages that divide a microbatch's sequences, device
+ * types outside Sailor's tables).
  */
 #ifndef TOOLS_EXPORT_SAILOR_H
 #define TOOLS_EXPORT_SAILOR_H
@@ -19,6 +18,6 @@
 
 #define SAILOR_ZONE "us-central1-a"
 
-/* Equal shares, and as many replicas of each cut: what Sailor's closed form assumes. */
+/* Whether shares are equal and every cut has equally many replicas, as Sailor's closed form assumes. */
 bool export_sailor_equal(const struct plan *p);
 #endif

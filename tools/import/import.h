@@ -1,8 +1,8 @@
-/* tools/import/import.h - every foreign format that `musher import KIND PATH` reads, once: its name, and what it brings.
+/* tools/import/import.h - the table of foreign formats that `musher import KIND PATH` reads.
  *
- * A kind is X(NAME, as users write it, what it brings) and
- * `enum status import_NAME(struct arena *a, const struct import_request *q, struct error *err)` in tools/import/NAME.c. It
- * prints what it took in (q->json: one object, common_json_begin).
+ * A format is a row X(NAME, name on the command line, help) and
+ * `enum status import_NAME(struct arena *a, const struct import_request *q, struct error *err)` in tools/import/NAME.c, which
+ * prints a summary of the imported data (q->json: one object, common_json_begin).
  */
 #ifndef TOOLS_IMPORT_IMPORT_H
 #define TOOLS_IMPORT_IMPORT_H
@@ -15,9 +15,9 @@ struct arena;
 
 struct import_request {
     const char *path;    /* file or folder */
-    const char *db;      /* profile database; NULL where not given */
-    const char *out;     /* file or folder to write; NULL where not given */
-    const char *cluster; /* cluster.yaml that it is about; NULL where not given */
+    const char *db;      /* profile database; NULL: option absent */
+    const char *out;     /* file or folder to write; NULL: option absent */
+    const char *cluster; /* cluster file of the described devices; NULL: option absent */
     bool json;
 };
 

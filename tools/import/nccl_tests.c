@@ -1,5 +1,5 @@
 /* musher import nccl-tests FILE --cluster C --db DB: the medians of a run of nccl-tests become a table of the cluster's
- * next profile. Its parent is the newest profile of that cluster, or the prior where there is none yet; a table of the
+ * next profile. Its parent is the newest profile of that cluster, or the prior if there is none; a table of the
  * same kind, ranks and nodes replaces the parent's. */
 #include "core/base/arena.h"
 #include "core/base/log.h"
@@ -24,7 +24,7 @@ static int by_bytes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A row for each size: out-of-place, in-place and repeated runs are its samples. */
+/* One row a size; out-of-place, in-place and repeated runs are its samples. */
 static size_t rows_of(struct arena *a, const struct nccl_tests *t, const char *path,
                       const char *device, struct collective_row **out)
 {
@@ -103,15 +103,16 @@ static const char *device_of(const struct cluster *c, const struct nccl_tests *t
 static void warn(const struct import_request *q, const struct nccl_tests *t,
                  const struct cluster *c)
 {
-    if (!t->complete) log_warn("%s: the closing lines are not there: cut off?", q->path);
+    if (!t->complete)
+        log_warn("%s: the closing lines are missing; is the file truncated?", q->path);
     if (t->mixed) log_warn("%s: devices of several names; the first is %s", q->path, t->device);
-    if (t->empty_rows) log_info("%s: %d rows of no bytes skipped", q->path, (int)t->empty_rows);
+    if (t->empty_rows) log_info("%s: %d rows of 0 bytes skipped", q->path, (int)t->empty_rows);
     if (t->n_ranks > c->n_devices || t->n_nodes > c->n_nodes)
         log_warn("%s: %d ranks on %d hosts are more than cluster %s has", q->path, (int)t->n_ranks,
                  (int)t->n_nodes, c->name);
 }
 
-/* The largest |left out ÷ measured − 1|'s mean: how far one may trust what lies between rows. */
+/* Mean leave-one-out error |interpolated ÷ measured − 1|: the accuracy between rows. */
 static double left_out_error(const struct collective_table *t)
 {
     double sum = 0;
@@ -139,7 +140,7 @@ static void report(const struct import_request *q, const struct nccl_tests *t,
         json_put_int(&j, "rows", (int64_t)n);
         json_put_int(&j, "samples", (int64_t)t->n);
         json_put_int(&j, "least_bytes", rows[0].bytes);
-        json_put_int(&j, "most_bytes", last->bytes);
+        json_put_int(&j, "max_bytes", last->bytes);
         json_put_double(&j, "bus_Bps", bus);
         json_put_double(&j, "left_out_error", between);
         json_put_bool(&j, "complete", t->complete);
@@ -152,7 +153,7 @@ static void report(const struct import_request *q, const struct nccl_tests *t,
            p->id, p->parent, collective_kind_name(t->kind), t->n_ranks, t->n_nodes, n,
            units_print_bytes(least, (double)rows[0].bytes),
            units_print_bytes(most, (double)last->bytes), units_print_bytes_per_s(rate, bus));
-    if (isfinite(between)) printf("; a size left out is met within %.1f %%", 100 * between);
+    if (isfinite(between)) printf("; leave-one-out error %.1f %%", 100 * between);
     printf("\n");
 }
 

@@ -1,15 +1,15 @@
-/* musher import nccl-topology: the machine as NCCL saw it (NCCL_TOPO_DUMP_FILE) becomes a cluster with switches.
+/* musher import nccl-topology: a topology dump of NCCL (NCCL_TOPO_DUMP_FILE) becomes a cluster with switches.
  *
- *   <cpu>             switch cpu0 …; all of one host joined pairwise by what sockets of that make exchange
- *   <pci> over <pci>  switch pci-BUSID, joined to what is above it
- *   <gpu>             device of its `dev` number, joined to what is above its <pci>
+ *   <cpu>             switch cpu0 …; those of one host are joined pairwise at the bandwidth of that make's sockets
+ *   <pci> in <pci>    switch pci-BUSID, joined to its parent
+ *   <gpu>             device of its `dev` number, joined to the parent of its <pci>
  *   <nvlink>          to switches: one switch nvswitch for all of them; to a device: a link of the two; to a CPU: as c2c
  *   <c2c>             a link of device and CPU
- *   <nic>, <net>      switch of the GPU, joined to what is above it and, with the port's speed, to switch network: where
- *                     other nodes are to be joined by hand. A dump tells of one node, or of one NVLink domain.
- * Links are declared fastest kind first, since ways of equal length and latency go by the order of the file.
- * The bandwidth of PCIe is lanes × rate × 3/4; where nothing is said, third generation and 16 lanes, as NCCL does.
- * Unknown elements and attributes are passed over: each version of NCCL adds some.
+ *   <nic>, <net>      switch of the NIC, joined to its parent and, with the port's speed, to switch network, to which
+ *                     other nodes are added by hand. A dump contains one node, or one NVLink domain.
+ * Links are declared fastest class first, because routes of equal length and latency are chosen in the order of the file.
+ * The bandwidth of PCIe is lanes × rate × 3/4; the default is third generation and 16 lanes, as in NCCL.
+ * Unknown elements and attributes are skipped, because each version of NCCL adds some.
  */
 #include "core/base/arena.h"
 #include "core/base/log.h"
@@ -70,7 +70,7 @@ static enum status number(const struct xml *e, const char *attribute, int64_t mi
     return OK;
 }
 
-/* An attribute that may be missing, or be of a kind we do not know: `otherwise` then. Hexadecimal too. */
+/* A decimal or hexadecimal attribute; `otherwise` if it is missing or malformed. */
 static int64_t number_or(const struct xml *e, const char *attribute, int64_t otherwise)
 {
     const char *text = xml_get(e, attribute);
@@ -91,13 +91,13 @@ static const char *safe(struct importer *m, const char *text)
     return copy;
 }
 
-/* With more than one host names begin with it. */
+/* A name, prefixed by the host if there are several. */
 static const char *of_host(struct importer *m, int32_t host, const char *name)
 {
     return m->n_hosts > 1 ? arena_printf(m->b.a, "n%" PRId32 "-%s", host, name) : name;
 }
 
-/* --- first round: hosts and devices --- */
+/* --- first pass: hosts and devices --- */
 
 static enum status host_of(struct importer *m, const struct xml *cpu, int32_t *out)
 {
@@ -120,14 +120,14 @@ static enum status type_of(struct importer *m, struct gpu *g)
     for (int32_t i = 0; i < catalogue_count(); i++)
         if (g->capability && catalogue_at(i)->compute_capability == g->capability) {
             g->type = catalogue_at(i)->id;
-            log_warn("%s:%d: PCI device %.20s is not known; sm_%" PRId32
-                     " is taken for %s: see device_types",
+            log_warn("%s:%d: unknown PCI device %.20s; by sm_%" PRId32
+                     " it is assumed to be %s: check device_types",
                      g->e->file, g->e->line, id ? id : "(not stated)", g->capability, g->type);
             return OK;
         }
     return xml_error(g->e, m->err,
-                     "PCI device %.20s of sm_%" PRId32 " is no device of the catalogue ('musher "
-                     "devices' lists them)",
+                     "PCI device %.20s of sm_%" PRId32
+                     " is not in the catalogue ('musher devices' lists them)",
                      id ? id : "(not stated)", g->capability);
 }
 
@@ -137,7 +137,7 @@ static enum status add_gpu(struct importer *m, const struct xml *e, const struct
     int64_t dev, sm;
     if (m->n_gpus == GPUS_MAX) return xml_error(e, m->err, "more than %d devices", GPUS_MAX);
     if (xml_get(e, "gcn") || xml_get(e, "arch"))
-        return xml_error(e, m->err, "an AMD device: topologies of RCCL are not read");
+        return xml_error(e, m->err, "an AMD device: topologies of RCCL are not supported");
     TRY(number(e, "dev", 0, 65535, &dev, m->err));
     TRY(number(e, "sm", 0, 1000, &sm, m->err));
     struct gpu *g = &m->gpus[m->n_gpus++];
@@ -224,7 +224,7 @@ static int32_t gpu_at(const struct importer *m, int32_t host, const char *busid)
     return -1;
 }
 
-/* NVLinks of a device by where they lead: to[i] to device i, then to switches and to the CPU. */
+/* NVLinks of a device by target: to[i] to device i, then to switches and to the CPU. */
 static enum status count_nvlinks(struct importer *m, int32_t gpu, int64_t *to, int64_t *switches,
                                  int64_t *cpu)
 {
@@ -238,8 +238,8 @@ static enum status count_nvlinks(struct importer *m, int32_t gpu, int64_t *to, i
             *cpu += count;
         } else {
             int32_t target = gpu_at(m, m->gpus[gpu].host, xml_get(e, "target"));
-            if (target == gpu) return xml_error(e, m->err, "a device that is joined to itself");
-            if (target >= 0) to[target] += count; /* else a device that this rank does not see */
+            if (target == gpu) return xml_error(e, m->err, "an NVLink from a device to itself");
+            if (target >= 0) to[target] += count; /* else a device invisible to this rank */
         }
     }
     return OK;
@@ -273,7 +273,7 @@ static enum status link_nvlinks(struct importer *m, double *cpu_Bps)
     return OK;
 }
 
-/* --- second round: what is between --- */
+/* --- second pass: switches and links --- */
 
 /* "16.0 GT/s PCIe" and 16 lanes: 24 GB/s. */
 static double pci_Bps(const struct xml *e)
@@ -292,7 +292,7 @@ static double pci_Bps(const struct xml *e)
     return (double)lanes * lane / 80 * 1e9;
 }
 
-/* What the sockets of one host exchange, by make (families and models as NCCL tells them apart). */
+/* Bandwidth between the sockets of one host, by make (families and models as NCCL distinguishes them). */
 static double socket_Bps(const struct xml *cpu)
 {
     const char *arch = xml_get(cpu, "arch"), *vendor = xml_get(cpu, "vendor");
@@ -305,7 +305,7 @@ static double socket_Bps(const struct xml *cpu)
     return 6e9;
 }
 
-/* "nic-mlx5_0", with the bus behind it where another GPU has that name. */
+/* "nic-mlx5_0"; followed by the bus id if that name is taken. */
 static const char *gpu_name(struct importer *m, int32_t host, const char *name, const char *bus)
 {
     const char *out = of_host(m, host, arena_printf(m->b.a, "nic-%s", safe(m, name)));
@@ -432,7 +432,7 @@ static enum status link_bridges(struct importer *m, const struct xml *e, int32_t
                             of_host(m, host, arena_printf(m->b.a, "pci-%s", safe(m, names[k])))))
                     ends[k] = i;
         }
-        /* Told from both sides: the one that stands first tells it. */
+        /* Both sides state the link; the first one counts. */
         if (ends[0] >= 0 && ends[0] < ends[1])
             topology_link(&m->b, END_SWITCH, ends[0], END_SWITCH, ends[1], TOPOLOGY_LOCAL_BPS,
                           TOPOLOGY_PCIE_S / 2);
@@ -445,14 +445,16 @@ static enum status check_root(const struct xml *root, struct error *err)
     const char *version = xml_get(root, "version");
     if (!strcmp(root->name, "graphs"))
         return xml_error(root, err,
-                         "this is a graph that NCCL chose (NCCL_GRAPH_DUMP_FILE); the machine is "
-                         "in NCCL_TOPO_DUMP_FILE");
+                         "a communication graph of NCCL (NCCL_GRAPH_DUMP_FILE); expected the "
+                         "topology (NCCL_TOPO_DUMP_FILE)");
     if (strcmp(root->name, "system") != 0)
-        return xml_error(root, err, "a topology of NCCL begins with <system>");
+        return xml_error(root, err, "expected <system>, the root of a topology of NCCL");
     if (version && !strcmp(version, "2"))
-        return xml_error(root, err, "version 2 is RCCL's: topologies of AMD devices are not read");
+        return xml_error(root, err,
+                         "version 2 is RCCL's: topologies of AMD devices are not supported");
     if (!version || strcmp(version, "1") != 0)
-        return xml_error(root, err, "version \"%.20s\"; version 1 is read", version ? version : "");
+        return xml_error(root, err, "version \"%.20s\"; expected version 1",
+                         version ? version : "");
     return OK;
 }
 
@@ -472,8 +474,8 @@ enum status import_nccl_topology(struct arena *a, const struct import_request *q
     }
     if (!m->n_gpus)
         return xml_error(root, err,
-                         "no <gpu>: a file that NCCL is given (NCCL_TOPO_FILE) names none; take a "
-                         "dump of it (NCCL_TOPO_DUMP_FILE)");
+                         "no <gpu>: an input file of NCCL (NCCL_TOPO_FILE) has none; expected a "
+                         "dump (NCCL_TOPO_DUMP_FILE)");
     double *cpu_Bps = ARENA_ARRAY(a, double, (size_t)m->n_gpus);
     TRY(make_devices(m));
     TRY(link_nvlinks(m, cpu_Bps));

@@ -6,10 +6,10 @@
  *   intra_node_bandwidths.json    GPU > GPUs > the same
  *   cluster_config.json           GPU > gpus_per_node, mem_per_gpu
  *
- * Layers whose times are equal everywhere share their rows. The update was timed on a short model (embedding, the
- * blocks that were profiled, head): its seconds become rows of flat_adamw over that model's parameters, whose line (a
- * constant and a rate, per GPU) gives the update of any stage. How many blocks were profiled shows in the table: a first
- * block with times of its own means two, otherwise one stands for all. An update of 0 s was not measured and is left out.
+ * Layers with equal times in all tables share their rows. The update was timed on a short model (embedding, the
+ * profiled blocks, head): its seconds become rows of flat_adamw over that model's parameters; a linear fit (a
+ * constant and a rate, per GPU) gives the update of any stage. The number of profiled blocks follows from the table: two if the
+ * first block has times of its own, otherwise one. An update of 0 s was not measured and is left out.
  * Everything is read before anything is written.
  */
 #include "core/base/arena.h"
@@ -40,7 +40,7 @@ struct taken {
     size_t op_capacity, fit_capacity;
     int32_t n_models, n_curves;
     struct model *models; /* (n_models) */
-    struct file *files;   /* (n_files): of the first of them */
+    struct file *files;   /* (n_files) of the first models */
     int32_t n_files;
 };
 
@@ -51,7 +51,7 @@ static enum status member(const struct node *map, size_t i, int64_t most, int64_
     *out = map->members[i];
     *number = strtoll((*out)->key, &end, 10);
     if (*end || *number < 0 || *number > most)
-        return node_error(*out, err, "'%s' is no number from 0 to %" PRId64, (*out)->key, most);
+        return node_error(*out, err, "'%s' is not a number from 0 to %" PRId64, (*out)->key, most);
     return OK;
 }
 
@@ -132,7 +132,7 @@ static enum status each_table(const struct node *model, struct visit *v, visitor
     return OK;
 }
 
-/* Layers stay together as long as no table tells them apart. */
+/* Partition of layers into classes of equal times, refined by each table. */
 static enum status distinguish_layers(struct visit *v, const struct sailor_gpu *gpu, int64_t sequences,
                               int32_t tp, const struct node *table, struct error *err)
 {
@@ -143,7 +143,7 @@ static enum status distinguish_layers(struct visit *v, const struct sailor_gpu *
     for (int32_t i = 0; i < n; i++) {
         int32_t k = v->like[i];
         if (t[k].forward == t[i].forward && t[k].backward == t[i].backward) continue;
-        /* Its group splits: those of it that agree with i follow i. */
+        /* Its class splits: the members equal to i move to the class of i. */
         for (int32_t j = i; j < n; j++)
             if (v->like[j] == k && t[j].forward == t[i].forward && t[j].backward == t[i].backward)
                 v->like[j] = i;
@@ -201,7 +201,7 @@ static enum status read_sizes(struct taken *t, const struct node *info, struct m
             TRY(number_of(n, "act_mem_floats", &memory, err));
             TRY(number_of(n, "act_output_floats", &output, err));
             if (k == 0) l->output = i + 1 < x->n_layers ? output : 0;
-            kept[k] = memory > l->output ? memory - l->output : 0; /* its output is counted there */
+            kept[k] = memory > l->output ? memory - l->output : 0; /* the table includes the output */
         }
         l->name = i == 0                 ? "embedding"
                   : i + 1 == x->n_layers ? "head"
@@ -241,7 +241,7 @@ static void add_layer_row(struct taken *t, const struct visit *v, const char *ba
                                    arena_printf(t->a, "sailor: %s layer %s", v->m->name, l->cost)});
 }
 
-/* One row a size: the short model of another microbatch has the same parameters. */
+/* One row a size, because the short model has the same parameters for every microbatch size. */
 static void add_update_row(struct taken *t, const struct visit *v, const struct sailor_gpu *gpu,
                            int32_t tp, double seconds)
 {
@@ -300,7 +300,8 @@ static enum status take_model(struct taken *t, const struct node *times, const s
     struct model *m = &t->models[t->n_models++];
     *m = (struct model){.name = times->key};
     if (!*m->name || *m->name == '.' || strpbrk(m->name, "/\\"))
-        return node_error(times, err, "'%.60s' is no name of a model: it names a file", m->name);
+        return node_error(times, err, "'%.60s' is not a model name: it becomes part of a file name",
+                          m->name);
     TRY(node_need(infos, times->key, &info, err));
     TRY(read_sizes(t, info, m, err));
     struct visit v = {t, m, ARENA_ARRAY(t->a, int32_t, (size_t)m->layers)};
@@ -312,7 +313,7 @@ static enum status take_model(struct taken *t, const struct node *times, const s
 
 /* --- links and the rest ---------------------------------------------------------------------- */
 
-/* The curve's points at powers of two of a MB, from where it is above nothing. */
+/* Points of the curve at powers of two of a MB, from the first one above 0. */
 static enum status take_curve(struct taken *t, bool same_node, const struct sailor_gpu *gpu,
                               int64_t tp, const struct node *n, struct error *err)
 {
@@ -329,7 +330,7 @@ static enum status take_curve(struct taken *t, bool same_node, const struct sail
     for (int x = -6; x <= 12 && points < LINK_POINTS_MAX / 2; x++) {
         double Bps = fmin((c[0] * x * x + c[1] * x + c[2]) * 1e9, most), bytes = ldexp(1e6, x);
         if (!(Bps > 0)) continue;
-        /* Behind its top a curve that is fitted to what saturates would fall: it stays there. */
+        /* A quadratic fitted to saturating data falls behind its maximum; there the maximum is used. */
         if (c[0] < 0 && x > -c[1] / (2 * c[0])) break;
         struct link_model m = {.bandwidth_Bps = Bps,
                                .min_bytes = (int64_t)bytes,
@@ -406,9 +407,9 @@ static enum status take(struct taken *t, const char *folder, struct error *err)
     return OK;
 }
 
-/* --- out ------------------------------------------------------------------------------------- */
+/* --- output ---------------------------------------------------------------------------------- */
 
-/* Whole, under its temporary name. */
+/* Writes the complete file under its temporary name. */
 static enum status write_model(struct arena *a, const char *folder, const struct model *m,
                                struct file *f, struct error *err)
 {
@@ -425,12 +426,12 @@ static enum status write_model(struct arena *a, const char *folder, const struct
 static enum status swap_all(void *user, struct error *err)
 {
     struct taken *t = user;
-    common_hold_end_signals(true); /* the handler would put the old models back behind a profile that is committed */
+    common_hold_end_signals(true); /* the handler would restore the old models although the profile is committed */
     for (int32_t i = 0; i < t->n_files; i++) TRY(file_swap(&t->files[i], err));
     return OK;
 }
 
-/* All or nothing, the profile and every model: the models get their names between the profile's rows and its commit. */
+/* Writes the profile and all models, or nothing: the models are renamed between the profile's rows and its commit. */
 static enum status put_out(struct taken *t, const char *folder, const char *db, struct error *err)
 {
     struct store *s = NULL;
@@ -450,7 +451,7 @@ static enum status put_out(struct taken *t, const char *folder, const char *db, 
     return st;
 }
 
-static void tell(const struct taken *t, const struct import_request *q, const char *folder)
+static void print_summary(const struct taken *t, const struct import_request *q, const char *folder)
 {
     if (!q->json) {
         printf("sailor: %zu operator rows, %d link curves, %d models in %s", t->p.n_ops,
@@ -473,7 +474,7 @@ static void tell(const struct taken *t, const struct import_request *q, const ch
     common_json_end(&j);
 }
 
-/* The folder of a database is where its models are looked for. */
+/* Models are searched in the folder of the database. */
 static const char *folder_of(struct arena *a, const struct import_request *q)
 {
     const char *slash = q->db ? strrchr(q->db, '/') : NULL;
@@ -492,6 +493,6 @@ enum status import_sailor(struct arena *a, const struct import_request *q, struc
     const char *folder = folder_of(a, q);
     TRY(take(&t, q->path, err));
     TRY(put_out(&t, folder, q->db, err));
-    tell(&t, q, folder);
+    print_summary(&t, q, folder);
     return OK;
 }

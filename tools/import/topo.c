@@ -1,17 +1,17 @@
 /* musher import topo: the matrix of `nvidia-smi topo -m` becomes switches and links of a cluster.
  *
- * The matrix knows how near two devices are, not what they are: --cluster FILE says that, one node whose devices stand in
+ * The matrix has the distances of devices, not their types. These come from --cluster FILE: one node whose devices are in
  * the order of GPU0, GPU1, …; its links are replaced.
- *   NV#        # NVLinks: to one switch where a device has more in sum than it has links, else between the two
+ *   NV#        # NVLinks: through one switch if their sum exceeds the device's number of links, else between the two
  *   PIX PXB    one PCIe switch (pcie#), several in a row (bridge#)
  *   PHB NODE   one host bridge (root#), one NUMA node (cpu#)
  *   SYS SOC    across sockets: the cpu# are joined pairwise
- * Whatever is as near as that shares the switch of that level; what is nearer has a switch below. Devices joined by NVLink
- * hide how near they are over PCIe: that follows from the NICs and the NUMA column where these tell it.
- * Bandwidths are not in the matrix: PCIe is three quarters of what the catalogue says of the device type (as NCCL has it),
- * or third generation and 16 lanes; sockets exchange 10 GB/s (NCCL's figure for Skylake); the GPUs' ports are unknown and
- * lead nowhere.
- * Read past: escape sequences of terminals, prefixes of mpirun and srun, columns that come and go with drivers.
+ * Devices at the same level share the switch of that level; nearer ones have a switch below it. NV# hides the PCIe
+ * distance of two devices; it is derived from the NICs and the NUMA column if possible.
+ * Bandwidths are not in the matrix: PCIe has three quarters of the catalogue's value for the device type (as in NCCL),
+ * or of third generation and 16 lanes; sockets exchange 10 GB/s (NCCL's figure for Skylake); the ports of NICs are unknown and
+ * have no link.
+ * Skipped: terminal escape sequences, prefixes of mpirun and srun, columns that depend on the driver.
  */
 #include "core/base/arena.h"
 #include "core/base/file.h"
@@ -28,7 +28,7 @@
 enum { ITEMS_MAX = 256, WORDS_MAX = ITEMS_MAX + 64, BYTES_MAX = 1 << 22 };
 enum near { NEAR_SELF, NEAR_PIX, NEAR_PXB, NEAR_PHB, NEAR_NODE, NEAR_SYS, NEAR_UNKNOWN };
 #define SOCKETS_BPS 10e9
-#define PCIE_SHARE 0.75 /* of what a generation's name promises */
+#define PCIE_SHARE 0.75 /* of the nominal rate of a generation */
 
 struct matrix {
     struct arena *a;
@@ -41,7 +41,7 @@ struct matrix {
     int32_t nvlinks[ITEMS_MAX][ITEMS_MAX];
     enum near near[ITEMS_MAX][ITEMS_MAX];
     bool has_numa;
-    int32_t numa[ITEMS_MAX]; /* -1: not told */
+    int32_t numa[ITEMS_MAX]; /* -1: unknown */
 };
 
 static enum status broken(const struct matrix *m, const char *fmt, const char *word)
@@ -55,7 +55,7 @@ static enum status broken(const struct matrix *m, const char *fmt, const char *w
 
 /* --- words of a line --- */
 
-/* Takes escape sequences and carriage returns away, in place. */
+/* Removes escape sequences and carriage returns in place. */
 static void make_plain(char *line)
 {
     char *to = line;
@@ -113,7 +113,7 @@ static enum status read_header(struct matrix *m, char **words, int32_t n)
     m->n_gpus = i;
     for (; i < n && strcmp(words[i], "CPU") != 0; i++)
         if (!strncmp(words[i], "GPU", 3))
-            return broken(m, "the columns do not count up at", words[i]);
+            return broken(m, "column numbers are not ascending at", words[i]);
     if (i > ITEMS_MAX)
         return error_set(m->err, ERR_INPUT, "%s:%d: more than %d columns", m->path, m->line,
                          ITEMS_MAX);
@@ -133,7 +133,7 @@ static enum status read_relation(struct matrix *m, const char *word, int32_t fro
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(word, known[i].word) != 0) continue;
         if ((known[i].near == NEAR_SELF) != (from == to))
-            return broken(m, "X stands where a row meets its own column, not", word);
+            return broken(m, "expected X in the column of the row's own device, not", word);
         m->near[from][to] = known[i].near;
         return OK;
     }
@@ -188,8 +188,8 @@ static enum status check_matrix(struct matrix *m)
         for (int32_t j = 0; j < i; j++)
             if (m->nvlinks[i][j] != m->nvlinks[j][i] || m->near[i][j] != m->near[j][i])
                 return error_set(
-                    m->err, ERR_INPUT, "%s:%d: %s to %s is not what %s to %s is in line %d",
-                    m->path, m->row[i], m->name[i], m->name[j], m->name[j], m->name[i], m->row[j]);
+                    m->err, ERR_INPUT, "%s:%d: %s to %s differs from %s to %s in line %d", m->path,
+                    m->row[i], m->name[i], m->name[j], m->name[j], m->name[i], m->row[j]);
     }
     return OK;
 }
@@ -201,7 +201,7 @@ static enum status read_matrix(struct matrix *m)
     bool legend = false;
     TRY(file_read(m->a, m->path, BYTES_MAX, &text, &n, m->err));
     if (strlen(text) != n)
-        return error_set(m->err, ERR_INPUT, "%s: not a text: it has bytes of 0", m->path);
+        return error_set(m->err, ERR_INPUT, "%s: not a text file: it has NUL bytes", m->path);
     for (char *at = text; *at;) {
         char *end = at + strcspn(at, "\n");
         bool last = !*end;
@@ -211,10 +211,10 @@ static enum status read_matrix(struct matrix *m)
         at = last ? end : end + 1;
     }
     if (!m->n)
-        return error_set(m->err, ERR_INPUT,
-                         "%s: no line of columns that begins with GPU0: this is not what "
-                         "nvidia-smi topo -m prints",
-                         m->path);
+        return error_set(
+            m->err, ERR_INPUT,
+            "%s: no header line that begins with GPU0; expected the output of nvidia-smi topo -m",
+            m->path);
     return check_matrix(m);
 }
 
@@ -225,7 +225,7 @@ struct maker {
     const struct matrix *m;
     const struct catalogue_device *types[ITEMS_MAX]; /* of each GPU */
     int32_t parent[ITEMS_MAX];                       /* union-find of the items at one level */
-    /* Of each item's group: what stands for it. */
+    /* Representative of each item's group. */
     enum link_end kind[ITEMS_MAX];
     int32_t index[ITEMS_MAX];
     double up_Bps[ITEMS_MAX];
@@ -237,7 +237,7 @@ static int32_t group_of(struct maker *k, int32_t item)
     return item;
 }
 
-/* The smaller index stands for the group. */
+/* The smallest index represents the group. */
 static void join(struct maker *k, int32_t a, int32_t b)
 {
     a = group_of(k, a), b = group_of(k, b);
@@ -253,7 +253,7 @@ static void attach(struct maker *k, int32_t item, int32_t to)
                   TOPOLOGY_PCIE_S / 2);
 }
 
-/* Everything that is at least this near; groups that become one get a switch above them. */
+/* Merges all items at this distance or nearer; groups that merge get a switch above them. */
 static void make_level(struct maker *k, enum near level, const char *name)
 {
     const struct matrix *m = k->m;
@@ -314,7 +314,7 @@ static enum status link_nvlinks(struct maker *k, struct error *err)
         if (!sum) continue;
         if (!(each > 0))
             return error_set(err, ERR_INPUT,
-                             "%s:%d: %s has NVLinks, and %s, which --cluster says it is, has none",
+                             "%s:%d: %s has NVLinks, but %s, its type in --cluster, has none",
                              m->path, m->row[i], m->name[i], k->types[i]->id);
         int32_t links = topology_nvlinks(capability);
         if (links && sum > links) {
@@ -359,9 +359,9 @@ static enum status devices_of(struct maker *k, const struct import_request *q, s
 {
     struct cluster *c = &k->b.c;
     if (!q->cluster)
-        return error_set(err, ERR_USAGE,
-                         "nvidia-smi topo -m does not say what the devices are: --cluster CLUSTER "
-                         "does");
+        return error_set(
+            err, ERR_USAGE,
+            "import topo needs --cluster CLUSTER, because nvidia-smi topo -m has no device types");
     TRY(cluster_read(k->b.a, q->cluster, c, err));
     if (c->n_nodes != 1 || c->n_devices != k->m->n_gpus)
         return error_set(err, ERR_INPUT,

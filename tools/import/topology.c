@@ -20,7 +20,7 @@ static const struct {
 } nvlinks[] = {{60, 18, 4},    {70, 20, 6},     {80, 20, 12},   {86, 12, 4},
                {90, 20.6, 18}, {100, 40.1, 18}, {103, 40.1, 18}};
 
-/* A generation that is not in the table has what the one before it has; GA102 and its like stand alone. */
+/* An unlisted generation has the values of its predecessor; consumer parts such as GA102 are matched exactly. */
 double topology_nvlink_Bps(int32_t capability)
 {
     double GBps = 0;
@@ -64,7 +64,7 @@ void topology_link(struct topology *b, enum link_end kind, int32_t from, enum li
     struct link *l = &c->links[c->n_links++];
     *l = (struct link){
         .bandwidth_Bps = bandwidth_Bps,
-        .latency_s = units_s_from_ns(units_ns_from_s(latency_s)), /* whole, and short to read */
+        .latency_s = units_s_from_ns(units_ns_from_s(latency_s)), /* whole nanoseconds, which print short */
         .stated = true,
         .sharing = LINK_FAIR,
         .n_ends = 2,
@@ -74,7 +74,7 @@ void topology_link(struct topology *b, enum link_end kind, int32_t from, enum li
                            plain(b->a, cluster_link_end(c, l, 1)));
 }
 
-/* The text of the cluster, which cluster_parse takes. */
+/* The cluster file's text, checked by cluster_parse. */
 static enum status as_text(struct topology *b, const char **out, struct error *err)
 {
     struct text text;
@@ -91,8 +91,7 @@ enum status topology_save(struct topology *b, const struct import_request *q, st
 {
     struct file f = {0};
     const char *text;
-    if (!q->out)
-        return error_set(err, ERR_USAGE, "a topology becomes a cluster file: say which, -o FILE");
+    if (!q->out) return error_set(err, ERR_USAGE, "-o FILE is missing: the cluster file to write");
     TRY(common_not_stdout(q->json, "--out", q->out, err));
     TRY(as_text(b, &text, err));
     TRY(file_open(&f, q->out, err));
@@ -110,8 +109,8 @@ enum status topology_save(struct topology *b, const struct import_request *q, st
         json_put_int(&out, "links", b->c.n_links);
         common_json_end(&out);
     } else if (strcmp(q->out, "-") != 0) {
-        printf("%s: %d devices on %d nodes, %d switches, %d links, as NCCL prices them: nothing is "
-               "measured\n",
+        printf("%s: %d devices on %d nodes, %d switches, %d links; bandwidths and latencies are "
+               "NCCL's priors, not measured\n",
                q->out, (int)b->c.n_devices, (int)b->c.n_nodes, (int)b->c.n_switches,
                (int)b->c.n_links);
     }

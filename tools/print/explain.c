@@ -8,7 +8,7 @@
 
 enum { MAX_ROWS = 12, MAX_BREAKDOWN = 5, MAX_WHAT = 12 };
 
-#define STRAGGLES 1.05 /* times the median of its peers: a healthy device's steps differ by less */
+#define STRAGGLES 1.05 /* times the median of its peers; the steps of a healthy device vary less */
 
 static double percent(int64_t part, int64_t whole)
 {
@@ -60,8 +60,8 @@ static void text_path(struct arena *a, const struct program *p, const struct exp
         printf("  %-36s %10s %5.1f %%  %" PRId64 " times\n", row_name(a, p, &x->rows[i]),
                ns(a, x->rows[i].ns), percent(x->rows[i].ns, x->iteration_ns), x->rows[i].pieces);
     if (x->n_rows > MAX_ROWS) printf("  and %zu more\n", x->n_rows - MAX_ROWS);
-    if (x->rooms) printf("  it waits for a free send buffer %" PRId64 " times\n", x->rooms);
-    if (x->unposted) printf("  it waits for a posted receive %" PRId64 " times\n", x->unposted);
+    if (x->rooms) printf("  it waits %" PRId64 " times for a free send buffer\n", x->rooms);
+    if (x->unposted) printf("  it waits %" PRId64 " times for a posted receive\n", x->unposted);
 }
 
 static void text_devices(struct arena *a, const struct program *p, const struct explain *x)
@@ -102,7 +102,7 @@ static void text_links(struct arena *a, const struct program *p, const struct ex
         if (!any) printf("links:\n");
         any = true;
         printf("  %-10s %" PRId64
-               " messages in flight for %s: %.1f %% hidden, %s exposed; %s in line\n",
+               " messages in flight for %s: %.1f %% hidden, %s exposed; %s queued\n",
                p->links[i].name, l->messages, ns(a, l->carried_ns),
                percent(l->carried_ns - l->exposed_ns, l->carried_ns), ns(a, l->exposed_ns),
                ns(a, l->queued_ns));
@@ -141,8 +141,8 @@ static void text_memory(const struct program *p, const struct sim_result *r,
 static void text_what(struct arena *a, const struct program *p, const struct explain *x)
 {
     if (!x->n_what) return;
-    printf("what if it took no time (a lower bound for any speed-up of it alone), or half its "
-           "time:\n");
+    printf("what if, one at a time: no time at all (a lower bound for any speed-up of it), or half "
+           "its time:\n");
     for (size_t i = 0; i < x->n_what && i < MAX_WHAT; i++) {
         const struct explain_what *w = &x->what[i];
         printf("  %-8s %-16s %10s (%+.1f %%), at twice the speed %10s (%+.1f %%)\n",
@@ -153,7 +153,7 @@ static void text_what(struct arena *a, const struct program *p, const struct exp
     if (x->n_what > MAX_WHAT)
         printf("  and %zu more with less to gain; --json has them all\n", x->n_what - MAX_WHAT);
     if (x->what_left_out)
-        printf("  %zu more are on the path and were not tried (--what-if)\n", x->what_left_out);
+        printf("  %zu more on the path were not simulated (--what-if)\n", x->what_left_out);
 }
 
 void print_explain(struct arena *a, const struct program *p, const struct sim_result *r,
@@ -181,16 +181,16 @@ static void json_rows(struct json *j, const struct program *p, const struct expl
         char letter[2] = {r->phase, 0};
         json_put_object_line(j, NULL);
         json_put_text(j, "kind", explain_kind_name(r->kind));
-        if (r->op >= 0) json_put_text(j, "call", letter);
+        if (r->op >= 0) json_put_text(j, "phase", letter);
         if (r->op >= 0) json_put_text(j, "operator", op_kind_name((enum op_kind)r->op));
         if (r->device >= 0) json_put_text(j, "device", p->devices[r->device].name);
         if (r->link >= 0) json_put_text(j, "link", p->links[r->link].name);
         json_put_int(j, "ns", r->ns);
-        json_put_int(j, "pieces", r->pieces);
+        json_put_int(j, "count", r->pieces);
         json_close(j);
     }
     json_close(j);
-    json_put_int(j, "waits_for_room", x->rooms);
+    json_put_int(j, "waits_for_send_buffer", x->rooms);
     json_put_int(j, "waits_for_receive", x->unposted);
 }
 
@@ -225,7 +225,7 @@ static void json_links(struct json *j, const struct program *p, const struct exp
         json_put_text(j, "link", p->links[i].name);
         json_put_int(j, "messages", l->messages);
         json_put_int(j, "bytes", l->bytes);
-        json_put_int(j, "carried_ns", l->carried_ns);
+        json_put_int(j, "in_flight_ns", l->carried_ns);
         json_put_int(j, "exposed_ns", l->exposed_ns);
         json_put_int(j, "hidden_ns", l->carried_ns - l->exposed_ns);
         json_put_int(j, "queued_ns", l->queued_ns);

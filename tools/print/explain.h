@@ -1,4 +1,4 @@
-/* tools/print/explain.h - an explanation for people and as JSON. */
+/* tools/print/explain.h - output of `simulate --explain` as text and as JSON: critical path, idle time, links, what-if. */
 #ifndef TOOLS_PRINT_EXPLAIN_H
 #define TOOLS_PRINT_EXPLAIN_H
 
@@ -7,7 +7,7 @@
 
 void print_explain(struct arena *a, const struct program *p, const struct sim_result *r,
                    const struct explain *x);
-/* Member "explain" of the object that is open. */
+/* Adds member "explain" to the open object. */
 void print_explain_json(struct json *j, const struct program *p, const struct sim_result *r,
                         const struct explain *x);
 

@@ -27,7 +27,7 @@ static const char *span_text(char buffer[32], double s)
     return buffer;
 }
 
-/* The closed form knows no detection, background, repair or withdrawn devices; restart then stands for all that a stop costs. */
+/* The closed form has no detection, background copy, repair or withdrawals; its restart is the total cost of an interruption. */
 static double closed_form(const struct goodput_report *s, double t)
 {
     double R = units_s_from_ns(s->job.detect_ns + s->job.restart_ns);
@@ -50,7 +50,7 @@ static void print_causes(struct arena *a, const struct goodput_report *s)
             printf("  %-32s %8.1f times %6.2f %%\n", s->job.causes[at].name, m->failures[at],
                    100 * m->cause_ns[at] / m->elapsed_ns);
         else
-            printf("  %-32s %8.1f times %6.2f %%\n", "devices withdrawn or come",
+            printf("  %-32s %8.1f times %6.2f %%\n", "withdrawn or added devices",
                    m->preemptions + m->reconfigurations, 100 * m->cause_ns[at] / m->elapsed_ns);
     }
 }
@@ -61,7 +61,7 @@ void goodput_report_text(struct arena *a, const struct goodput_report *s)
     const struct goodput_job *j = &s->job;
     int64_t devices = 0;
     for (int32_t t = 0; t < j->n_types; t++) devices += j->devices[t];
-    printf("%" PRId64 " devices for %s, stopped %s%s, checkpoint %s, restart %s; %d samples\n",
+    printf("%" PRId64 " devices for %s, interrupted %s%s, checkpoint %s, restart %s; %d samples\n",
            devices, span_text(x, units_s_from_ns(j->horizon_ns)), isfinite(s->M) ? "every " : "",
            span_text(y, s->M), span_text(z, s->C), span_text(w, units_s_from_ns(j->restart_ns)),
            (int)s->samples);

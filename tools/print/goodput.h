@@ -1,4 +1,4 @@
-/* tools/print/goodput.h - what `musher goodput` found, and how it is told. */
+/* tools/print/goodput.h - output of `musher goodput` as text and as JSON. */
 #ifndef TOOLS_PRINT_GOODPUT_H
 #define TOOLS_PRINT_GOODPUT_H
 
@@ -9,9 +9,9 @@ struct goodput_report {
     struct goodput_job job;
     struct team_left left;
     struct goodput_spot spot;
-    double C, M; /* seconds: blocking write; mean between stops of any kind */
+    double C, M; /* seconds: blocking checkpoint write; mean time between interruptions of any kind */
     int32_t samples;
-    bool automatic; /* the intervals were chosen here */
+    bool automatic; /* --interval auto */
     size_t n;
     struct goodput_result *results; /* (n), by interval */
     struct goodput_result best;

@@ -43,7 +43,7 @@ static void put(struct json *j, const struct kernels *x, bool kernels)
     json_close(j);
 }
 
-/* "norm_rows<float> 12 x 3.1 us, …": the longest, each with its number an operator and its own time. */
+/* "norm_rows<float> 12 x 3.1 us, …": the longest kernels, each with its count an operator and its time. */
 static void print_named(const struct kernels_kind *k)
 {
     char text[32];

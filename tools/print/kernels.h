@@ -1,4 +1,4 @@
-/* tools/print/kernels.h - what ran in operators, as `show` and `compare` tell it. */
+/* tools/print/kernels.h - table of operators and their CUDA kernels, for `show` and `compare`. */
 #ifndef TOOLS_PRINT_KERNELS_H
 #define TOOLS_PRINT_KERNELS_H
 
@@ -7,8 +7,8 @@
 
 struct arena;
 
-/* A table by kind of operator: a column of what ran where the trace has kernels. out: a list "operators" of the open object; NULL:
- * to stdout. */
+/* One row a kind of operator: number of spans, time, and its kernels if the trace has them. out: adds the list "operators" to
+ * the open object; NULL: prints to stdout. */
 void print_kernels(struct arena *a, const struct trace *t, struct json *out);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-struct row { /* a layer that stands for all like it */
+struct row { /* a layer that represents all equal ones */
     int32_t layer, times, operators, crosses, crosses_back;
     double forward_flops;
     int64_t parameters, bytes, bytes_back, least_bytes;
@@ -53,8 +53,8 @@ static void print_row(const struct graph *g, const struct row *r)
 {
     char bytes[32], back[32], least[32], behind[100] = "";
     if (r->crosses)
-        snprintf(behind, sizeof behind, "%d: %s, back %d: %s, least %s", (int)r->crosses,
-                 units_print_bytes(bytes, (double)r->bytes), (int)r->crosses_back,
+        snprintf(behind, sizeof behind, "forward %d: %s, backward %d: %s, minimum %s",
+                 (int)r->crosses, units_print_bytes(bytes, (double)r->bytes), (int)r->crosses_back,
                  units_print_bytes(back, (double)r->bytes_back),
                  units_print_bytes(least, (double)r->least_bytes));
     printf("  %-28s %5d %9d %12.4g %12lld  %s\n", g->layer_name[r->layer], (int)r->times,
@@ -113,8 +113,8 @@ enum status print_layers(struct arena *a, const struct graph *g, bool table, str
     }
     printf("  layers            %s\n", layer_classes_text(a, c));
     if (!table) return OK;
-    printf("  %-28s %5s %9s %12s %12s  %s\n", "unique layer", "times", "operators", "GFLOP fwd",
-           "parameters", "tensors behind it");
+    printf("  %-28s %5s %9s %12s %12s  %s\n", "distinct layer", "times", "operators", "GFLOP fwd",
+           "parameters", "tensors at the cut behind");
     for (int32_t k = 0; k < c->n_classes; k++) print_row(g, &rows[k]);
     return OK;
 }

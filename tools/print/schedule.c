@@ -1,4 +1,4 @@
-/* tools/print/schedule.c - a table of devices, a drawn timeline, the order; or one JSON object. */
+/* tools/print/schedule.c - table of devices, timeline and order as text, or one JSON object. */
 #include "tools/print/schedule.h"
 
 #include "core/base/units.h"
@@ -10,7 +10,7 @@
 
 enum { COLUMNS = 100, MAX_SHOWN = 400 };
 
-/* Microbatches (of a chunk each) between the start of F and the end of B or W: at once, and before the first backward. */
+/* Microbatches (of a chunk each) between the start of F and the end of B or W: their maximum, and those before the first backward. */
 static int64_t in_flight(const struct schedule_lane *l, int64_t *warmup)
 {
     int64_t now = 0, most = 0;
@@ -30,7 +30,7 @@ static void print_op(FILE *out, const struct schedule *s, const struct schedule_
     fprintf(out, "%c%" PRId32, o->phase, o->microbatch);
 }
 
-/* A column is a moment in the middle of its time: the letter of what runs then; the second chunk in small letters. */
+/* A column shows the phase that runs in the middle of its interval; the second chunk in small letters. */
 static void print_timeline(const struct schedule *s, const struct static_report *r)
 {
     const struct static_span *spans = r->spans;

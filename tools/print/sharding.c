@@ -11,7 +11,7 @@
 struct sharding_report {
     struct arena *a;
     const struct plan *plan;
-    const struct program *program; /* NULL: it cannot be lowered, for why */
+    const struct program *program; /* NULL: lowering failed, see why */
     const char *why;
 };
 
@@ -20,7 +20,7 @@ struct shared {
     int32_t replica, stage;
     const struct plan_stage *x;
     int64_t whole;  /* bytes of all parameters of the stage; each once */
-    int64_t *bytes; /* (devices) of them that each keeps */
+    int64_t *bytes; /* (devices) of them on each device */
 };
 
 static bool shares(const struct plan *p)
@@ -31,7 +31,7 @@ static bool shares(const struct plan *p)
     return false;
 }
 
-/* Of parameters that are divided (zero) the shape says what there is before the division. */
+/* With ZeRO the shape of a parameter is that before sharding. */
 static void measure(const struct sharding_report *t, struct shared *x)
 {
     x->bytes = ARENA_ARRAY(t->a, int64_t, (size_t)x->x->n_shards);
@@ -62,7 +62,7 @@ static const char *device_of(const struct sharding_report *t, const struct share
 
 /* --- text --- */
 
-/* "heads", "batch x heads", with the vector of ratios where it is not the first. */
+/* "heads", "batch x heads", with the index of the ratio vector unless it is the first. */
 static const char *choice_text(struct arena *a, const struct sharding *s, const struct op_choice *c)
 {
     const char *text = "";
@@ -221,7 +221,7 @@ void print_sharding(struct arena *a, const struct plan *p, bool all, struct json
     struct sharding_report t = {.a = a, .plan = p};
     struct program *program = ARENA_ARRAY(a, struct program, 1);
     struct error why = {0};
-    if (out) json_put_list(out, "sharing");
+    if (out) json_put_list(out, "sharding");
     if (shares(p) && common_lower(a, p, false, program, &why) == OK) t.program = program;
     t.why = arena_strdup(a, why.text);
     struct plan_class *classes;

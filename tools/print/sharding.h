@@ -1,4 +1,4 @@
-/* tools/print/sharding.h - which stages of a plan shard operators, how, and how much of the parameters each device keeps. */
+/* tools/print/sharding.h - the sharded stages of a plan: the sharding of their operators, and each device's share of the parameters. */
 #ifndef TOOLS_PRINT_SHARDING_H
 #define TOOLS_PRINT_SHARDING_H
 
@@ -7,11 +7,10 @@
 
 struct arena;
 
-/* A block of lines a stage: ratios in percent, patterns of operators by the index that they are split by, what is gathered
- * where it is used, algorithms of collectives, and the share of the stage's parameters on each device. Nothing where no stage shares
- * operators. Into out as the list "sharing" where out is not NULL (there it may be empty). What lowering refuses has its
- * reason in place of the parameters. Of replicas that differ in their devices alone (plan_classes) the first stands for all but
- * where `all`. */
+/* Prints a block of lines for each sharded stage: ratios in percent, operator patterns by the index that they are sharded by, parameters
+ * gathered before use, algorithms of collectives, and each device's share of the stage's parameters. Prints nothing if no stage is
+ * sharded. out not NULL: adds the list "sharding" instead, which may be empty. If lowering fails, its error stands in place of the
+ * parameters. Replicas that differ only in their devices (plan_classes) are printed once, unless `all`. */
 void print_sharding(struct arena *a, const struct plan *p, bool all, struct json *out);
 
 #endif

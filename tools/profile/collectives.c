@@ -25,7 +25,7 @@ struct form { /* a table of the profile */
     enum collective_kind kind;
     enum collective_algorithm by;
     int64_t first_share;
-    const char *name, *shares; /* "": the library's own, even */
+    const char *name, *shares; /* name "": the library's own algorithm; shares "": equal */
 };
 static const struct form forms[] = {
     {COLLECTIVE_ALL_REDUCE, ALGORITHM_RING, 1, "", ""},
@@ -39,14 +39,14 @@ static const struct form forms[] = {
     {COLLECTIVE_REDUCE_SCATTER, ALGORITHM_PAIRS, 8, "pairwise", "8:1"}};
 enum { FORMS = sizeof forms / sizeof *forms };
 
-struct team { /* GPUs that meet */
+struct team { /* members of a collective */
     int32_t n, n_nodes, device[GPUS_MAX];
     const char *type; /* collective_table_device */
 };
 
-/* ---- who ---------------------------------------------------------------------------------------- */
+/* ---- members ------------------------------------------------------------------------------------ */
 
-/* Each GPU once: two devices of the cluster on one GPU have no link of their own. */
+/* Each GPU once, because two devices of the cluster on one GPU have no link between them. */
 static struct team gpus_here(const struct profile_links *b)
 {
     const struct cluster *c = b->cluster;
@@ -61,7 +61,7 @@ static struct team gpus_here(const struct profile_links *b)
     return t;
 }
 
-/* The first k nodes that have m of the GPUs, and m of each: what a table's key can say of a group. False: there are none. */
+/* The first m GPUs of each of the first k nodes that have m: groups that a table's key (ranks, nodes) describes. False: none. */
 static bool team_of(const struct cluster *c, const struct team *all, int32_t k, int32_t m,
                     struct team *out)
 {
@@ -77,15 +77,15 @@ static bool team_of(const struct cluster *c, const struct team *all, int32_t k, 
     return out->n == k * m;
 }
 
-/* Two of them that have no link; NULL: it can be measured. */
+/* The reason if two members have no link; NULL: measurable. */
 static const char *why_not(struct arena *a, const struct cluster *c, const struct team *t)
 {
     int32_t direction;
     for (int32_t i = 0; i < t->n; i++)
         for (int32_t k = 0; k < t->n; k++)
             if (i != k && cluster_link(c, t->device[i], t->device[k], &direction) < 0)
-                return arena_printf(a, "no one link joins %s and %s", c->devices[t->device[i]].name,
-                                    c->devices[t->device[k]].name);
+                return arena_printf(a, "%s and %s have no common link",
+                                    c->devices[t->device[i]].name, c->devices[t->device[k]].name);
     return NULL;
 }
 
@@ -97,14 +97,15 @@ static const char *names_of(struct arena *a, const struct cluster *c, const stru
     return text;
 }
 
-/* The library's version as text; NULL: the GPUs cannot talk, and *why says why not. */
+/* The communication library's version as text; NULL: unavailable, with the reason in *why. */
 static const char *library_of(struct arena *a, const struct profile_links *b, int32_t device,
                               struct error *why)
 {
     struct backend x;
     const char *text = NULL;
     if (settings_host_transport()) {
-        error_set(why, ERR_RESOURCE, "MUSHER_TRANSPORT=host leaves all to the host");
+        error_set(why, ERR_RESOURCE,
+                  "MUSHER_TRANSPORT=host routes collectives through host memory");
         return NULL;
     }
     if (plugin_open_backend(lower_device(b->cluster, device).kind, &x, why) != OK) return NULL;
@@ -114,12 +115,12 @@ static const char *library_of(struct arena *a, const struct profile_links *b, in
         text = arena_printf(a, "%s %" PRId32 ".%" PRId32 ".%" PRId32, x.comm->name, v / 10000,
                             v / 100 % 100, v % 100);
     else
-        error_set(why, ERR_RESOURCE, "the devices' library does not load");
+        error_set(why, ERR_RESOURCE, "the communication library does not load");
     x.close(&x);
     return text;
 }
 
-/* ---- what --------------------------------------------------------------------------------------- */
+/* ---- benchmarks --------------------------------------------------------------------------------- */
 
 static bool is_known(const struct profile *p, const struct form *f, const struct team *t)
 {
@@ -133,7 +134,7 @@ static bool is_known(const struct profile *p, const struct form *f, const struct
     return false;
 }
 
-/* Which collectives of which form: form[k] of what[k]. */
+/* The collectives measured: form[k] of what[k]. */
 static int32_t choose(const struct profile_links *b, const struct profile *p, const struct team *t,
                       bool again, struct bench_collective *what, int32_t *form)
 {
@@ -152,7 +153,8 @@ static int32_t choose(const struct profile_links *b, const struct profile *p, co
     return n;
 }
 
-/* Who comes last waits for nobody: of each collective the shortest span of all members. Its first time is nobody's sample. */
+/* The time of a collective is the shortest span of its members, because the last member to arrive does not wait. The first repetition
+ * is warm-up. */
 static size_t samples_of(struct arena *a, const struct trace *t, int32_t group, int32_t repeats,
                          double **out)
 {
@@ -200,7 +202,7 @@ static size_t rows_of(struct arena *a, const struct program *program, const stru
     return made;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------- */
+/* ---- measurement -------------------------------------------------------------------------------- */
 
 static enum status measure_team(struct profile_links *b, const struct team *t, const char *library,
                                 int64_t repeats, bool again, const char *folder, struct profile *p,
@@ -281,9 +283,9 @@ enum status profile_collectives_measure(struct profile_links *b, int64_t repeats
     return st;
 }
 
-/* ---- told --------------------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------------------------------- */
 
-/* The largest size of each table: what the wires give. */
+/* The largest size of each table, which is limited by bandwidth. */
 void profile_collectives_print(const struct profile *p)
 {
     size_t at = 0;

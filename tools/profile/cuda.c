@@ -107,13 +107,14 @@ enum status profile_copies(struct arena *a, struct profile_gpus *k, int32_t repe
     return st;
 }
 
-/* The largest size's: of what is limited by the wires. */
+/* The largest size, which is limited by bandwidth. */
 void profile_copies_print(const struct profile_gpus *k)
 {
     char size[32], up[32], down[32];
     if (!k->n_copies) return;
     const struct copy_sample *s = &k->copies[k->n_copies - 1];
-    printf("  copies     pinned memory, %s: up %s (spread %.1f %%), down %s (%.1f %%)\n",
+    printf("  copies     pinned memory, %s: host to device %s (spread %.1f %%), device to host %s "
+           "(%.1f %%)\n",
            units_print_bytes(size, (double)s->bytes),
            units_print_bytes_per_s(up, (double)s->bytes / s->up_s), 100 * s->up_spread,
            units_print_bytes_per_s(down, (double)s->bytes / s->down_s), 100 * s->down_spread);

@@ -1,7 +1,7 @@
-/* tools/profile/cuda.h - what `musher profile` can measure on this machine's devices beside the host, and how long they warm up.
+/* tools/profile/cuda.h - this machine's GPUs that `musher profile` can measure: their discovery, warm-up and host-device copies.
  *
- * A GPU that idles runs at a fraction of its clock and takes some tenths of a second of work to come up, which is longer
- * than a bench of few rounds; so a bench on GPUs begins with rounds that nobody counts.
+ * An idle GPU runs at a fraction of its clock and needs some tenths of a second of work to reach the full one, which is longer
+ * than a short benchmark. So a benchmark on GPUs starts with warm-up rounds, which give no samples.
  */
 #ifndef TOOLS_PROFILE_CUDA_H
 #define TOOLS_PROFILE_CUDA_H
@@ -17,31 +17,31 @@
 
 struct arena;
 
-struct profile_gpus { /* devices of the cluster beside the host's that are this machine's */
+struct profile_gpus { /* the cluster's devices on this machine, except host devices */
     const struct cluster *cluster;
-    double warm_s; /* of work before anything is counted */
+    double warm_s; /* seconds of warm-up before the first sample */
     int32_t *
-        n; /* (types of the cluster) devices of the type's kind on this machine; 0 where there are none */
-    const char *reason; /* then */
+        n; /* (types of the cluster) devices of the type's backend on this machine; 0: none, see reason */
+    const char *reason; /* the reason why a type has none */
     int32_t n_copies;
-    struct copy_sample *copies; /* (n_copies) pinned memory and the first of them */
+    struct copy_sample *copies; /* (n_copies) between pinned memory and the first device */
 };
 
-/* Is this the name of the machine that asks? */
+/* Whether host names this machine. */
 bool profile_host_is_here(const char *host);
-/* Opens the plugin of each device class that the cluster has. */
+/* Opens the plugin of every backend of the cluster. */
 void profile_gpus_find(struct arena *a, const struct cluster *c, double warm_s,
                        struct profile_gpus *out);
-/* False for a device of another machine, or that is not there; true for the host. */
+/* Whether this machine has the cluster's device; true for host devices. */
 bool profile_is_here(const struct profile_gpus *k, int32_t device);
-/* Are two devices of the cluster one GPU of one host? */
+/* Whether two devices of the cluster are one GPU of one host. */
 bool profile_same_gpu(const struct cluster *c, int32_t one, int32_t other);
-/* The first device beside the host of this machine whose type has this entry of the catalogue; -1. */
+/* This machine's first GPU whose type has the catalogue entry `base`; -1: none. */
 int32_t profile_gpu_of(const struct profile_gpus *k, const char *base);
-/* Rounds of these operators that take warm_s by the catalogue's roofline, one at least. */
+/* Warm-up rounds: those of these operators that take warm_s by the catalogue's roofline, at least one. */
 int32_t profile_warm_rounds(const struct profile_gpus *k, const char *base,
                             const struct program_op *ops, size_t n);
-/* Copies up and down of the first device that is here; none where there is none. */
+/* Measures host-to-device and device-to-host copies of this machine's first GPU; n_copies 0 without one. */
 MUST_CHECK enum status profile_copies(struct arena *a, struct profile_gpus *k, int32_t repeats,
                                       struct error *err);
 void profile_copies_print(const struct profile_gpus *k);

@@ -24,7 +24,7 @@
 
 enum { LINK_SIZES = 9 };
 
-/* Ranks print for people; a bench's ranks print for nobody. */
+/* Suppresses the output of the benchmark's ranks. */
 static enum status launch_quietly(int32_t n, char *const *argv, struct error *err)
 {
     fflush(stdout);
@@ -57,7 +57,7 @@ enum status profile_run_bench(struct profile_links *b, const struct program *pro
     return st;
 }
 
-/* Messages of an emulated link last what the cluster states: that is stored, and the measurement only checks it. */
+/* The costs of an emulated link are those of the cluster file; the measurement only checks them. */
 static void check_link(struct profile_links *b, const struct link *l, const int64_t *bytes,
                        const double *seconds, size_t n, struct profile *p)
 {
@@ -90,7 +90,7 @@ static enum status fit_link(struct profile_links *b, const struct link *l, const
     return OK;
 }
 
-/* The first pair of devices that this machine has and whose messages cross the link. *crossed: a pair crosses it anyway. */
+/* The first pair of this machine's devices whose messages cross the link. *crossed: some pair of the cluster crosses it. */
 static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, int32_t *to,
                     bool *crossed)
 {
@@ -116,7 +116,7 @@ static bool between_gpus(const struct cluster *c, int32_t from, int32_t to)
     return !program_device_is_host(&a) || !program_device_is_host(&b);
 }
 
-/* 1 KiB … 1 MiB; between GPUs, whose links are faster by far, … 64 MiB, or what is asked for. */
+/* 1 KiB … 1 MiB; between GPUs, whose links are much faster, … 64 MiB, or --largest. */
 static int32_t choose_sizes(const struct profile_links *b, int32_t from, int32_t to, int64_t *bytes)
 {
     bool gpus = between_gpus(b->cluster, from, to);
@@ -128,7 +128,7 @@ static int32_t choose_sizes(const struct profile_links *b, int32_t from, int32_t
     return n;
 }
 
-/* What each size took, for whoever wants more than the fit. */
+/* The time of each size, for output beside the fit. */
 static void note_sizes(struct profile_links *b, const struct link *l, const int64_t *bytes,
                        int32_t n_bytes, const struct trace *t)
 {
@@ -158,9 +158,9 @@ static enum status measure_link(struct profile_links *b, int32_t link, int64_t r
     bool crossed = false;
     if (!pair_of(b, link, &from, &to, &crossed)) {
         if (crossed)
-            log_warn("link %s: this machine has not the devices at both ends: its costs stay the "
-                     "catalogue's prior",
-                     b->cluster->links[link].name);
+            log_warn(
+                "link %s: not both ends are on this machine: its costs stay the catalogue's prior",
+                b->cluster->links[link].name);
         return OK;
     }
     int32_t n = choose_sizes(b, from, to, bytes);
@@ -203,7 +203,7 @@ double profile_link_off(const struct profile_links *b, const char *link)
     return 0;
 }
 
-/* Medians of each size: the fit is of all samples. */
+/* Medians of each size; the fit uses all samples. */
 void profile_sizes_print(const struct profile_links *b)
 {
     for (size_t i = 0; i < b->n_sizes; i++) {

@@ -1,4 +1,4 @@
-/* tools/profile/links.h - the links of a cluster, measured by messages between two ranks, for `musher profile`. */
+/* tools/profile/links.h - measurement of a cluster's links by messages between two ranks, for `musher profile`. */
 #ifndef TOOLS_PROFILE_LINKS_H
 #define TOOLS_PROFILE_LINKS_H
 
@@ -17,10 +17,10 @@ struct profile_links {
     struct arena *arena;
     const struct cluster *cluster;
     const struct profile_gpus *gpus;
-    /* (cluster's links) emulated: share by which messages were not as stated; NULL before they are measured */
+    /* (cluster's links) relative deviation of messages on an emulated link from the stated link; NULL before the measurement */
     double *off;
     int64_t largest_bytes; /* of messages and collectives between GPUs */
-    /* (n_sizes) messages of links between GPUs, as measured */
+    /* (n_sizes) messages measured on links between GPUs */
     struct link_size {
         const char *link;
         int64_t bytes;
@@ -30,11 +30,11 @@ struct profile_links {
     size_t n_sizes, sizes_capacity;
 };
 
-/* Each link between the first pair of devices whose messages cross it, into *p. Links of which this machine has not both
- * ends are told and left to the prior. */
+/* Adds each link to *p, measured between the first pair of devices whose messages cross it. A link without both ends on this
+ * machine is logged and keeps the prior. */
 MUST_CHECK enum status profile_links_measure(struct profile_links *b, int64_t repeats,
                                              struct profile *p, struct error *err);
-/* A program as so many ranks of this very program run it, in a folder of ours; its trace. */
+/* Runs a program as ranks of this executable, with files in `folder`. *out: its trace. */
 MUST_CHECK enum status profile_run_bench(struct profile_links *b, const struct program *program,
                                          const char *folder, struct trace **out, struct error *err);
 MUST_CHECK enum status profile_bench_folder(struct profile_links *b, const char **out,

@@ -1,7 +1,7 @@
-/* Which operators a profile measures.
+/* The operators that a profile measures.
  *
- * Of a job: those of every microbatch size that a search may choose, updates and sums over flat runs in a few sizes that make a
- * line, and shares of devices that divide operators. Of plans: those of their programs, by key, no more and no less.
+ * Of a job: those of every microbatch size that a search may choose, updates and sums over flat_params in a few sizes for a linear
+ * fit, and shards of operators. Of plans: exactly those of their programs, by key.
  */
 #include "tools/profile/ops.h"
 
@@ -13,7 +13,7 @@
 
 enum { SIZES_MAX = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4 };
 
-/* What it is, its shapes and how wide its operands are; the rest is filled in. */
+/* An operator by kind, shapes and operand widths; the rest is filled in. */
 static void add_op(struct profile_ops *b, struct program_op op)
 {
     char text[256];
@@ -28,7 +28,7 @@ static void add_op(struct profile_ops *b, struct program_op op)
     b->ops[b->n++] = op;
 }
 
-/* As the slots of a program will be, by the tensors of its graph. */
+/* Slots as in a program, from the tensors of the graph. */
 static void mark_wide(const struct graph *g, const struct graph_op *from, struct program_op *to)
 {
     if (!dtype_is_half(g->dtype)) return;
@@ -38,7 +38,7 @@ static void mark_wide(const struct graph *g, const struct graph_op *from, struct
         to->wide_output |= (uint32_t)(g->tensors[from->output[i]].dtype == DTYPE_fp32) << i;
 }
 
-/* All but what devices do together and what is empty. */
+/* Appends all operators except collectives and empty ones. */
 static void add_ops(struct profile_ops *b, const struct graph *g)
 {
     for (int32_t i = 0; i < g->n_ops; i++) {
@@ -62,7 +62,7 @@ static enum status add_graph(struct profile_ops *b, int64_t microbatch, struct e
     return OK;
 }
 
-/* One of equal devices that share all that can be sharded by this index: a fit of whole operators takes parts for too fast. */
+/* The shards of one of several equal devices, by this index, because a fit of unsharded operators underestimates the time of shards. */
 static enum status add_share(struct profile_ops *b, const struct graph *whole, enum op_index index,
                              struct error *err)
 {
@@ -94,8 +94,8 @@ static enum status add_shares(struct profile_ops *b, int64_t microbatch, struct 
     return OK;
 }
 
-/* Operators over flat runs have sizes that only a plan knows: a few sizes make a line. Of the numbers that updates work on:
- * in half precision masters, gradients and state are fp32, and an update narrows a copy. */
+/* Operators over flat_params have sizes that depend on the plan, so a few sizes are measured for a linear fit. In half precision
+ * masters, gradients and state are fp32, and an update also writes the half-precision copy. */
 static enum status add_flat(struct profile_ops *b, enum op_kind kind, int64_t parameters,
                             struct error *err)
 {
@@ -149,12 +149,12 @@ enum status profile_ops_of_job(struct profile_ops *b, struct error *err)
         if (sizes[i] < least) least = sizes[i];
         if (sizes[i] > most) most = sizes[i];
     }
-    /* one size more, so that each kind has two at least and a fit can tell its constant from its slope */
+    /* one more size, because a fit of constant and slope needs two */
     if (least > 1) return add_graph(b, least / 2, err);
     return most <= LARGEST_MEASURED_FULLY ? add_graph(b, 2 * most, err) : OK;
 }
 
-/* Those of one program whose work is a kernel's; what devices do together is priced by links. */
+/* The operators of a program that run as kernels; collectives are priced by links. */
 static void add_program(struct profile_ops *b, const struct program *p)
 {
     for (int32_t s = 0; s < p->n_stages; s++)
@@ -164,7 +164,7 @@ static void add_program(struct profile_ops *b, const struct program *p)
                 op.attrs.ranks > 1 || !op.shapes.n_outputs || !shape_elements(&op.shapes.output[0]))
                 continue;
             program_op_wide(&p->stages[s], &op);
-            op.attrs.scaled = false; /* a bench has no loss scale */
+            op.attrs.scaled = false; /* a benchmark has no loss scale */
             add_op(b, op);
         }
 }

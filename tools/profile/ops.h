@@ -1,4 +1,4 @@
-/* tools/profile/ops.h - the unique operators that a profile is to measure: of a job, or of plans. */
+/* tools/profile/ops.h - the distinct operators that `musher profile` measures: those of a job, or of plans. */
 #ifndef TOOLS_PROFILE_OPS_H
 #define TOOLS_PROFILE_OPS_H
 
@@ -15,15 +15,15 @@ struct profile_ops {
     struct lower_options lower;
     struct program_op *ops; /* unique by key, the arena's */
     size_t n, capacity,
-        n_fully; /* the first ones get all repeats, the rest, large or only there for a fit, a few */
-    int32_t seen; /* operators of all graphs, repeats counted */
+        n_fully; /* the first ones get all repeats; the rest, large or for a fit only, get few */
+    int32_t seen; /* operators of all graphs, with repetitions */
     const char
-        *layers; /* how many of the job's are unique, for people; NULL where none were built */
+        *layers; /* text: the number of distinct layers of the job; NULL: none were built */
 };
 
-/* Appends. ERR_INPUT where the job cannot be lowered. */
+/* Appends the operators of the job. ERR_INPUT: it cannot be lowered. */
 MUST_CHECK enum status profile_ops_of_job(struct profile_ops *b, struct error *err);
-/* Appends the operators that the plan's program computes. ERR_INPUT: it cannot be lowered, or computes in another precision. */
+/* Appends the operators of the plan's program. ERR_INPUT: it cannot be lowered, or has another precision. */
 MUST_CHECK enum status profile_ops_of_plan(struct profile_ops *b, const struct plan *p,
                                            struct error *err);
 

@@ -18,7 +18,7 @@ static const char *file_of(struct arena *a, const char *folder, int32_t bench, c
     return arena_printf(a, "%s/bench.%" PRId32 ".%s", folder, bench, ending);
 }
 
-/* The names of the first n benches. */
+/* Writes the names of the first n benchmarks. */
 static enum status write_list(struct arena *a, const char *folder, int32_t n, struct error *err)
 {
     struct file f = {0};
@@ -54,7 +54,7 @@ static int64_t samples_of(const struct trace *t, uint64_t key)
     return n;
 }
 
-/* Each operator that is somebody's sample, in each round. */
+/* The trace must have a sample of each operator in each round. */
 static enum status check_trace(const struct program *p, const struct trace *t, const char *path,
                                struct error *err)
 {
@@ -62,11 +62,10 @@ static enum status check_trace(const struct program *p, const struct trace *t, c
     for (int32_t i = 0; i < s->n_ops; i++) {
         int64_t n = s->ops[i].key ? samples_of(t, s->ops[i].key) : s->microbatches;
         if (n != s->microbatches)
-            return error_set(
-                err, ERR_INPUT,
-                "%s: %" PRId64 " samples of %s, not %" PRId32
-                ": another job, cluster or number of repeats than --emit was asked for?",
-                path, n, s->ops[i].name, s->microbatches);
+            return error_set(err, ERR_INPUT,
+                             "%s: %" PRId64 " samples of %s, not %" PRId32
+                             ": do job, cluster and --repeats equal those of --emit?",
+                             path, n, s->ops[i].name, s->microbatches);
     }
     return OK;
 }
@@ -111,8 +110,8 @@ void profile_away_report(const struct profile_away *x, size_t operators, bool as
 {
     struct json j;
     if (!as_json) {
-        printf("%" PRId32 " benches of %zu unique operators are in %s: gpu-run runs them where the "
-               "GPU is, and profile --from reads what comes of it\n",
+        printf("%" PRId32 " benchmarks of %zu distinct operators are in %s: run gpu-run on the "
+                          "machine with the GPU, then profile --from\n",
                x->n, operators, x->emit);
         return;
     }

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Medians of how far fits were from what was then measured. */
-static double fits_were_off(const struct profile_bench *b, bool bias)
+/* Median error of the parent's fits against the new measurements. */
+static double fit_error_of(const struct profile_bench *b, bool bias)
 {
     double *values = ARENA_ARRAY(b->arena, double, b->n_fit_off + 1);
     for (size_t i = 0; i < b->n_fit_off; i++)
@@ -31,8 +31,8 @@ static void report_json(const struct profile *p, const struct profile_bench *b,
     json_put_int(&j, "operators_measured", (int64_t)b->n_measured);
     if (b->pace > 0) json_put_double(&j, "machine_pace", b->pace);
     if (b->n_fit_off) {
-        json_put_double(&j, "fits_were_off", fits_were_off(b, false));
-        json_put_double(&j, "fits_were_off_bias", fits_were_off(b, true));
+        json_put_double(&j, "fit_error", fit_error_of(b, false));
+        json_put_double(&j, "fit_error_bias", fit_error_of(b, true));
     }
     json_put_list(&j, "shapes_left_out");
     for (size_t i = 0; i < n_errors; i++) {
@@ -96,16 +96,16 @@ void profile_report(const struct profile *p, const struct profile_bench *b, size
                (long long)p->id, p->n_ops, (int)b->list.seen, p->n_fits + p->n_oriented,
                b->list.layers);
     if (n_plans && b->pace > 0)
-        printf(
-            "  the machine takes %.2f times as long as when the profile was made: rows are in the "
-            "profile's pace\n",
-            b->pace);
+        printf("  this machine takes %.2f times as long as when the profile was measured: new rows "
+               "are scaled to the profile's pace\n",
+               b->pace);
     if (n_plans && b->n_fit_off)
-        printf("  fits had said %.1f %% else of them, %+.1f %% in the middle\n",
-               100 * fits_were_off(b, false), 100 * fits_were_off(b, true));
+        printf("  the parent's fits are off by %.1f %% from these rows, %+.1f %% with sign "
+               "(medians)\n",
+               100 * fit_error_of(b, false), 100 * fit_error_of(b, true));
     for (size_t i = 0; i < n_errors; i++)
-        printf("  fit %-11s error of a shape left out %.1f %% by kind alone, %.1f %% by "
-               "orientation (median of %d)\n",
+        printf("  fit %-11s leave-one-out error %.1f %% by kind, %.1f %% by orientation (median of "
+               "%d)\n",
                op_kind_name(errors[i].kind), 100 * errors[i].by_kind,
                100 * errors[i].by_orientation, (int)errors[i].rows);
     if (b->links.off) report_links(p, b);

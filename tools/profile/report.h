@@ -1,4 +1,4 @@
-/* tools/profile/report.h - what a profile is made with, and what is told of it. */
+/* tools/profile/report.h - the state of one `musher profile`, and its output as text and as JSON. */
 #ifndef TOOLS_PROFILE_REPORT_H
 #define TOOLS_PROFILE_REPORT_H
 
@@ -14,22 +14,22 @@ struct profile_bench {
     const struct cluster *cluster;
     struct profile_ops list;
     struct profile_ops
-        of_job; /* where list is of plans: what the parent knows, to tell the machine's pace by */
+        of_job; /* if list is of plans: operators of the parent profile, measured again for the machine's pace */
     struct profile_links links;
     struct profile_gpus gpus;
     struct profile_away away;
     const char *provenance;
-    bool again;        /* what the profile has is measured again */
-    size_t n_measured; /* rows made */
+    bool again;        /* --again: existing rows are measured again */
+    size_t n_measured; /* operator rows added */
     double
-        pace; /* of the machine: what is known takes so many times as long now; 0 where nobody asked */
-    size_t n_collectives; /* and those of collectives */
+        pace; /* of the machine: time now ÷ time in the parent profile, of known operators; 0: not measured */
+    size_t n_collectives; /* collective rows added */
     double *
-        fit_off; /* (n_fit_off) (fitted - measured) ÷ measured of rows made that the parent had fits of */
+        fit_off; /* (n_fit_off) (fitted - measured) ÷ measured, of added rows that the parent had fits for */
     size_t n_fit_off, fit_off_capacity;
 };
 
-/* To stdout, for people or as JSON. n_plans: whose operators were asked for; 0: the job's. */
+/* Prints to stdout, as text or as JSON. n_plans: plans on the command line; 0: the job's operators were measured. */
 void profile_report(const struct profile *p, const struct profile_bench *b, size_t n_plans,
                     bool as_json);
 

@@ -1,4 +1,4 @@
-/* tools/schedule/cases.c - the reader: whole file, split in place, every number with its line and column. */
+/* tools/schedule/cases.c - reads the complete file and splits it in place; errors name line and column. */
 #include "tools/schedule/cases.h"
 
 #include "core/base/arena.h"
@@ -73,7 +73,7 @@ static enum status read_header(struct reader *r, char *line, bool *has)
     return OK;
 }
 
-/* A whole number of 15 digits at most, however it is written ("10", "10.0"); inf where that is allowed. */
+/* An integer of at most 15 digits in any notation ("10", "10.0"); inf if allowed. */
 static enum status whole(struct reader *r, const char *column, const char *text, int64_t least,
                          bool inf, int64_t *out)
 {
@@ -92,7 +92,7 @@ static enum status whole(struct reader *r, const char *column, const char *text,
     return OK;
 }
 
-/* A bound of whole makespans may be rounded up; what is whole but for the last digits of a double stays. */
+/* A lower bound of integer makespans is rounded up, unless it exceeds an integer by less than 1e-6. */
 static enum status bound(struct reader *r, const char *text, int64_t *out)
 {
     double v;
@@ -104,7 +104,7 @@ static enum status bound(struct reader *r, const char *text, int64_t *out)
     return OK;
 }
 
-/* n numbers between bars; those of no links are an empty cell; one limit alone is every stage's. */
+/* n numbers between bars; with no links the cell is empty; a single limit holds for every stage. */
 static enum status numbers(struct reader *r, int column, int32_t n, int64_t least, int64_t **out)
 {
     const char *name = needed[column];

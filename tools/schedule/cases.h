@@ -1,13 +1,13 @@
-/* tools/schedule/cases.h - abstract pipelines with makespans to compare with, from CSV.
+/* tools/schedule/cases.h - reader of a CSV of abstract pipelines with reference makespans, for `musher schedule --cases`.
  *
- * One case a line; columns are found by their names, others are ignored:
+ * One case a line; columns are found by name, unknown ones are ignored:
  *   case, p, m                       name, stages, microbatches
  *   tF, tB, tW                       times of F, I and W, '|'-separated, one a stage (whole numbers of any unit)
  *   tcomm_links                      one-way latencies of the p-1 links
  *   memF, memB, memW                 signed changes of the stage's memory at F, I and W
  *   mem_limit                        one a stage, or one for all; inf: no limit
  *   one_f_one_b … best_known         makespans of feasible schedules; empty: does not fit the memory. Optional.
- *   lower_bound                      a number: of all schedules with one chunk a device. Optional.
+ *   lower_bound                      lower bound of all schedules with one chunk a device. Optional.
  */
 #ifndef TOOLS_SCHEDULE_CASES_H
 #define TOOLS_SCHEDULE_CASES_H
@@ -29,7 +29,7 @@ enum schedule_column {
         SCHEDULE_COLUMN_COUNT
 };
 const char *schedule_column_name(enum schedule_column c);
-/* Tables may give a makespan's first six figures alone, 4028523 as 4028520: half of the last figure that is there. */
+/* Rounding error of a makespan that a table gives to six figures, 4028523 as 4028520: half a unit of the sixth figure. */
 int64_t schedule_cases_rounding(int64_t written);
 
 struct schedule_case {
@@ -41,7 +41,7 @@ struct schedule_case {
 };
 struct schedule_cases {
     const char *file;
-    bool has[SCHEDULE_COLUMN_COUNT]; /* which columns there are */
+    bool has[SCHEDULE_COLUMN_COUNT]; /* columns of the file */
     int32_t n;
     struct schedule_case *cases;
 };

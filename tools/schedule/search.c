@@ -1,4 +1,4 @@
-/* tools/schedule/search.c - a search a case (three with two chunks), a line a case, a summary. */
+/* tools/schedule/search.c - one search a case (three with two chunks), one line a case, a summary. */
 #include "tools/schedule/search.h"
 
 #include "core/base/arena.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What is known of one case in one class of placements. Times in units of 1/scale of the table's. */
+/* Result of one case in one class of placements. Times in units of 1/scale of the table's. */
 struct answer {
     bool fits;
     int64_t makespan, lower_bound;
@@ -30,7 +30,7 @@ struct summary {
     const char *first_beaten;
 };
 
-/* --- the clock that cuts off --- */
+/* --- time limit --- */
 
 struct deadline {
     double end_s;
@@ -222,7 +222,7 @@ static double mean_gap(const struct summary *s)
     return s->fit ? sum / s->fit : 0;
 }
 
-/* The least gap that at least 95 of 100 cases do not exceed; gaps are sorted. */
+/* 95th percentile of the sorted gaps. */
 static double gap_p95(const struct summary *s)
 {
     return s->fit ? s->gap[(int64_t)(s->fit * 95 + 99) / 100 - 1] : 0;
@@ -244,7 +244,7 @@ static void print_case(const struct schedule_case *c, const struct answer *x,
     if (halves && halves->fits)
         printf("  two chunks %12.1f (%s)  bound %12.1f", (double)halves->makespan / halves->scale,
                halves->placement, (double)halves->lower_bound / halves->scale);
-    if (worse) printf("  loses to %s: %" PRId64, name, best);
+    if (worse) printf("  worse than %s: %" PRId64, name, best);
     printf("\n");
 }
 
@@ -259,7 +259,7 @@ static void print_summary(struct summary *s)
                " equal, %" PRId32 " worse; mean %+.3f %%\n",
                s->better, s->compared - s->better - s->worse, s->worse,
                100 * s->vs_known / s->compared);
-    if (s->cut_off) printf("some searches were cut off by --time-limit\n");
+    if (s->cut_off) printf("some searches reached --time-limit\n");
 }
 
 static void put_summary(const struct summary *s)
@@ -327,7 +327,8 @@ enum status schedule_search(struct arena *a, const struct schedule_search_option
         print_summary(&s);
     if (s.beaten)
         return error_set(err, ERR_TOLERANCE,
-                         "%s: lower bounds beaten in %" PRId32 " cases, first in %s", o->cases,
-                         s.beaten, s.first_beaten);
+                         "%s: makespans below the table's lower bound in %" PRId32
+                         " cases, the first %s",
+                         o->cases, s.beaten, s.first_beaten);
     return OK;
 }

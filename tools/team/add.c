@@ -1,4 +1,4 @@
-/* tools/team/add.c - a node more: its devices, its own switches, and links like those of its model. */
+/* tools/team/add.c - adds a node: its devices, its own switches, and copies of the links of its model. */
 #include "tools/team/edit.h"
 
 #include "core/base/arena.h"
@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-/* From the model's cluster to the one that is made; the same cluster, or another file's. */
+/* A copy from the cluster of the model (the same cluster, or that of another file) to the new cluster. */
 struct transfer {
     struct arena *a;
     const struct cluster *from;
     struct cluster *to;
-    int32_t model, node; /* of from; of to */
-    int32_t *switch_of;  /* (from->n_switches) its copy in to; -1: not the model's own */
+    int32_t model, node; /* node of from; of to */
+    int32_t *switch_of;  /* (from->n_switches) the copy in to; -1: not the model's own */
     bool same;           /* from and to are one cluster */
 };
 
@@ -28,9 +28,9 @@ static int32_t end_node(const struct cluster *c, const struct link *l, int k)
 
 enum { NOBODY = -1, SHARED = -2 };
 
-/* The node whose own each switch is. A switch at which ends of one node stand is that node's. One where none does belongs
- * to the node that owns all its neighbours but one, which lies on the way out; where two nodes would claim it, to both.
- * (Of a chain that joins only two nodes nobody can say whose its links are: all but the last switch are taken for the
+/* The owner of each switch. A switch with links to a single node belongs to that node. A switch without links to nodes belongs
+ * to the node that owns all its neighbours but one, the one towards the other nodes; if two nodes qualify, to both.
+ * (The switches of a chain that joins only two nodes have no definite owner: all but the last one are counted as the
  * model's.) */
 static int32_t *owners(struct arena *a, const struct cluster *c)
 {
@@ -77,7 +77,7 @@ static bool has_switch(const struct cluster *c, const char *name)
     return false;
 }
 
-/* In a file of one node nothing says what is that node's own: what this cluster has by the same name is shared. */
+/* In a file of one node the ownership of switches is undefined: a switch that this cluster has by the same name is shared. */
 static void copy_switches(struct transfer *t)
 {
     const struct cluster *from = t->from;
@@ -100,7 +100,7 @@ static void copy_switches(struct transfer *t)
 
 /* --- links --- */
 
-/* Where an end of one of the model's links lies in the new cluster. is_new: it is a part of the new node. false: nowhere. */
+/* Maps an end of one of the model's links to the new cluster. is_new: it belongs to the new node. False: no counterpart. */
 static bool map_end(const struct transfer *t, const struct link *l, int k, int32_t *end,
                     bool *is_new)
 {
@@ -139,8 +139,8 @@ static bool all_joined(const struct cluster *c)
     return false;
 }
 
-/* Between the new node and the one of the model's name that was here before: as the model's fastest link to another node,
- * since several equal nodes are at one place. Nothing where the two have a link, or switches join them. */
+/* Joins the new node and this cluster's node of the model's name by a copy of the model's fastest link to another node,
+ * because equal nodes are usually at one site. Nothing if the two have a link, or switches join them. */
 static enum status join_model(struct transfer *t, int32_t twin, struct error *err)
 {
     const struct cluster *c = t->from;
@@ -160,9 +160,8 @@ static enum status join_model(struct transfer *t, int32_t twin, struct error *er
     if (!best && at_switch && c->n_nodes > 1) return OK;
     if (!best)
         return error_set(err, ERR_INPUT,
-                         "add %s: no link of node %s leads to another node, so nothing says how a "
-                         "second one like it would be joined; take a node of a cluster file "
-                         "instead: FILE:NODE",
+                         "add %s: node %s has no link to another node that a copy could be joined "
+                         "by; name a node of a cluster file instead: FILE:NODE",
                          c->nodes[t->model].name, c->nodes[t->model].name);
     struct link l = *best;
     l.kind[0] = l.kind[1] = END_NODE;
@@ -204,7 +203,7 @@ static enum status copy_links(struct transfer *t, struct error *err)
 
 /* --- devices --- */
 
-/* The type of the other cluster in this one: the same by name and meaning, else a new one, with a free name. */
+/* The other cluster's type in this one: an existing one of equal name and content, else a new one with a free name. */
 static int32_t carry_type(struct transfer *t, int32_t type)
 {
     struct cluster *to = t->to;
@@ -250,14 +249,14 @@ static void copy_devices(struct transfer *t, const char *name)
     t->node = to->n_nodes++;
 }
 
-/* --- the words --- */
+/* --- the argument --- */
 
 static bool good_name(const char *name)
 {
     return *name && strlen(name) <= 100 && !strpbrk(name, " .\t\n\"'");
 }
 
-/* "[NAME=]NODE" or "[NAME=]FILE:NODE"; file NULL where none is named. */
+/* "[NAME=]NODE" or "[NAME=]FILE:NODE"; file NULL: none. */
 static void split(struct arena *a, const char *text, const char **name, const char **file,
                   const char **node)
 {
@@ -297,8 +296,8 @@ enum status team_add(struct arena *a, const struct cluster *c, const char *text,
     if (!good_name(name) || strcmp(team_free_name(a, c, name), name) != 0)
         return error_set(
             err, ERR_INPUT,
-            "add %.200s: '%.100s' is no name for a new node: it needs 1 to 100 letters "
-            "without dots and spaces that no node, switch or link has; nodes are: %s",
+            "add %.200s: '%.100s' is not a name for a new node: it needs 1 to 100 letters without "
+            "dots and spaces that no node, switch or link has; nodes are: %s",
             text, name, team_node_names(a, c));
     copy_devices(&t, name);
     copy_switches(&t);

@@ -26,7 +26,7 @@ static int32_t find_switch(const struct cluster *c, const char *name)
     return -1;
 }
 
-/* "a, b, c", as much as an error has room for. */
+/* "a, b, c", cut to the size of an error text. */
 static const char *join(struct arena *a, const char *list, const char *name)
 {
     if (strlen(list) > 200)
@@ -82,7 +82,7 @@ enum status team_state_links(struct arena *a, const struct profile *p, struct cl
         if (links[i].stated || link_of_every_pair(&links[i])) continue;
         TRY(profile_link(p, c, i, &m, err));
         links[i].bandwidth_Bps = m.bandwidth_Bps;
-        links[i].latency_s = m.latency_s > 1e-9 ? m.latency_s : 1e-9; /* the file's least */
+        links[i].latency_s = m.latency_s > 1e-9 ? m.latency_s : 1e-9; /* minimum of the file format */
         links[i].stated = true;
     }
     c->links = links;
@@ -144,7 +144,7 @@ static enum status without(struct arena *a, const struct cluster *c, const char 
         for (int32_t d = first; d < first + n; d++) left -= keep[d], keep[d] = false;
     }
     if (!left)
-        return error_set(err, ERR_INPUT, "without %.200s: no device would be left of: %s", text,
+        return error_set(err, ERR_INPUT, "without %.200s: no device would remain of: %s", text,
                          device_names(a, c));
     team_part(a, c, keep, out);
     return OK;
@@ -176,8 +176,7 @@ static bool same_ends(const struct link *x, const struct link *y)
     return false;
 }
 
-/* A link of the nodes or devices that l joins, beside the one of every two that joins them so far: like that one, with l's
- * ends and name. */
+/* If so far only a link of every pair joins the nodes or devices of l: *l becomes a copy of it, with l's ends and name. */
 static void part_of_every(const struct cluster *c, struct link *l)
 {
     if (l->kind[0] == END_SWITCH || (l->n_ends > 1 && l->kind[1] == END_SWITCH)) return;
@@ -198,7 +197,7 @@ static void part_of_every(const struct cluster *c, struct link *l)
     }
 }
 
-/* The link that the words before '=' mean: *at is -1 where there is none yet, and then *l has its ends. */
+/* The link of the text before '='. *at: its index; -1: there is none yet, and *l has its ends. */
 static enum status find_pair(struct arena *a, const struct cluster *c, char *words, struct link *l,
                              int32_t *at, struct error *err)
 {
@@ -242,14 +241,14 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
     *speed++ = 0;
     if ((comma = strchr(speed, ','))) *comma++ = 0, latency = comma;
     if (!units_parse_bytes_per_s(speed, &Bps) || !(Bps >= 1) || Bps > 1e15)
-        return error_set(err, ERR_INPUT,
-                         "link %.100s: '%.60s' is no bandwidth; expected 1 B/s … 1e15 B/s, such "
-                         "as 25GB/s%s",
-                         words, speed, units_hint(hint, QUANTITY_BYTES_PER_S, speed));
+        return error_set(
+            err, ERR_INPUT,
+            "link %.100s: '%.60s' is not a bandwidth; expected 1 B/s … 1e15 B/s, such as 25GB/s%s",
+            words, speed, units_hint(hint, QUANTITY_BYTES_PER_S, speed));
     if (latency && (!units_parse_seconds(latency, &s) || !(s >= 1e-9) || s > 1e3))
         return error_set(
             err, ERR_INPUT,
-            "link %.100s: '%.60s' is no latency; expected 1 ns … 1000 s, such as 10us%s", words,
+            "link %.100s: '%.60s' is not a latency; expected 1 ns … 1000 s, such as 10us%s", words,
             latency, units_hint(hint, QUANTITY_SECONDS, latency));
     TRY(find_pair(a, c, words, &l, &at, err));
     if (at < 0 && !latency && !(l.latency_s > 0))
@@ -270,10 +269,10 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
     changed->bandwidth_Bps = Bps;
     if (latency) changed->latency_s = s;
     if (!(changed->latency_s > 0))
-        return error_set(err, ERR_INPUT,
-                         "link %.200s: the old latency is measured, not stated: name one, such as "
-                         "%.200s,10us",
-                         text, text);
+        return error_set(
+            err, ERR_INPUT,
+            "link %.200s: the old latency is measured, not stated; state one, such as %.200s,10us",
+            text, text);
     return OK;
 }
 

@@ -41,7 +41,7 @@ enum status team_left_of_plan(struct arena *a, const struct plan *p, struct team
     const struct cluster *c = &p->cluster;
     size_t n = (size_t)c->n_types;
     if (c->n_types > GOODPUT_TYPES_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId32 " device types: at most %d can be told apart",
+        return error_set(err, ERR_INPUT, "%" PRId32 " device types: at most %d are supported",
                          c->n_types, GOODPUT_TYPES_MAX);
     *out = (struct team_left){.n_types = c->n_types,
                               .types = ARENA_ARRAY(a, const char *, n),
@@ -75,7 +75,7 @@ static struct cluster part_of(struct arena *a, const struct plan *p, const int64
     return out;
 }
 
-/* Iteration of the best plan of these devices; 0 where none fits. */
+/* Iteration time of the best plan of these devices; 0: none fits. */
 static enum status best_ns(const struct plan *p, const struct profile *profile,
                            const int64_t *devices, int64_t evaluations, int64_t *out,
                            struct error *err)
@@ -83,7 +83,7 @@ static enum status best_ns(const struct plan *p, const struct profile *profile,
     struct arena *scratch = arena_new();
     struct cluster c = part_of(scratch, p, devices);
     struct search_options o = {.top = 1, .evaluations = evaluations};
-    if (c.n_devices > SEARCH_DEVICES_MAX) o.from = p; /* what the plan becomes is near the best */
+    if (c.n_devices > SEARCH_DEVICES_MAX) o.from = p; /* the repaired plan is close to the best */
     struct search_result r;
     enum status st = ERR_INFEASIBLE;
     *out = 0;
@@ -125,13 +125,13 @@ enum status team_left_plan_all(struct arena *a, const struct plan *p, const stru
         combinations *= f->devices[t] + 1;
     if (combinations > COMBINATIONS_MAX)
         return error_set(err, ERR_USAGE,
-                         "--replan-speeds plans for up to %d sets of devices, counted by type; "
-                         "these devices make more: give --unit and --speed instead",
+                         "--replan-speeds plans up to %d sets of device counts; these devices have "
+                         "more: use --unit and --speed instead",
                          COMBINATIONS_MAX);
     TRY(common_simulate(a, p, profile, &(struct sim_options){0}, &whole, &program, err));
     f->table = ARENA_ARRAY(a, double, (size_t)combinations);
     int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)f->n_types);
-    do { /* fewer devices of a type come before more */
+    do { /* in ascending order of the counts */
         int64_t ns = 0;
         if (at + 1 == combinations)
             ns = whole.iteration_ns;

@@ -1,4 +1,4 @@
-/* tools/team/left.h - how fast a job runs with what is left of its devices: sim/goodput/goodput's speed, from weights or from the planner. */
+/* tools/team/left.h - the speed of a job on its remaining devices, for sim/goodput: from weights of device types or from plans. */
 #ifndef TOOLS_TEAM_LEFT_H
 #define TOOLS_TEAM_LEFT_H
 
@@ -13,21 +13,21 @@ struct arena;
 struct team_left {
     int32_t n_types;
     const char **types;
-    int64_t *devices, *spares; /* (n_types) in use; standing by */
-    double *weights;           /* (n_types) speed of one device; NULL: the table */
-    int64_t unit;              /* devices of a type that only count together (a replica), >= 1 */
-    double *table;   /* by counts in mixed radix, the first type fastest; 1 at all devices */
-    int64_t n_plans; /* plans that the table needed */
+    int64_t *devices, *spares; /* (n_types) in use; spare */
+    double *weights;           /* (n_types) relative speed of one device; NULL: the table is used */
+    int64_t unit;              /* devices of a type that are useful only together (a replica), >= 1 */
+    double *table;   /* relative speed by device counts in mixed radix, the first type fastest; 1 with all devices */
+    int64_t n_plans; /* plans searched for the table */
 };
 
-/* Speed relative to all devices, for struct goodput_job. O(n_types). */
+/* Speed with these device counts relative to that with all devices, for struct goodput_job. O(n_types). */
 double team_left_speed(const void *left, const int64_t *devices);
 
-/* What one plan has: its devices by type, the others of its cluster as spares. */
+/* The devices of a plan by type; the other devices of its cluster are spares. */
 MUST_CHECK enum status team_left_of_plan(struct arena *a, const struct plan *p,
                                          struct team_left *out, struct error *err);
-/* The table: the plan itself where all its devices are there, else the best plan of those left (planner/search), never slower
- * than with fewer of them. ERR_USAGE: more than 256 such sets. A search a set: of more than 8 devices one that begins with p. */
+/* Fills the table: the plan itself with all its devices, else the best plan of the remaining ones (planner/search), never slower
+ * than with fewer of them. One search a set of devices; above 8 devices it starts from p. ERR_USAGE: more than 256 sets. */
 MUST_CHECK enum status team_left_plan_all(struct arena *a, const struct plan *p,
                                           const struct profile *profile, int64_t evaluations,
                                           struct team_left *f, struct error *err);

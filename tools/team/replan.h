@@ -1,7 +1,7 @@
-/* tools/team/replan.h - an old plan and a team that has changed: the plan as it stands there, and the best one there.
+/* tools/team/replan.h - an old plan on a changed cluster, for `plan --from` and `whatif`.
  *
- * `plan --from` and `whatif` are this. Devices of both teams are the same where their names are. The search starts from
- * the old plan (search_options.from), so that a small change is planned faster than from nothing.
+ * Devices of the old and the new cluster are matched by name. The search starts from the old plan (search_options.from), because
+ * a small change is then planned faster than from scratch.
  */
 #ifndef TOOLS_TEAM_REPLAN_H
 #define TOOLS_TEAM_REPLAN_H
@@ -15,20 +15,19 @@
 
 struct arena;
 
-/* The plan with its stages on the devices of the same names of another cluster, which it then embeds. Devices that are
- * not there are named in *missing ("b.0, c.0"), and then *out is not filled; NULL where none is missing. */
+/* *out: the plan with its stages on the devices of the same names in cluster c, which it then embeds. *missing: names of absent
+ * devices ("b.0, c.0"), and then *out is not filled; NULL: none. */
 void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c, struct plan *out,
                   const char **missing);
 
-/* Marks the devices that have a stage, or a part of one; (n_devices) of the plan's cluster. How many. */
+/* used: (n_devices) of the plan's cluster; marks those that hold a stage or a shard of one. Returns their number. */
 int32_t replan_mark(const struct plan *p, bool *used);
 
-/* All texts of a list of at least one, commas between them: devices that two of them name go once. */
+/* The texts of a list of at least one, joined by commas; a device named twice is removed once. */
 const char *replan_joined(struct arena *a, const struct texts *list);
 
-/* What plan --from PLAN wants: the job and the cluster of the plan, changed one after the other as the lists say, additions
- * first, so that what is taken away or joined may be a part of them; links measured by the profile are written into the cluster
- * where a node is added. */
+/* The cluster of `plan --from`: that of the plan with the changes of both lists, additions first, because --without may name added
+ * devices. If a node is added, the links that the profile measured are written into the cluster as numbers. */
 MUST_CHECK enum status replan_team(struct arena *a, const struct plan *from,
                                    const struct profile *profile, const struct texts *with,
                                    const struct texts *without, struct cluster *out,

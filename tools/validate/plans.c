@@ -47,7 +47,7 @@ struct table {
     int at[COLUMN_COUNT]; /* field of the column, -1 */
 };
 
-/* One line into fields, quotes taken off; *line goes on behind it. -1: too many fields or an open quote. */
+/* Splits one line into fields without their quotes; *line advances behind it. -1: too many fields or an open quote. */
 static int split(char **line, char *fields[FIELDS_MAX])
 {
     char *at = *line;
@@ -105,7 +105,7 @@ static enum status read_head(struct table *t, char **text, int *n, struct error 
     return OK;
 }
 
-/* What the prediction rests on besides measured rows. */
+/* Notes a prediction that extrapolates measured rows. */
 static void note_reach(struct row_plan *r)
 {
     const struct cluster *c = &r->plan.cluster;
@@ -124,7 +124,7 @@ static void note_reach(struct row_plan *r)
     }
 }
 
-/* Times of the layers of one step of one microbatch, which a plan without messages cannot undercut or exceed by much. */
+/* Sum of the layer times of one step; the time of a plan without messages is close to it. */
 static double layers_seconds(const struct row_plan *r, const struct program *p, struct cost *k,
                              struct error *err)
 {
@@ -193,7 +193,7 @@ static void read_measured(struct validated_row *row, const struct table *t, char
     row->measured_bytes[VALIDATED_MEAN] = mean_of(row->measured_bytes);
 }
 
-/* A plan without any message takes what its layers take; where it did not, the profile and the run disagree. */
+/* A plan without messages takes the sum of its layers' times; a deviation means that profile and run disagree. */
 static void note_contradiction(struct arena *a, struct validated_row *row)
 {
     const double noticeable = 0.1;
@@ -213,14 +213,13 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
     struct row_plan r = *shared;
     struct error why = {0};
     struct arena *own =
-        arena_new(); /* the row's plan and program: as large as they are, and soon gone */
+        arena_new(); /* for the row's plan and program, which are large and freed with the row */
     *row = (struct validated_row){.line = line};
     r.a = own;
     for (int c = 0; c < COLUMN_COUNT; c++)
         if (t->at[c] >= n) {
             row->name = arena_printf(a, "line %d", line);
-            row->why =
-                arena_printf(a, "has %d fields, column '%s' is not there", n, column_names[c]);
+            row->why = arena_printf(a, "has %d fields, column '%s' is missing", n, column_names[c]);
             arena_free(own);
             return OK;
         }
@@ -248,7 +247,7 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
     return st == ERR_INPUT || st == ERR_INFEASIBLE ? OK : st;
 }
 
-/* --- what it rests on ------------------------------------------------------------------------ */
+/* --- models and profile ---------------------------------------------------------------------- */
 
 static int by_name(const void *x, const void *y)
 {
@@ -272,9 +271,10 @@ static enum status read_models(struct arena *a, const char *folder, struct row_p
     }
     closedir(d);
     if (!n)
-        return error_set(err, ERR_INPUT,
-                         "no *%s in '%s': musher import makes them; --models names their folder",
-                         ending, folder);
+        return error_set(
+            err, ERR_INPUT,
+            "no *%s in '%s': musher import sailor writes them; --models names their folder", ending,
+            folder);
     qsort(names, n, sizeof *names, by_name);
     struct model *models = ARENA_ARRAY(a, struct model, n);
     for (size_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* tools/validate/plans_errors.c - errors of predicted rows, one by one and together. */
+/* tools/validate/plans_errors.c - errors of predicted rows: of each row, and their summary. */
 #include "core/base/arena.h"
 #include "tools/validate/plans.h"
 #include "traces/quantile.h"
@@ -27,7 +27,7 @@ static void ranks(const double *x, int32_t n, double *out)
     }
 }
 
-/* Spearman: Pearson's correlation of the ranks; 0 of less than two. */
+/* Spearman: Pearson's correlation of the ranks; 0 for fewer than two. */
 static double rank_correlation(struct arena *a, const double *x, const double *y, int32_t n)
 {
     double *p = ARENA_ARRAY(a, double, (size_t)n + 1), *q = ARENA_ARRAY(a, double, (size_t)n + 1);

@@ -1,4 +1,4 @@
-/* What musher validate --plans prints. */
+/* Output of musher validate --plans. */
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "tools/common.h"

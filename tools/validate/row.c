@@ -1,4 +1,4 @@
-/* tools/validate/row.c - a row's words into a cluster of its own and a plan on it. */
+/* tools/validate/row.c - conversion of a row to a cluster of its own and a plan on it. */
 #include "tools/validate/row.h"
 
 #include "core/base/arena.h"
@@ -77,16 +77,15 @@ static enum status read_layers(struct row_plan *r, const char *text, struct erro
                      sum, r->model->name, r->model->layers);
 }
 
-/* "x", "x|y", "x+y|z+w": one for all, one a stage, one a stage and replica. *n_replicas: 0 where it does not say. */
+/* "x", "x|y", "x+y|z+w": one for all, one a stage, one a stage and replica. *n_replicas 0: not stated. */
 static enum status spread(struct row_plan *r, const char *column, const char *text,
                           int32_t *n_replicas, const char **out, struct error *err)
 {
     const char *stages[ROW_STAGES_MAX], *list[ROW_REPLICAS_MAX];
     int32_t n = pieces(r->a, text, '|', ROW_STAGES_MAX, stages), most = *n_replicas;
     if (n != 1 && n != r->n_stages)
-        return error_set(err, ERR_INPUT,
-                         "%s is of %" PRId32 " stages, layers_per_stage of %" PRId32, column, n,
-                         r->n_stages);
+        return error_set(err, ERR_INPUT, "%s has %" PRId32 " stages, layers_per_stage has %" PRId32,
+                         column, n, r->n_stages);
     for (int32_t s = 0; s < r->n_stages; s++) {
         int32_t k = pieces(r->a, stages[n == 1 ? 0 : s], '+', ROW_REPLICAS_MAX, list);
         if (k < 0)
@@ -187,8 +186,8 @@ static void add_link(struct row_plan *r, int32_t from, int32_t to)
                       .blocking = true};
 }
 
-/* Ranks fill nodes in the order of stages, then replicas (DeepSpeed's grid); as many nodes as stages of replicas leave
- * each its own. */
+/* Ranks fill nodes in the order of stages, then replicas (DeepSpeed's grid); with one node a stage and replica each has its
+ * own. */
 static int32_t place(struct row_plan *r)
 {
     int32_t n = r->n_replicas * r->n_stages, nodes = 0, room = 0;

@@ -1,4 +1,4 @@
-/* tools/validate/row.h - one row of measured plans as a plan; for tools/validate/plans.c. */
+/* tools/validate/row.h - conversion of one CSV row of measured plans to a cluster and a plan, for tools/validate/plans.c. */
 #ifndef TOOLS_VALIDATE_ROW_H
 #define TOOLS_VALIDATE_ROW_H
 
@@ -9,7 +9,7 @@ struct arena;
 
 enum { ROW_STAGES_MAX = 256, ROW_REPLICAS_MAX = 512 };
 
-struct row_text { /* the fields, "" where there is none (tools/validate/plans.h) */
+struct row_text { /* the fields (tools/validate/plans.h); "": absent */
     const char *model, *set, *nodes, *pp, *dp, *tp, *mbs, *gbs, *layers_per_stage,
         *gpu_per_stage_replica;
 };
@@ -29,12 +29,12 @@ struct row_plan {
     int64_t layers[ROW_STAGES_MAX];
     struct spot *diverse_starts;               /* (n_replicas, n_stages) */
     int32_t *device;                  /* (n_replicas, n_stages), of the cluster */
-    int64_t microbatch, batch, nodes; /* nodes: 0 where the row does not say */
+    int64_t microbatch, batch, nodes; /* nodes 0: absent in the row */
     struct plan plan;
     const char *note;
 };
 
-/* Fills everything of *r but a, profile, models, n_models, which are given. ERR_INPUT with the column where it has one. */
+/* Fills *r from its members a, profile, models and n_models. ERR_INPUT, with the column if one is at fault. */
 MUST_CHECK enum status row_plan_make(struct row_plan *r, const struct row_text *t, const char *name,
                                      struct error *err);
 
