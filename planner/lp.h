@@ -8,9 +8,9 @@
  *     lp_put(p, row, 3), column = lp_column(p, 0, 1, cost);                    row: an existing row
  *
  * A solved program keeps its basis, so columns, bounds and costs may change between two solves (column generation).
- * Deterministic: GLPK prints nothing and uses no clock and no random number. A call that GLPK rejects (a coefficient put twice) is
- * a bug of the caller and ends the process with GLPK's message.
- * Thread-safe for separate programs: GLPK keeps one environment per thread.
+ * Deterministic: GLPK prints nothing and uses no clock and no random number. A call that GLPK rejects (a coefficient put
+ * twice) is a bug of the caller and ends the process with GLPK's message. Thread-safe for separate programs: GLPK keeps one
+ * environment per thread.
  */
 #ifndef PLANNER_LP_H
 #define PLANNER_LP_H
@@ -54,8 +54,8 @@ double lp_objective(const struct lp *p);
 double lp_value(const struct lp *p, int32_t column); /* primal value */
 double lp_price(const struct lp *p, int32_t row);    /* dual value */
 
-/* Branch and bound with all columns integer, from the optimum of the last lp_solve. values: (columns) of the best solution within
- * nodes_max nodes or the relative gap. False: none was found, values unchanged. */
+/* Branch and bound with all columns integer, from the optimum of the last lp_solve. values: (columns) of the best solution
+ * within nodes_max nodes or the relative gap. False: none was found, values unchanged. */
 bool lp_solve_integer(struct lp *p, int32_t nodes_max, double gap, double *values);
 
 #endif

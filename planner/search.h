@@ -1,21 +1,24 @@
-/* planner/search.h - the planner's entry point: the best plan of a job on a cluster, with a lower bound and, where possible, a proof.
+/* planner/search.h - the planner's entry point: the best plan of a job on a cluster, with a lower bound and, where possible, a
+ * proof.
  *
- * Input: a job, a cluster, a profile and options. Output: plans in the order of the objective, baselines, a dual bound and its gap.
+ * Input: a job, a cluster, a profile and options. Output: plans in the order of the objective, baselines, a dual bound and its
+ * gap.
  *
- * Up to SEARCH_DEVICES_MAX devices: branch and bound (planner/exact/exact.h) over SEARCH_CLASS: every subset of the devices, every
- * partition of it into replicas, every order of a replica's devices, every contiguous split of the layers, every integer share of
- * the microbatches, each microbatch size of the job, 1F1B. A stage recomputes only if it does not fit otherwise; if it still does
- * not fit, its receive buffers shrink to one message ahead and then its warm-up count falls. `exact` is set if the best plan of
- * this class and the 31 after it (more if `top` is larger) are proved; else `stopped` names the limit that ended the search.
- * More devices, or tensor parallelism: templates over device classes (planner/fleet/fleet.h), never exact. Up to 12 single devices
- * are then also searched in the class above, from the incumbents (planner/exact/exact_walk.c).
- * For any number of devices lower_bound_ns holds for every plan of bound_class.
+ * Up to SEARCH_DEVICES_MAX devices: branch and bound (planner/exact/exact.h) over SEARCH_CLASS: every subset of the devices,
+ * every partition of it into replicas, every order of a replica's devices, every contiguous split of the layers, every integer
+ * share of the microbatches, each microbatch size of the job, 1F1B. A stage recomputes only if it does not fit otherwise; if
+ * it still does not fit, its receive buffers shrink to one message ahead and then its warm-up count falls. `exact` is set if
+ * the best plan of this class and the 31 after it (more if `top` is larger) are proved; else `stopped` names the limit that
+ * ended the search. More devices, or tensor parallelism: templates over device classes (planner/fleet/fleet.h), never exact.
+ * Up to 12 single devices are then also searched in the class above, from the incumbents (planner/exact/exact_walk.c). For any
+ * number of devices lower_bound_ns holds for every plan of bound_class.
  *
  * In the class, a candidate whose lower bound (planner/bound/pipeline_bound.h) is not below the incumbent is never built; the
- * others are lowered and simulated. The simulator alone ranks plans. Incumbents are then refined by other warm-up counts, gradient
- * buckets and replica orders (planner/schedule/refine.h), which leaves the class and only shortens the iteration. Returned plans
- * differ from each other in layout (planner/candidate/incumbents.h). Last, up to 8 devices, shared or neighbouring stages become
- * sharded stages (planner/spmd_stage/spmd_stage.h) if that is faster; this is outside the class too.
+ * others are lowered and simulated. The simulator alone ranks plans. Incumbents are then refined by other warm-up counts,
+ * gradient buckets and replica orders (planner/schedule/refine.h), which leaves the class and only shortens the iteration.
+ * Returned plans differ from each other in layout (planner/candidate/incumbents.h). Last, up to 8 devices, shared or
+ * neighbouring stages become sharded stages (planner/spmd_stage/spmd_stage.h) if that is faster; this is outside the class
+ * too.
  *
  * Deterministic: interchangeable devices are used in index order, ties follow the order of enumeration, and budgets are counts.
  */

@@ -1,7 +1,8 @@
 /* planner/candidate/incumbents.h - the best plans found so far (incumbents), one per layout.
  *
- * A layout is the microbatch size, the set of replicas with their devices, layers and shares, and whether stages shard operators.
- * Of plans with one layout (they differ in recomputation, warm-ups, buckets or replica order) only the fastest is kept.
+ * A layout is the microbatch size, the set of replicas with their devices, layers and shares, and whether stages shard
+ * operators. Of plans with one layout (they differ in recomputation, warm-ups, buckets or replica order) only the fastest is
+ * kept.
  */
 #ifndef PLANNER_CANDIDATE_INCUMBENTS_H
 #define PLANNER_CANDIDATE_INCUMBENTS_H
@@ -9,8 +10,8 @@
 #include "core/plan/plan.h"
 #include "planner/candidate/types.h"
 
-/* Ordered by the objective (planner/candidate/types.h). Plans outside its limits come after all plans inside, the nearest to the
- * limit first, because refinement may bring them inside. */
+/* Ordered by the objective (planner/candidate/types.h). Plans outside its limits come after all plans inside, the nearest to
+ * the limit first, because refinement may bring them inside. */
 struct incumbents {
     struct arena *arena; /* owns the copies */
     bool coarse;         /* a layout is the devices and their order alone */

@@ -1,12 +1,12 @@
 /* planner/candidate/layer_classes.h - classes of equal layers, so that each class is profiled and priced once.
  *
- * A layer's *key* covers its operators in order (kind, attributes, shapes, types: core/graph/op's op_key, the profiler's key), the
- * origin of each operand (an operator of the layer, a position among the tensors that cross its borders, one of its parameters),
- * and the tensors that leave it on either side. It covers neither names nor the position in the model. A layer whose parameter is
- * shared with another layer has a class of its own, because a range with both holds the parameter once. So ranges of layers with
- * equal keys in equal order cost the same on a device type, whatever else the model contains: sim_stage returns identical bytes.
- * Any graph with layers will do: forward or training, fused or not, computed or measured.
- * Source: HARP's zero-redundant profiling (arXiv 2509.24859), with repeats discovered instead of declared.
+ * A layer's *key* covers its operators in order (kind, attributes, shapes, types: core/graph/op's op_key, the profiler's key),
+ * the origin of each operand (an operator of the layer, a position among the tensors that cross its borders, one of its
+ * parameters), and the tensors that leave it on either side. It covers neither names nor the position in the model. A layer
+ * whose parameter is shared with another layer has a class of its own, because a range with both holds the parameter once. So
+ * ranges of layers with equal keys in equal order cost the same on a device type, whatever else the model contains: sim_stage
+ * returns identical bytes. Any graph with layers will do: forward or training, fused or not, computed or measured. Source:
+ * HARP's zero-redundant profiling (arXiv 2509.24859), with repeats discovered instead of declared.
  */
 #ifndef PLANNER_CANDIDATE_LAYER_CLASSES_H
 #define PLANNER_CANDIDATE_LAYER_CLASSES_H
@@ -40,8 +40,8 @@ static inline int32_t layer_classes_same(const struct layer_classes *c, int32_t 
 /* "24 blocks of 2 layers, 4 unique of 50", "nothing repeats, 7 layers". */
 const char *layer_classes_text(struct arena *a, const struct layer_classes *c);
 
-/* Traffic after each layer, (n_layers - 1). A message leaves as soon as its producer ends, so only the last message is certain to
- * follow all of the layer's work; the others may overlap it. */
+/* Traffic after each layer, (n_layers - 1). A message leaves as soon as its producer ends, so only the last message is certain
+ * to follow all of the layer's work; the others may overlap it. */
 struct layer_crossing {
     int64_t activation_bytes, gradient_bytes; /* per microbatch, all tensors */
     int64_t min_late_bytes; /* the smaller of the last activation and the last gradient */

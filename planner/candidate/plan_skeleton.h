@@ -4,8 +4,8 @@
 
 #include "planner/candidate/space.h"
 
-/* n_replicas replicas of n_stages[r] stages each, allocated in `a`, with the space's job, cluster and microbatch size and default
- * schedules. */
+/* n_replicas replicas of n_stages[r] stages each, allocated in `a`, with the space's job, cluster and microbatch size and
+ * default schedules. */
 void plan_skeleton(struct arena *a, const struct space *s, const char *name, int32_t n_replicas,
                    const int32_t *n_stages, struct plan *out);
 

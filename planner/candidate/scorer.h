@@ -13,8 +13,8 @@
 struct scorer; /* opaque; freed by scorer_free */
 
 struct scorer *scorer_new(const struct lower_options *lower);
-/* quick: simulate only the first step of a run, with one event per procedure. It approximates the steady step at a fraction of the
- * cost. */
+/* quick: simulate only the first step of a run, with one event per procedure. It approximates the steady step at a fraction of
+ * the cost. */
 void scorer_quick(struct scorer *w, bool quick);
 void scorer_free(struct scorer *w);
 /* Scratch for one candidate's plan; reset by the next call. */
@@ -22,27 +22,27 @@ struct arena *scorer_arena(struct scorer *w);
 /* *iteration_ns: simulated; INT64_MAX if the plan exceeds a device's memory, which is a result and not an error. */
 MUST_CHECK enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
                                   int64_t *iteration_ns, struct error *err);
-/* The same, with repair: a stage that exceeds memory after lowering is modified in *p until it fits: recomputation, then receive
- * buffers of one message ahead, then a lower warm-up count. A change that saves no memory is undone. */
+/* The same, with repair: a stage that exceeds memory after lowering is modified in *p until it fits: recomputation, then
+ * receive buffers of one message ahead, then a lower warm-up count. A change that saves no memory is undone. */
 MUST_CHECK enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                                   int64_t *iteration_ns, struct error *err);
 /* The plan's program without a memory check; valid until the next call of this scorer. *out NULL: lowering rejects the plan. */
 MUST_CHECK enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
                                       const struct program **out, struct error *err);
-/* Transfer of a scorer's nearest miss to another scorer (a thread's to the search's): take resets the source, note merges it with
- * the number of runs and the work done. Deterministic if the calls are made in a fixed order. */
+/* Transfer of a scorer's nearest miss to another scorer (a thread's to the search's): take resets the source, note merges it
+ * with the number of runs and the work done. Deterministic if the calls are made in a fixed order. */
 struct scorer_miss {
     int64_t missing; /* bytes; INT64_MAX: lowering rejected the plan, or nothing was tried */
     char why[sizeof((struct error *)0)->text];
 };
 void scorer_take_miss(struct scorer *w, struct scorer_miss *out);
 void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs, int64_t work_ns);
-/* end_ns: (n_replicas) end of each replica's last backward in the first step of the last simulated plan. false: no simulation since
- * the last lowering. */
+/* end_ns: (n_replicas) end of each replica's last backward in the first step of the last simulated plan. false: no simulation
+ * since the last lowering. */
 bool scorer_worked(const struct scorer *w, const struct plan *p, int64_t *end_ns);
 int64_t scorer_runs(const struct scorer *w); /* plans simulated */
-/* Work done, in estimated nanoseconds: operators lowered, events simulated, and charges by scorer_charge. A count and not a clock,
- * so that a search with a work limit ends at the same plan on every machine. */
+/* Work done, in estimated nanoseconds: operators lowered, events simulated, and charges by scorer_charge. A count and not a
+ * clock, so that a search with a work limit ends at the same plan on every machine. */
 int64_t scorer_work(const struct scorer *w);
 /* Stage calls lowered: the cost of plans with very many microbatches, independent of their operators. */
 int64_t scorer_calls(const struct scorer *w);

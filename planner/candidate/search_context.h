@@ -1,7 +1,7 @@
 /* planner/candidate/search_context.h - state shared by all strategies of one search: scorer, budgets and incumbents.
  *
- * A strategy (exact, fleet, baselines, multi_device …) submits plans to search_context_evaluate and prunes by search_context_limit.
- * Incumbents are kept as found; refinement comes at the end (planner/search.c).
+ * A strategy (exact, fleet, baselines, multi_device …) submits plans to search_context_evaluate and prunes by
+ * search_context_limit. Incumbents are kept as found; refinement comes at the end (planner/search.c).
  */
 #ifndef PLANNER_CANDIDATE_SEARCH_CONTEXT_H
 #define PLANNER_CANDIDATE_SEARCH_CONTEXT_H
@@ -26,8 +26,8 @@ struct search_context {
     int64_t candidates; /* complete plans with a computed lower bound */
     int64_t evaluations_left;
     int64_t work_end; /* limit of scorer_work; 0: no limit */
-    /* The best plan of each choice and order of devices: diverse starts of refinement beside the incumbents, which may be similar.
-     * most 0: not kept. */
+    /* The best plan of each choice and order of devices: diverse starts of refinement beside the incumbents, which may be
+     * similar. most 0: not kept. */
     struct incumbents diverse_starts;
     /* Spaces of the baselines, because the lower bound must hold for their plans too. */
     const struct space *preset[PRESET_SPACES_MAX];

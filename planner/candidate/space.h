@@ -37,12 +37,12 @@ struct space {
     struct stage_table *table;
     /* (n_types · n_layers) rows by last layer: [type][first]; computed on first use, once for equal ranges (layer_classes_same) */
     struct stage_cost **stage;
-    /* (n_layers): operators other than weight gradients follow the producer of the gradient for the layer before, so no bound on
-     * its time of departure is known */
+    /* (n_layers): operators other than weight gradients follow the producer of the gradient for the layer before, so no bound
+     * on its time of departure is known */
     bool *early;
     int64_t *cut_bytes; /* (n_layers - 1) lower bound of the activation bytes that cross after layer k */
-    /* (n_layers - 1) of them, the bytes certain to leave after all of the layer's work, in both directions; equal to cut_bytes if
-     * one tensor crosses */
+    /* (n_layers - 1) of them, the bytes certain to leave after all of the layer's work, in both directions; equal to cut_bytes
+     * if one tensor crosses */
     int64_t *late_bytes;
     struct device_graph *devices;
     const struct cost_link **link; /* (n_devices, n_devices): from, to; NULL above SPACE_TABLES_MAX devices */
@@ -90,8 +90,8 @@ static inline const struct stage_cost *space_stage(const struct space *s, int32_
 bool space_awaits(const struct space *s);
 /* Transfer time of the activations after layer `cut` between two devices: occupancy + latency. */
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);
-/* Lower bound of the time from the end of a stage to the start of its neighbour, in either direction: of several tensors all but
- * the last may overlap the stage's work. */
+/* Lower bound of the time from the end of a stage to the start of its neighbour, in either direction: of several tensors all
+ * but the last may overlap the stage's work. */
 int64_t space_least_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);
 
 /* Upper bound of the work that remains in a stage after its last outgoing gradient has left. */
@@ -105,8 +105,8 @@ struct space_stage_time {
     bool recompute;
     int64_t missing_bytes; /* lower bound for any schedule; 0: the stage may fit */
 };
-/* in_flight: microbatches whose activations are alive at once. Bytes never exceed those of lowering, so recompute is set only if no
- * schedule fits without it; scorer_fit decides. */
+/* in_flight: microbatches whose activations are alive at once. Bytes never exceed those of lowering, so recompute is set only
+ * if no schedule fits without it; scorer_fit decides. */
 void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
                       int32_t in_flight, struct space_stage_time *out);
 

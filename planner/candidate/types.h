@@ -15,9 +15,9 @@ enum { SEARCH_DEVICES_MAX = 8 };
 /* The class of plans that `exact` refers to. */
 #define SEARCH_CLASS "contiguous layers a device, integer shares, 1F1B, before refinement"
 
-/* Baselines: textbook plans of the same plan space, each the best setting of its family (microbatch size, orders, degrees, buckets,
- * recomputation). Settings are ranked by an estimate and the first few are simulated. Grid families have `replicas` equal pipelines
- * of equally many stages, use every device and give every replica the same share. */
+/* Baselines: textbook plans of the same plan space, each the best setting of its family (microbatch size, orders, degrees,
+ * buckets, recomputation). Settings are ranked by an estimate and the first few are simulated. Grid families have `replicas`
+ * equal pipelines of equally many stages, use every device and give every replica the same share. */
 #define BASELINES(X)                                                                               \
     X(even_pipeline, "even-pipeline", "all devices in order, equal numbers of layers, 1F1B")       \
     X(data_parallel, "data-parallel",                                                              \
@@ -40,8 +40,8 @@ enum { SEARCH_DEVICES_MAX = 8 };
       "HAP: one stage on all devices, every operator sharded by the index and in the ratios of "   \
       "least cost")
 
-/* Objective, minimised. TIME: iteration time. COST: money per iteration (device types with a price), subject to at least min_rate
- * iterations per second. RATE: iteration time, subject to at most max_cost money per iteration. */
+/* Objective, minimised. TIME: iteration time. COST: money per iteration (device types with a price), subject to at least
+ * min_rate iterations per second. RATE: iteration time, subject to at most max_cost money per iteration. */
 #define OBJECTIVES(X) X(TIME, "time") X(COST, "cost") X(RATE, "rate")
 enum objective {
 #define X(name, text) OBJECTIVE_##name,
@@ -51,8 +51,9 @@ enum objective {
 
 struct search_options {
     const char *baseline; /* NULL: search; else the name of the baseline to make */
-    /* Warm start (planner/replan/warm_start.h): plans derived from this one are tried first; devices of another cluster are matched
-     * by name. Beyond SEARCH_DEVICES_MAX devices, with evaluations 0, no search follows if they are good enough. NULL: none */
+    /* Warm start (planner/replan/warm_start.h): plans derived from this one are tried first; devices of another cluster are
+     * matched by name. Beyond SEARCH_DEVICES_MAX devices, with evaluations 0, no search follows if they are good enough. NULL:
+     * none */
     const struct plan *from;
     /* Tensor-parallel degrees: numbers of equal GPUs of one node that act as one device; NULL: as in the cluster file */
     const int32_t *tensor;
@@ -81,8 +82,8 @@ struct search_baseline {
     int64_t iteration_ns; /* INT64_MAX: infeasible */
     struct plan plan;
     const char *why; /* reason, if infeasible */
-    /* On many devices: only part of the family's settings (or none) was simulated beside the search. Requested alone, the baseline
-     * may be faster. */
+    /* On many devices: only part of the family's settings (or none) was simulated beside the search. Requested alone, the
+     * baseline may be faster. */
     bool quick;
 };
 struct search_result {
