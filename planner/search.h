@@ -9,9 +9,12 @@
  * share of the microbatches, each microbatch size of the job, 1F1B. A stage recomputes only if it does not fit otherwise; if
  * it still does not fit, its receive buffers shrink to one message ahead and then its warm-up count falls. `exact` is set if
  * the best plan of this class and the 31 after it (more if `top` is larger) are proved; else `stopped` names the limit that
- * ended the search. More devices, or tensor parallelism: templates over device classes (planner/fleet/fleet.h), never exact.
- * Up to 12 single devices are then also searched in the class above, from the incumbents (planner/exact/exact_walk.c). For any
- * number of devices lower_bound_ns holds for every plan of bound_class.
+ * ended the search.
+ *
+ * More devices, or tensor parallelism: templates over device classes (planner/fleet/fleet.h), never exact. Up to 12 single
+ * devices are then also searched in the class above, from the incumbents (planner/exact/exact_walk.c).
+ *
+ * For any number of devices lower_bound_ns holds for every plan of bound_class.
  *
  * In the class, a candidate whose lower bound (planner/bound/pipeline_bound.h) is not below the incumbent is never built; the
  * others are lowered and simulated. The simulator alone ranks plans. Incumbents are then refined by other warm-up counts,
