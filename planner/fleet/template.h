@@ -1,9 +1,9 @@
 /* planner/fleet/template.h - pipeline templates: stages over device classes, before placement on devices.
  *
- * A template is a list of stages in order of layers, each with a device class (planner/topology/device_graph.h). For a pace tau,
- * the time between two microbatches, a stage may have as many layers as it computes within tau and holds in memory. A dynamic
- * program runs backwards from the last layer. Its label is (first layer so far, class of that stage, microbatches in flight
- * there, cost). An extension prepends the longest stage of some class (shorter stages would need more devices), with
+ * A template is a list of stages in order of layers, each with a device class (planner/topology/device_graph.h). For a pace
+ * tau, the time between two microbatches, a stage may have as many layers as it computes within tau and holds in memory. A
+ * dynamic program runs backwards from the last layer. Its label is (first layer so far, class of that stage, microbatches in
+ * flight there, cost). An extension prepends the longest stage of some class (shorter stages would need more devices), with
  *   w_before = w + max(1, ceil((t + 2 c) / tau))                                       (warm-ups, planner/schedule/refine.h)
  * microbatches in flight, so that memory is right by construction. Messages that block compute streams count as work of both
  * stages. A stage recomputes only if it does not fit otherwise.

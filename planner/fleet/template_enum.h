@@ -1,4 +1,5 @@
-/* planner/fleet/template_enum.h - exhaustive enumeration of short templates and of mixes of two or three, for few device classes.
+/* planner/fleet/template_enum.h - exhaustive enumeration of short templates and of mixes of two or three, for few device
+ * classes.
  *
  * Column generation (planner/fleet/mix) finds only templates of extreme dual prices. With few classes (GPUs of two types, with
  * tensor-parallel degree one, two or four) all orders of up to TEMPLATE_ENUM_STAGES classes can be balanced: 1F1B warm-ups, no
