@@ -63,7 +63,7 @@ void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_byte
                        double activation_bytes);
 
 /* A cut of the cluster: here[g] devices of class g on one side, the rest on the other. both_directions_Bps: upper bound of the
- * bandwidth of all links between the sides, both directions together. name: for `binding`; copied. */
+ * bandwidth of all links between the sides, both directions together. name: for `binding`; not copied. */
 void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directions_Bps,
                    const char *name);
 
