@@ -18,7 +18,7 @@ void schedule_halve(struct arena *a, const struct pipeline *p, bool v_shaped, st
 /* Lower bound over every order and placement of the halves on the same devices, in halves of p's unit: the maximum of
  *   first gradient  no I begins before all F of its microbatch; until then a device runs only the F that its memory holds:
  *                   Σ F + Σ c + m (F + I + W)_d - min(m, K_d) F_d, K_d microbatches of F (an integer number of halves)
- *   way in          every device but the first waits for half an F of the first: m (F + I + W)_d + ½ F + c
+ *   fill            every device but the first waits for half an F of the first: m (F + I + W)_d + ½ F + c
  *   one microbatch  Σ F + Σ I + 2 Σ c + ½ W
  * *term: name of the maximum. A message costs at least the latency of each link between its devices. O(stages²). */
 int64_t schedule_halves_bound(const struct pipeline *p, int32_t microbatches, const char **term);
