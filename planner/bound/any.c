@@ -328,10 +328,10 @@ static double min_cost(struct bound_any *b)
 
 static const char
     any_plan[] =
-        "any stages whose devices share sequences, not operators, replicas, shares and orders, of "
-        "the microbatch sizes and tensor-parallel degrees tried",
+        "any stages without sharded operators, replicas, shares and orders, at the microbatch "
+        "sizes and tensor-parallel degrees tried",
     any_sharing[] =
-        "any stages, also such whose operators are sharded, replicas, shares and orders, of the "
+        "any stages, with or without sharded operators, replicas, shares and orders, at the "
         "microbatch sizes tried";
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
@@ -340,7 +340,7 @@ enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, 
                                       .class_text = b->shared ? any_sharing : any_plan};
     merge_layers(b);
     if (!holds_all(b, b->count))
-        return error_set(err, ERR_INFEASIBLE, "no device can hold some layer of the model");
+        return error_set(err, ERR_INFEASIBLE, "some layer of the model fits no device");
     double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}), most = all;
     if (!b->shared && latency_ns(b) > most) {
         most = latency_ns(b);

@@ -14,9 +14,9 @@ enum { POINTS_MAX = 4000000 };
 enum { ALONE_MAX = 2048 };
 
 static const char *const classes[] = {
-    [BOUND_SPLIT] = "one contiguous chunk a device as given, any order of F, I and W",
-    [BOUND_FUSED] = "one contiguous chunk a device as given, any order of F and B",
-    [BOUND_MIXED] = "one contiguous chunk a device as given, any order of F and B or I and W",
+    [BOUND_SPLIT] = "one contiguous chunk per device as given, any order of F, I and W",
+    [BOUND_FUSED] = "one contiguous chunk per device as given, any order of F and B",
+    [BOUND_MIXED] = "one contiguous chunk per device as given, any order of F and B or I and W",
 };
 
 /* A fused backward whose two halves take less together is bounded by halves that add up to it. */

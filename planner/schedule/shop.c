@@ -94,8 +94,8 @@ static enum status check_directions(const struct shop *s, struct error *err)
                 s->type[k].after / s->n_types == x->after / s->n_types)
                 return error_set(
                     err, ERR_INPUT,
-                    "messages of several chunks take time on the way from device %" PRId32
-                    " to %" PRId32 ": expected latency alone, or one chunk a device",
+                    "messages of several chunks occupy the link from device %" PRId32 " to %" PRId32
+                    ": expected latency only, or one chunk per device",
                     x->device, x->after / s->n_types);
     }
     return OK;
@@ -123,7 +123,7 @@ enum status shop_make(struct arena *a, const struct pipeline *p, const struct sc
                        .microbatches = shape->n_microbatches};
     s->length = (int64_t)s->n_types * s->microbatches, s->n_nodes = s->length * s->n_devices;
     if (s->n_nodes >= UINT32_MAX / 2)
-        return error_set(err, ERR_INPUT, "%" PRId64 " operations: more than can be searched",
+        return error_set(err, ERR_INPUT, "%" PRId64 " operations: too many to search",
                          s->n_nodes);
     allocate(a, s);
     int32_t *place = ARENA_ARRAY(a, int32_t, (size_t)p->n_stages);

@@ -399,7 +399,7 @@ static void price_step(struct spmd_price *y, struct priced *p)
         p->ns = slowest, p->algorithm = (enum collective_algorithm)w, allowed = may;
     }
     arena_free(scratch);
-    if (p->ns < 0) BUG("no way for %s", op_kind_name(p->kind));
+    if (p->ns < 0) BUG("no algorithm for %s", op_kind_name(p->kind));
 }
 
 static uint64_t hash_price(const struct priced *p)
@@ -442,7 +442,7 @@ static enum status priced_step(struct spmd_price *y, struct priced *p, struct er
     int32_t n = places_along(y, p->axis);
     if (n < 2 || p->kind == OP_local_slice || p->kind == OP_KIND_COUNT) return OK;
     if (n > 256)
-        return error_set(err, ERR_INPUT, "%d devices share a stage; at most 256 along one axis", n);
+        return error_set(err, ERR_INPUT, "%d devices along one mesh axis: expected at most 256", n);
     int32_t id = y->table[bucket_of(y, p)] - 1;
     if (id >= 0) {
         *p = y->prices[id];

@@ -164,7 +164,7 @@ enum status ratio_of_answer(struct arena *a, const struct spmd_question *q,
                             struct error *err)
 {
     if (q->s->n_axes != 1)
-        return error_set(err, ERR_INPUT, "ratios are sought along one axis; the mesh has %d",
+        return error_set(err, ERR_INPUT, "ratios are optimised on meshes of one axis; this mesh has %d",
                          q->s->n_axes);
     struct relaxed w = {.a = a, .q = q, .x = x, .n = q->s->n_devices, .n_vectors = q->s->n_ratios};
     w.out = out;
@@ -364,7 +364,7 @@ enum status ratio_alternate(struct arena *a, const struct spmd_question *q, stru
     double *speed = ARENA_ARRAY(a, double, (size_t)n), sum = 0;
     *out = (struct ratio_best){.answer.ns = INT64_MAX};
     if (q->s->n_axes != 1)
-        return error_set(err, ERR_INPUT, "ratios are sought along one axis; the mesh has %d",
+        return error_set(err, ERR_INPUT, "ratios are optimised on meshes of one axis; this mesh has %d",
                          q->s->n_axes);
     TRY(speeds(&t, speed, err));
     for (int32_t k = 0; k < n; k++) sum += speed[k];

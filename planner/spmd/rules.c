@@ -475,7 +475,7 @@ enum status spmd_rules_of(struct builder *b, int32_t i, struct spmd_op *out, str
                      second[AXIS_CHOICES_MAX] = {{{0}, {0}, false}};
     size_t capacity = 0;
     if (s->n_ratios * INDEX_COUNT > AXIS_CHOICES_MAX)
-        return error_set(err, ERR_INPUT, "%d vectors of ratios; at most %d", s->n_ratios,
+        return error_set(err, ERR_INPUT, "%d vectors of ratios: expected at most %d", s->n_ratios,
                          AXIS_CHOICES_MAX / INDEX_COUNT);
     b->keeps_output = out->keeps_output;
     int32_t n = axis_choices(b, i, 0, first), m = s->n_axes > 1 ? axis_choices(b, i, 1, second) : 1;

@@ -402,12 +402,13 @@ static void fill_caps(struct making *m)
 static enum status check(const struct spmd_question *q, struct error *err)
 {
     if (q->first_layer < 0 || q->last_layer < q->first_layer || q->last_layer >= q->g->n_layers)
-        return error_set(err, ERR_INPUT, "layers %d to %d of %d", q->first_layer, q->last_layer,
-                         q->g->n_layers);
+        return error_set(err, ERR_INPUT, "layers %d to %d: expected a range within 0 to %d",
+                         q->first_layer, q->last_layer, q->g->n_layers - 1);
     if (q->s->n_devices > 256)
-        return error_set(err, ERR_INPUT, "%d devices share a stage; at most 256", q->s->n_devices);
+        return error_set(err, ERR_INPUT, "%d devices in a sharded stage: expected at most 256",
+                         q->s->n_devices);
     if (q->microbatches < 1 || q->in_flight < 1)
-        return error_set(err, ERR_INPUT, "%d microbatches, %d in flight: at least one",
+        return error_set(err, ERR_INPUT, "%d microbatches, %d in flight: expected at least 1 of both",
                          q->microbatches, q->in_flight);
     return OK;
 }

@@ -157,20 +157,20 @@ static int64_t measured(const void *of, enum collective_kind kind,
     return collective_price_devices_ns(t->s->cost, kind, algorithm, device, n, bytes);
 }
 
-/* Why these devices cannot share anything; NULL: they may. */
+/* Reason why these devices cannot have a sharded stage; NULL: they can. */
 static const char *refusal(struct spmd_stage *j, const struct spmd_stage_team *t)
 {
     const struct cluster *c = t->s->cluster;
-    if (t->s->job->model.measured) return "layers that were measured whole cannot be shared";
-    if (t->n < 2) return "one device alone has nobody to shard operators with";
+    if (t->s->job->model.measured) return "measured layers have no operators to shard";
+    if (t->n < 2) return "a device alone cannot shard operators";
     for (int32_t k = 0; k < t->n; k++) {
         const struct device *d = &c->devices[t->device[k]];
         if (c->types[d->type].tensor_parallel > 1)
-            return arena_printf(j->arena, "device type %s is several GPUs simulated as one",
+            return arena_printf(j->arena, "device type %s is already a tensor-parallel group of GPUs",
                                 c->types[d->type].name);
         for (int32_t m = 0; m < t->n; m++)
             if (m != k && !space_linked(t->s, t->device[k], t->device[m]))
-                return arena_printf(j->arena, "no message gets from %s to %s", d->name,
+                return arena_printf(j->arena, "no route from %s to %s", d->name,
                                     c->devices[t->device[m]].name);
     }
     return NULL;
