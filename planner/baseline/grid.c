@@ -1,6 +1,6 @@
-/* Grids: cutting layers, placing stages, and what a setting should take. The estimate is
- *   (m - 1) max t + sum of t + 2 c over one pipeline, and what of the gradient all-reduces nothing hides,
- * of a few replicas; it only decides which settings are simulated. */
+/* Grid families: cuts of layers, assignment of devices, estimates. The estimate of a setting is
+ *   (m - 1) max t + sum of t + 2 c over one pipeline, plus the exposed part of the gradient all-reduces,
+ * for a few of its replicas. It only selects the settings to simulate. */
 #include "planner/baseline/baseline.h"
 
 #include "core/base/arena.h"
