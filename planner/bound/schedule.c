@@ -19,7 +19,7 @@ static const char *const classes[] = {
     [BOUND_MIXED] = "one contiguous chunk per device as given, any order of F and B or I and W",
 };
 
-/* A fused backward shorter than I + W is bounded with I and W scaled to its sum. */
+/* A fused backward shorter than I + W is bounded with I and W shortened to its sum. */
 static void part_times(const struct pipeline_stage *s, enum bound_orders orders,
                        struct bound_part *p)
 {

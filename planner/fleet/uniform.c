@@ -17,7 +17,7 @@ struct uniform {
     int32_t budget[DEVICE_CLASSES_MAX],
         stride[DEVICE_CLASSES_MAX]; /* GPUs of a replica; steps of a state */
     struct part *parts;             /* (n_states, n_classes) */
-    int64_t *beside_ns;             /* (n_classes) least time of a preceding stage's message */
+    int64_t *beside_ns;             /* (n_classes) least blocking time of messages with a preceding stage */
     int32_t least_tp;               /* classes of fewer are not used */
     bool fewest;                    /* stages, of pipelines that keep a pace */
     struct mix *mixes;
