@@ -1,4 +1,4 @@
-/* Presets: each makes what its name says, and the best of its family as far as brute force over its settings can tell. */
+/* Baselines: each plan has the properties of its family and is the best of it, compared with brute force over the settings. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/document/document.h"
