@@ -125,6 +125,6 @@ ends "as JSON too" 0 '"cost_gap": 0.' "$MUSHER" plan "$job" "$team" --db mixed.d
 sed '0,/, price: [0-9.]*\/h/s///' "$team" > partly.yaml
 ends "of free devices none is known" 0 "no bound on cost is known" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
 sed 's/, price: [0-9.]*\/h//' "$team" > free.yaml
-ends "nor is a cost told where nothing has one" 4 "s an iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml
+ends "nor is a cost told where nothing has one" 4 "s per iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml
 ends "cost without prices" 3 "price" "$MUSHER" plan "$job" free.yaml --db mixed.db --objective cost -o x.yaml
 exit $bad
