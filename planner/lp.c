@@ -11,7 +11,7 @@
 struct lp {
     struct arena *arena;
     glp_prob *glpk;
-    /* (1 … n) of the row or column to come, as GLPK reads them */
+    /* (1 … n) coefficients of the next row or column, in GLPK's layout */
     int n, *index;
     double *value;
     size_t index_capacity, value_capacity;
@@ -24,7 +24,7 @@ static _Thread_local char words[200];
 static int on_text(void *none, const char *text)
 {
     (void)none;
-    if (strncmp(text, "Error detected in file", 22) != 0) /* the line after the reason */
+    if (strncmp(text, "Error detected in file", 22) != 0) /* the line after the message */
         snprintf(words, sizeof words, "%.*s", (int)strcspn(text, "\n"), text);
     return 1; /* not printed */
 }
@@ -112,7 +112,7 @@ enum lp_result lp_solve(struct lp *p, const struct lp_options *options)
     if (o->presolve) how.presolve = GLP_ON;
     if (o->iterations) how.it_lim = o->iterations;
     int failed = glp_simplex(p->glpk, &how);
-    if (failed && !o->presolve) { /* a method turns in a circle now and then */
+    if (failed && !o->presolve) { /* a method may cycle */
         glp_std_basis(p->glpk);
         how.meth = GLP_PRIMAL;
         failed = glp_simplex(p->glpk, &how);

@@ -30,29 +30,29 @@
 enum {
     EVALUATIONS_DEFAULT = 20000,
     KEPT_MIN = 32,
-    MULTI_DEVICE_SMALL = 1500, /* simulations for stages on several devices, up to 8 devices */
-    /* With more of them: microseconds at all, what a simulation takes a call and by itself as measured; fewer than so many
-     * simulations are not worth it */
+    MULTI_DEVICE_SMALL = 1500, /* simulations of the search for stages on several devices, up to 8 devices */
+    /* Above 8 devices: budget in microseconds, measured cost of a simulation per call and constant; least number of
+     * simulations worth starting */
     MULTI_DEVICE_US = 400000,
     MULTI_DEVICE_CALL_NS = 6000,
     MULTI_DEVICE_PLAN_US = 1000,
     MULTI_DEVICE_MIN = 30,
     MULTI_DEVICE_DEVICES_MAX =
-        128, /* of more a plan takes longer to make and to look at than to simulate */
-    SPMD_STAGE_PLANS = 300, /* simulations for sharded stages */
-    GROUPS_MS = 2200,       /* pipelines of groups that shard operators */
+        128, /* above this, constructing a plan takes longer than simulating it */
+    SPMD_STAGE_PLANS = 300, /* simulations of the search for sharded stages */
+    GROUPS_MS = 2200,       /* pipelines of sharded stages */
     GROUPS_MANY_MS = 7000,
-    GROUPS_DEVICES_MAX = 512, /* beyond, what shards operators takes longer to lower than that */
+    GROUPS_DEVICES_MAX = 512, /* above this, lowering sharded stages exceeds the budget */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
-    SEPARATE_MS = 1000, /* for plans of single GPUs, where up to 8 may be taken together too */
-    WORK_MS = 5000,     /* what a search of a small team may take, about: scorer_work */
-    SUBTEAM_PART = 20,  /* of the work: presets of fewer devices */
-    NEAR_MS = 1000,     /* of each microbatch size, for any plan that fits where none was found */
-    MANY_MS = 2000      /* the same beside the search for any number of devices */
+    SEPARATE_MS = 1000, /* for plans of single GPUs, if up to 8 GPUs may also form tensor-parallel devices */
+    WORK_MS = 5000,     /* approximate limit of scorer_work for small clusters */
+    SUBTEAM_PART = 20,  /* fraction of the work for baselines on subsets of the devices */
+    NEAR_MS = 1000,     /* simulations per microbatch size of the repair search if no plan fits */
+    MANY_MS = 2000      /* the same beside the fleet search */
 };
 
-/* The tables of one microbatch size after the other, and the tries on all of them. */
+/* Spaces of all microbatch sizes, and the candidates on them. */
 struct search {
     struct search_context t;
     const struct job *job;
@@ -62,7 +62,7 @@ struct search {
     struct arena *lists; /* scratch of the exact search */
     struct space space[16];
     int32_t n_spaces;
-    struct warm_plans warm; /* of the old plan, where there is one */
+    struct warm_plans warm; /* of the warm start's plan, if any */
 };
 
 static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n, struct error *err)
@@ -75,7 +75,7 @@ static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n
     return OK;
 }
 
-/* The class, and the nearest miss where nothing of it fits. */
+/* Searches the class; if nothing of it fits, repairs the nearest miss. */
 static enum status search_class(struct search *q, struct error *err)
 {
     struct search_context *t = &q->t;
@@ -86,11 +86,11 @@ static enum status search_class(struct search *q, struct error *err)
         if (end) t->work_end = scorer_work(t->scorer) + (int64_t)NEAR_MS * 1000000;
         TRY(repair_try(t, q->lists, &q->space[i], err));
     }
-    t->work_end = over && end ? 1 : end; /* that it was over shows afterwards */
+    t->work_end = over && end ? 1 : end; /* the end of the budget is detected afterwards */
     return OK;
 }
 
-/* No order makes a plan faster than its busiest device: whether that is still too slow to be handed out or to be polished. */
+/* Whether the plan's busiest device alone, a lower bound for every order, makes it too slow to be returned or refined. */
 static bool hopeless(const struct search *q, const struct search_plan *x, int32_t space,
                      const struct incumbents *refined)
 {
@@ -112,7 +112,7 @@ static enum status refine_one(struct search *q, const struct search_plan *x,
     int32_t s = 0;
     while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
     if (!search_context_over(t) && s < q->n_spaces &&
-        !hopeless(q, x, s, refined)) /* a baseline's size may not have had its turn */
+        !hopeless(q, x, s, refined)) /* the size of a baseline may not have been searched */
         TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                         &t->evaluations_left, t->work_end, t->o->stop, err));
     incumbents_add(refined, &better, ns);
@@ -120,8 +120,8 @@ static enum status refine_one(struct search *q, const struct search_plan *x,
     return OK;
 }
 
-/* What the class yields is known; now the orders and buckets of each kept plan, and in turns with them of the best of each
- * choice of devices: those kept may all be nearly the same plan. */
+/* After the class: refinement of the orders and buckets of the incumbents, alternating with the best plan of each choice of
+ * devices, because the incumbents may be nearly equal. */
 static enum status refine_kept(struct search *q, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
@@ -168,7 +168,7 @@ static enum status conclude(struct search_context *q, const struct profile *p,
     if (q->incumbents.n) {
         const struct search_plan *x = &q->incumbents.plans[0];
         return error_set(err, ERR_INFEASIBLE,
-                         "no plan within the limits: the nearest takes %.4g s%s an iteration",
+                         "no plan within the limits: the nearest takes %.4g s%s per iteration",
                          units_s_from_ns(x->iteration_ns),
                          x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
     }
@@ -207,7 +207,7 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
     return n;
 }
 
-/* Sharded stages, around the best plans so far. */
+/* Local search for sharded stages from the incumbents. */
 static enum status search_sharded_stages(struct search *q, struct error *err)
 {
     const struct space *spaces[SPACES_MAX];
@@ -220,10 +220,10 @@ static enum status search_sharded_stages(struct search *q, struct error *err)
     return spmd_stage_local_search(&q->t, spaces, n, SPMD_STAGE_PLANS, err);
 }
 
-/* How far from the best of any plan the first one can be. */
+/* Sets the lower bound and the gap of the first plan. */
 static enum status certify(struct search *q, struct search_result *out, struct error *err)
 {
-    struct bound_certificate b = {.binding = "nothing was tried", .class_text = ""};
+    struct bound_certificate b = {.binding = "no bound was computed", .class_text = ""};
     const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
     if (n)
@@ -239,7 +239,7 @@ static bool is_large(const struct search *q)
            (q->cluster->n_devices > SEARCH_DEVICES_MAX || search_check_takes_several(q->t.o));
 }
 
-/* Few devices that may be taken together: those taken one by one as a search of them alone takes them, cut short. */
+/* Few devices with tensor parallelism: also a shortened search of plans on single devices. */
 static enum status search_separately(struct search *q, const int64_t *sizes, int32_t n_sizes,
                                      struct search_result *out, struct error *err)
 {
@@ -257,7 +257,7 @@ static enum status search_separately(struct search *q, const int64_t *sizes, int
     return OK;
 }
 
-/* More evaluations than usual buy more work, and fewer less. 0: no end. */
+/* The limit of work is proportional to the evaluations. 0: no limit. */
 static int64_t work_of(const struct search_options *o)
 {
     int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
@@ -266,7 +266,7 @@ static int64_t work_of(const struct search_options *o)
     return (times > 1 ? times : 1) * usual;
 }
 
-/* Some more devices, taken one by one: from what the search for any number of devices has found. */
+/* Up to 12 single devices: local search of the class from the results of the fleet search. */
 static enum status search_around(struct search *q, const int64_t *sizes, int32_t n_sizes,
                                  struct search_result *out, struct error *err)
 {
@@ -298,7 +298,7 @@ static void keep_warm(struct search *q)
         incumbents_add(&q->t.incumbents, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
 }
 
-/* Around the best plan, at its microbatch size and those next to it. Simulations are as many as cost about MULTI_DEVICE_US. */
+/* From the best plan, at its microbatch size and the adjacent ones. Number of simulations: about MULTI_DEVICE_US in total. */
 static enum status multi_device_large(struct search *q, const struct profile *p,
                                       const int64_t *sizes, int32_t n_sizes, struct error *err)
 {
@@ -327,7 +327,7 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
         if (2 * sizes[i] >= microbatch && sizes[i] <= 2 * microbatch)
             TRY(space_make(q->spaces, q->job, &best->cluster, cost, sizes[i], t->lower,
                            &spaces[n++], err));
-    /* links that many messages share make a simulation take longer than its calls say */
+    /* shared links make a simulation slower than its number of calls suggests */
     if (t->o->evaluations <= 0)
         t->work_end = scorer_work(t->scorer) + (int64_t)MULTI_DEVICE_US * 1000;
     TRY(multi_device_search(t, spaces, n, evaluations, err));
@@ -335,7 +335,7 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
     return OK;
 }
 
-/* Plans with sharded stages may beat the bound of those that do not: then that of them all is handed out. */
+/* Plans with sharded stages may beat the bound of plans without; then the bound of all plans is returned. */
 static enum status certify_sharded(struct search *q, struct search_result *out, struct error *err)
 {
     struct bound_certificate b;
@@ -352,14 +352,14 @@ static enum status certify_sharded(struct search *q, struct search_result *out, 
     return OK;
 }
 
-/* Any number of devices: kinds, templates and mixes (planner/fleet/fleet). */
+/* Any number of devices: device classes, templates and mixes (planner/fleet/fleet). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
     struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
                                      {.binding = "", .class_text = ""}};
-    bool wide = false; /* a plan of another class than the one that was searched is faster */
+    bool wide = false; /* a plan outside the searched class is faster */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     TRY(search_separately(q, sizes, n_sizes, out, err));
     TRY(fleet_search(t, &task, b, err));
@@ -383,13 +383,13 @@ static enum status search_large(struct search *q, const struct profile *p, const
     return certify_sharded(q, out, err);
 }
 
-/* No search beside the plans that the old one became: certified by its microbatch size alone. */
+/* The warm start suffices, so no search follows; the bound covers its microbatch size only. */
 static enum status finish_warm(struct search *q, const struct profile *p,
                                const struct bound_certificate *b, struct search_result *out,
                                struct error *err)
 {
     for (int32_t i = 0; i < out->n_baselines; i++)
-        out->baselines[i].why = "not tried beside an old plan: --baseline does";
+        out->baselines[i].why = "not tried beside a warm start; --baseline tries it";
     out->class_ns = q->t.incumbents.plans[0].iteration_ns;
     q->t.truncated = true;
     TRY(conclude(&q->t, p, out, err));
@@ -397,7 +397,7 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     return OK;
 }
 
-/* A quarter of the work and an eighth of the evaluations are left for refinement. */
+/* A quarter of the work and an eighth of the evaluations are reserved for refinement. */
 static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
@@ -446,7 +446,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
             return finish_warm(q, p, &b, out, err);
         }
         if (!is_large(q))
-            q->t.incumbents.n = 0; /* may be of no class: warm_start_class, keep_warm */
+            q->t.incumbents.n = 0; /* may be outside every class: warm_start_class, keep_warm */
     }
     TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
@@ -462,7 +462,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     for (int32_t i = 0; i < out->n_baselines; i++)
         out->baselines[i] = (struct search_baseline){.name = baseline_name(i),
                                                      .iteration_ns = INT64_MAX,
-                                                     .why = "stopped before it was tried"};
+                                                     .why = "the search was stopped before this baseline"};
     int32_t tp[TP_OPTIONS_DEFAULT_MAX];
     struct search_options with_tp = *o;
     if (!o->tensor && !o->baseline) {

@@ -1,19 +1,29 @@
-/* planner/search.h - the best plan of a job on a cluster: proved where that can be, searched for everywhere.
+/* planner/search.h - the planner's entry point: the best plan of a job on a cluster, with a lower bound and, where possible, a
+ * proof.
  *
- * Up to SEARCH_DEVICES_MAX devices a class of plans is searched to its end, or as far as the work allows (planner/exact/exact.h): every
- * choice of devices, every way to part them into replicas, every order of the devices of a replica, every contiguous split of the
- * layers over them, every integer share of the microbatches, each microbatch size of the job; 1F1B orders. A stage recomputes
- * only where it would not fit otherwise, and then, where it still does not, receives one message ahead and takes fewer warm-ups.
- * `exact` says that the best of this class and the 31 behind it (more where more are asked for) are known; `stopped` what ended
- * the search otherwise. With more devices, and where GPUs may be taken together, plans are made of device classes and
- * templates (planner/fleet/fleet.h) and never exact; up to 12 devices taken one by one are then searched in the class above as well, from
- * what was found (planner/exact/exact_walk.c). For any number lower_bound_ns holds for every plan of bound_class.
- * In the class what cannot beat the incumbent by a lower bound (planner/bound/pipeline_bound.h) is never built; what survives is
- * lowered and scored by the simulator, which alone decides. Those kept then try other warm-up counts, gradient
- * buckets and orders of the replicas (outside the class, only ever better, not exact), and the best are handed out:
- * each differs from the others in layout (planner/candidate/incumbents.h). Last, of up to 8 devices, stages that are shared or neighbours become
- * sharded stages (planner/spmd_stage/spmd_stage.h), where that is faster; outside the class as well. Interchangeable devices are used in index order.
- * Ties are broken by the order of enumeration, so that a search repeats to the byte.
+ * Input: a job, a cluster, a profile and options. Output: plans in the order of the objective, baselines, a dual bound and its
+ * gap.
+ *
+ * Up to SEARCH_DEVICES_MAX devices: branch and bound (planner/exact/exact.h) over SEARCH_CLASS: every subset of the devices,
+ * every partition of it into replicas, every order of a replica's devices, every contiguous split of the layers, every integer
+ * share of the microbatches, each microbatch size of the job, 1F1B. A stage recomputes only if it does not fit otherwise; if
+ * it still does not fit, its receive buffers shrink to one message ahead and then its warm-up count falls. `exact` is set if
+ * the best plan of this class and the 31 after it (more if `top` is larger) are proved; else `stopped` names the limit that
+ * ended the search.
+ *
+ * More devices, or tensor parallelism: templates over device classes (planner/fleet/fleet.h), never exact. Up to 12 single
+ * devices are then also searched in the class above, from the incumbents (planner/exact/exact_walk.c).
+ *
+ * For any number of devices lower_bound_ns holds for every plan of bound_class.
+ *
+ * In the class, a candidate whose lower bound (planner/bound/pipeline_bound.h) is not below the incumbent is never built; the
+ * others are lowered and simulated. The simulator alone ranks plans. Incumbents are then refined by other warm-up counts,
+ * gradient buckets and replica orders (planner/schedule/refine.h), which leaves the class and only shortens the iteration.
+ * Returned plans differ from each other in layout (planner/candidate/incumbents.h). Last, up to 8 devices, shared or
+ * neighbouring stages become sharded stages (planner/spmd_stage/spmd_stage.h) if that is faster; this is outside the class
+ * too.
+ *
+ * Deterministic: interchangeable devices are used in index order, ties follow the order of enumeration, and budgets are counts.
  */
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
@@ -22,8 +32,8 @@
 #include "planner/candidate/types.h"
 #include "profiles/profile.h"
 
-/* ERR_INFEASIBLE with the nearest miss where nothing fits, or no baseline of that name can be made; ERR_USAGE: unknown baseline
- * (lists them), an objective without its limit; ERR_INPUT: an objective that wants prices where no type has one. */
+/* ERR_INFEASIBLE: no plan fits (with the nearest miss), or the requested baseline cannot be built. ERR_USAGE: unknown baseline
+ * (the message lists them), or an objective without its limit. ERR_INPUT: an objective that needs prices, and no type has one. */
 MUST_CHECK enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                                     const struct profile *p, const struct search_options *o,
                                     struct search_result *out, struct error *err);

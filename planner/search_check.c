@@ -24,11 +24,11 @@ enum status search_check_objective(const struct cluster *c, const struct search_
                          "no device type of cluster '%s' has a price (for example price: 3.2/h)",
                          c->name);
     if (o->objective == OBJECTIVE_RATE && !(o->max_cost > 0))
-        return error_set(err, ERR_USAGE, "the objective rate wants a budget (max-cost)");
+        return error_set(err, ERR_USAGE, "objective rate needs a budget: give --max-cost");
     return OK;
 }
 
-/* Whether any node has so many equal GPUs as are to shard operators. */
+/* Whether any node has tp equal GPUs that are single devices. */
 static bool has_gpus(const struct cluster *c, int32_t tp)
 {
     for (int32_t n = 0; n < c->n_nodes; n++) {
@@ -52,7 +52,7 @@ enum status search_check_tensor(const struct cluster *c, const struct search_opt
         if (o->tensor[i] < least) least = o->tensor[i];
     }
     return error_set(err, ERR_INPUT,
-                     "no node of cluster '%s' has %d equal GPUs to shard operators; 1 leaves "
-                     "GPUs alone",
+                     "no node of cluster '%s' has %d equal GPUs for tensor parallelism; degree 1 "
+                     "uses single GPUs",
                      c->name, (int)least);
 }

@@ -6,14 +6,14 @@
 
 #define MIB (INT64_C(1) << 20)
 
-/* --- what families have in common --- */
+/* --- common to all families --- */
 
 static int32_t devices_of(const struct baseline_task *k, int32_t tp_variant)
 {
     return k->team ? k->n_team : k->tp_variants[tp_variant].cluster.n_devices;
 }
 
-/* A full replica on each device. */
+/* One replica per device. */
 static struct baseline_setting replicas(const struct baseline_task *k, int32_t size)
 {
     return (struct baseline_setting){.size = size,
@@ -24,15 +24,15 @@ static struct baseline_setting replicas(const struct baseline_task *k, int32_t s
                             .team = k->team};
 }
 
-/* One device has nobody to sum with. */
+/* Rejects a family that needs at least two devices. */
 static bool alone(struct baseline_task *k, const char *what)
 {
     if (devices_of(k, 0) > 1) return false;
-    snprintf(k->why, sizeof k->why, "one device alone %s", what);
+    snprintf(k->why, sizeof k->why, "a single device %s", what);
     return true;
 }
 
-/* A part of what the largest stage has in parameters, at least 64 KiB. */
+/* Bucket size: a fraction of the largest stage's parameters, at least 64 KiB. */
 static enum status part_bytes(struct baseline_task *k, const struct baseline_setting *x, int64_t parts,
                               int64_t *out, struct error *err)
 {
@@ -43,7 +43,7 @@ static enum status part_bytes(struct baseline_task *k, const struct baseline_set
     return OK;
 }
 
-/* The setting with each of these buckets: parts of the parameters, then sizes. */
+/* Adds the setting with each bucket: fractions of the parameters, then absolute sizes. */
 static enum status with_buckets(struct baseline_task *k, struct baseline_setting x, const int64_t *parts,
                                 int32_t n_parts, const int64_t *sizes, int32_t n_sizes,
                                 struct error *err)
@@ -70,7 +70,7 @@ static enum status data_parallel(struct baseline_task *k, struct error *err)
 static enum status ddp(struct baseline_task *k, struct error *err)
 {
     static const int64_t parts[] = {2, 4, 8}, sizes[] = {25 * MIB}; /* torch's default */
-    if (alone(k, "has no gradients to sum")) return OK;
+    if (alone(k, "has no gradients to all-reduce")) return OK;
     for (int32_t i = 0; i < k->n_sizes; i++)
         TRY(with_buckets(k, replicas(k, i), parts, 3, sizes, 1, err));
     return OK;
@@ -79,7 +79,7 @@ static enum status ddp(struct baseline_task *k, struct error *err)
 static enum status horovod_ring(struct baseline_task *k, struct error *err)
 {
     static const int64_t sizes[] = {0, 64 * MIB, 128 * MIB};
-    if (alone(k, "has no gradients to sum")) return OK;
+    if (alone(k, "has no gradients to all-reduce")) return OK;
     for (int32_t i = 0; i < k->n_sizes; i++)
         TRY(with_buckets(k, replicas(k, i), NULL, 0, sizes, 3, err));
     return OK;
@@ -89,7 +89,7 @@ static enum status divided(struct baseline_task *k, int32_t zero, const int64_t 
                            int32_t n_parts, bool whole, struct error *err)
 {
     static const int64_t layers[] = {0};
-    if (alone(k, "has nobody to divide with")) return OK;
+    if (alone(k, "has no replicas to shard over")) return OK;
     for (int32_t i = 0; i < k->n_sizes; i++) {
         struct baseline_setting x = replicas(k, i);
         x.zero = zero;
@@ -116,7 +116,7 @@ static enum status zero_3(struct baseline_task *k, struct error *err)
     return divided(k, 3, parts, 3, true, err);
 }
 
-/* Layer by layer, and two layers: a block. */
+/* One layer, and two layers (a block). */
 static enum status fsdp(struct baseline_task *k, struct error *err)
 {
     struct space *s;
@@ -137,7 +137,7 @@ static enum status even_pipeline(struct baseline_task *k, struct error *err)
     return OK;
 }
 
-/* Both directions to place pipelines where they differ. */
+/* Both assignments of devices (listed, strided), if they differ. */
 static enum status both_places(struct baseline_task *k, struct baseline_setting x, struct error *err)
 {
     TRY(baseline_add(k, x, err));
@@ -146,7 +146,7 @@ static enum status both_places(struct baseline_task *k, struct baseline_setting 
     return baseline_add(k, x, err);
 }
 
-/* Every way to part n devices into equal pipelines of at least `least` stages, given to `family`. */
+/* Calls `family` for every division of n devices into equal pipelines of at least `least` stages. */
 typedef enum status part_family(struct baseline_task *k, struct baseline_setting x, struct error *err);
 
 static enum status all_parts(struct baseline_task *k, int32_t tp_variant, int32_t least,
@@ -185,7 +185,7 @@ static enum status megatron_part(struct baseline_task *k, struct baseline_settin
         if (x.replicas > 1) TRY(part_bytes(k, &x, 4, &x.bucket_bytes, err));
         TRY(both_places(k, x, err));
         if (x.replicas == 1) continue;
-        x.zero = 1; /* its distributed optimizer */
+        x.zero = 1; /* Megatron's distributed optimizer */
         TRY(both_places(k, x, err));
     }
     return OK;

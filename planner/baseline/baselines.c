@@ -11,30 +11,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layers lowered in all simulations of one family, in one of them, and beside a large search in the first of all families and
- * in all simulations of those that are tried as if alone: what about a quarter of a second, three seconds, half a second and
- * one second pay for. */
+/* Limits of layers lowered: in all simulations of one family (about 0.25 s), in one plan (3 s), and beside a large search in
+ * the first plans of all families (0.5 s) and in all simulations of families tried as if alone (1 s). */
 enum {
     LAYERS_A_FAMILY = 6000,
     LAYERS_A_PLAN = 60000,
     LAYERS_BESIDE = 10000,
     LAYERS_WHOLE = 40000,
     TRIES_MAX = 10,
-    WHOLE_LANES = 32, /* devices beside whose search families are made as if alone */
-    REST_LANES = 64,  /* beside whose search every family is tried, and what may beat them all */
-    REST_MS = 3000,   /* work for that, at most: scorer_work */
+    WHOLE_LANES = 32, /* largest cluster on which families are scored as if requested alone */
+    REST_LANES = 64,  /* largest cluster on which every family is tried, then settings that may beat the fastest */
+    REST_MS = 3000,   /* limit of scorer_work for that */
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
     LANES_A_PLAN = 2560,
     CALLS_MAX =
-        20000000 /* of all families together, beside the first plan: what about four seconds pay for */
+        20000000 /* stage calls of all families together after the first plan (about 4 s) */
 };
-#define HOPELESS 1.5 /* times the best estimate: not simulated */
-#define SURE 0.95    /* of an estimate: no plan was simulated faster than that, see score_rest */
+#define HOPELESS 1.5 /* settings above this multiple of the best estimate are skipped */
+#define SURE 0.95    /* least observed ratio of simulated time to estimate, see score_rest */
 
 /* --- scoring --- */
 
-/* What a plan has lowering write down. */
+/* Layers that lowering writes out for a plan. */
 int64_t scoring_layers(const struct plan *p)
 {
     int64_t n = 0;
@@ -62,7 +61,7 @@ bool baselines_plain(const struct plan *p)
         if (p->replicas[r].schedule || p->replicas[r].orders) return false;
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
             const struct plan_stage *x = &p->replicas[r].stages[s];
-            int32_t warmup = p->replicas[r].n_stages - s; /* 1F1B's */
+            int32_t warmup = p->replicas[r].n_stages - s; /* 1F1B's warm-ups */
             if (warmup > p->replicas[r].microbatches) warmup = p->replicas[r].microbatches;
             if (x->n_shards || x->order || x->zero || x->bucket_bytes || x->warmup > warmup)
                 return false;
@@ -88,7 +87,7 @@ static int64_t lacking(const struct program *p)
     return most;
 }
 
-/* Why a plan that can be cut so does not run, if it came nearer than those before it. */
+/* Records why a plan does not fit, if it is the nearest miss so far. */
 void scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p)
 {
     struct arena *scratch = arena_new();
@@ -107,7 +106,7 @@ void scoring_find_why(struct scoring *x, const struct space *s, const struct pla
     arena_free(scratch);
 }
 
-/* Of the exact search's class it prunes there; the best stands for the family. */
+/* Plans of the exact search's class become incumbents there; the best represents the family. */
 void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns)
 {
     struct search_context *t = x->k->t;
@@ -127,7 +126,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     if (layers > LAYERS_A_PLAN) {
         char text[160];
         snprintf(text, sizeof text,
-                 "%d replicas of %d layers are more than is simulated for a baseline",
+                 "%d replicas of %d layers are too many to simulate for a baseline",
                  (int)p->n_replicas, (int)s->n_layers);
         scoring_note(x, text, INT64_MAX);
         return OK;
@@ -135,8 +134,8 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     if (s->n_devices > LANES_A_PLAN) {
         char text[160];
         snprintf(text, sizeof text,
-                 "%d devices take minutes to simulate; with --tensor-parallel GPUs are taken "
-                 "together",
+                 "%d devices take minutes to simulate; --tensor-parallel groups GPUs into fewer "
+                 "devices",
                  (int)s->n_devices);
         scoring_note(x, text, INT64_MAX);
         return OK;
@@ -145,8 +144,8 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     if (x->k->calls && x->k->calls + calls > CALLS_MAX) {
         char text[160];
         snprintf(text, sizeof text,
-                 "%" PRId64 " calls of its stages in a step are more than are simulated for "
-                 "another baseline: larger microbatches have fewer",
+                 "%" PRId64 " stage calls per step are too many to simulate for another baseline; "
+                 "larger microbatches need fewer",
                  calls);
         scoring_note(x, text, INT64_MAX);
         return OK;
@@ -158,8 +157,8 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     TRY(search_context_score(t, s, p, &ns, err));
     scorer_quick(t->scorer, false);
     x->k->calls +=
-        scorer_calls(t->scorer) - before; /* more than once, where it had to be made to fit */
-    /* baselines have a budget of their own, but on every device */
+        scorer_calls(t->scorer) - before; /* several times, if the plan was repaired */
+    /* baselines have their own budget, except on subsets of the devices */
     if (!x->k->team) t->evaluations_left = left;
     if (ns == INT64_MAX) {
         if (!x->k->team) scoring_find_why(x, s, p);
@@ -185,7 +184,7 @@ static int by_estimate(const void *x, const void *y)
     return a->number - b->number;
 }
 
-/* The best of each number of chunks goes first: estimates compare orders least well. */
+/* The best setting of each number of chunks comes first, because estimates are least accurate between orders. */
 static void lead(struct baseline_setting *x, int32_t n)
 {
     int32_t leaders = 0;
@@ -215,7 +214,7 @@ static enum status find_settings(struct scoring *x, baseline_family *family, str
     return OK;
 }
 
-/* Whether what is estimated so cannot be worth a simulation any more. */
+/* Whether a setting with this estimate is pruned. */
 static bool hopeless(struct scoring *x, int64_t estimate_ns)
 {
     double ns = (double)estimate_ns;
@@ -257,7 +256,7 @@ static enum status find_harp(struct scoring *x, struct error *err)
         x->n += x->plans[x->n].closed_ns != INT64_MAX;
     }
     if (x->n) TRY(baseline_space(k, 0, x->plans[0].size, &s, err));
-    if (x->n) x->least = s->n_layers; /* on one device each, or a few */
+    if (x->n) x->least = s->n_layers; /* one device per replica, or a few */
     qsort(x->plans, (size_t)x->n, sizeof *x->plans, by_closed_form);
     return OK;
 }
@@ -276,13 +275,13 @@ static enum status score_harp(struct scoring *x, struct error *err)
     return OK;
 }
 
-/* Where candidates were compared by their first step: the winner's steady one. */
+/* After a comparison by first steps: simulates the winner to its steady step. */
 static enum status settle(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
     struct search_baseline *b = x->b;
     if (x->settled_ns == b->iteration_ns) return OK;
-    if (k->cluster->n_devices > LANES_A_FAMILY) return OK; /* its first step has to do */
+    if (k->cluster->n_devices > LANES_A_FAMILY) return OK; /* its first step is used */
     for (int32_t i = 0; i < k->n_tp_variants; i++)
         for (int32_t size = 0; k->tp_variants[i].possible && size < k->n_sizes; size++) {
             const struct space *s = k->tp_variants[i].spaces[size];
@@ -313,7 +312,7 @@ static int by_layers(const void *x, const void *y)
     return (a->b > b->b) - (a->b < b->b);
 }
 
-/* Layers that all tries of a family alone would have lowered, at most. */
+/* Upper bound of the layers lowered by all simulations of a family requested alone. */
 static int64_t whole_of(const struct scoring *x)
 {
     int64_t tries = x->n < TRIES_MAX ? x->n : TRIES_MAX, all = tries * x->least;
@@ -322,15 +321,15 @@ static int64_t whole_of(const struct scoring *x)
 
 static const char *why_of(const struct scoring *x)
 {
-    if (!*x->why) return "stopped before it was tried";
+    if (!*x->why) return "the search was stopped before this baseline";
     return arena_printf(x->k->t->arena, "%s%s", x->why,
                         x->b->quick && x->tries ? " (not all settings tried; --baseline tries more)"
                                                 : "");
 }
 
-/* Beside a search of few enough devices, so that it never ends above a preset that is made alone: what a family would try alone
- * beyond its first setting, but for what is estimated above the fastest of all. Estimates leave out much (links that several
- * messages share above all), so simulations are longer, by a quarter to eight times on 64 devices and never less than 0.95. */
+/* Up to LANES_BESIDE devices: the settings that a family would try alone after its first, except those with estimates above
+ * the fastest plan, so that no baseline requested alone beats the search. Estimates ignore contention, so simulated times
+ * are 1.25 to 8 times longer on 64 devices, and never below 0.95 of the estimate. */
 static enum status score_rest(struct baseline_task *k, struct scoring *all, int32_t n,
                               int64_t *fastest, struct error *err)
 {
@@ -347,8 +346,7 @@ static enum status score_rest(struct baseline_task *k, struct scoring *all, int3
     return OK;
 }
 
-/* The cheapest families first, as long as the search's share lasts: of each as many settings as if it were made alone, or else
- * one. */
+/* Cheapest families first, within the search's share of work: all settings of a family as if requested alone, else one. */
 static enum status score_all(struct baseline_task *k, struct scoring *all, int32_t n, int64_t share,
                              struct error *err)
 {
@@ -363,7 +361,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
         x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
         k->max_tries = x->b->quick ? 1 : TRIES_MAX;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))
-            scoring_note(x, "not tried beside a search of so many devices: --baseline does",
+            scoring_note(x, "not tried beside a search of many devices; --baseline tries it",
                          INT64_MAX);
         else if (x->n || x->last)
             TRY(score_family(x, err));
@@ -464,7 +462,7 @@ enum status baselines_pick(struct search_context *q, struct search_result *out, 
                              b->why ? b->why : "does not fit");
         q->incumbents.n = 0;
         incumbents_add(&q->incumbents, &b->plan, b->iteration_ns);
-        out->baselines = b, out->n_baselines = 1; /* the others were not looked at */
+        out->baselines = b, out->n_baselines = 1; /* the others were not tried */
         return OK;
     }
     char known[300] = "", hint[NEAREST_HINT];

@@ -1,10 +1,10 @@
-/* planner/baseline/baselines.h - every baseline made, scored and put beside what the search finds.
+/* planner/baseline/baselines.h - construction and scoring of all baselines, and their comparison with the search.
  *
- * Of each family the settings with the best estimates are lowered and simulated, a few where devices are few and fewer where
- * they are many; the best of them stands for the family. Beside a search of 33 to 64 devices that is the first setting, then
- * whatever the family would try alone and is not estimated above the fastest plan of all, so that a search ends above no preset
- * that is made alone; with still more devices one setting, or none. Plans of one replica a device on thousands of devices are not
- * made: lowering would write each replica's operators down.
+ * Of each family the settings with the best estimates are lowered and simulated, fewer on more devices; the best represents
+ * the family. Beside a search of 33 to 64 devices the first setting is simulated, then every setting that the family would try
+ * alone and whose estimate is not above the fastest plan, so that no baseline requested alone beats the search. With still
+ * more devices one setting is simulated, or none. Plans of one replica per device on thousands of devices are not made,
+ * because lowering would write out each replica's operators.
  */
 #ifndef PLANNER_BASELINE_BASELINES_H
 #define PLANNER_BASELINE_BASELINES_H
@@ -18,19 +18,20 @@ struct baselines_request {
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes;
 };
-/* All baselines, or the one that the options name; out->baselines gets the best of each, or why there is none. What is of the
- * exact search's class is kept among the plans found, so that it prunes. */
+/* Scores all baselines, or the one named by the options. out->baselines: the best plan of each family, or the reason why there
+ * is none. Plans of the exact search's class become incumbents, so that they prune. */
 MUST_CHECK enum status baselines_score(struct search_context *q, const struct baselines_request *r,
                                        struct search_result *out, struct error *err);
-/* The families of grids on some devices (n_team, of the spaces' cluster) alone, each microbatch size one of n >= 1 spaces. What
- * by its estimate may beat the best plan kept is simulated, as evaluations and work last, and each family's best kept. */
+/* Grid families on a subset of the devices, team: (n_team) of the spaces' cluster, one of n >= 1 spaces per microbatch size.
+ * Settings estimated below the incumbent are simulated within t's budgets; the best of each family is kept. */
 MUST_CHECK enum status baselines_on(struct search_context *q, struct space *spaces, int32_t n,
                                     const int32_t *team, int32_t n_team, struct error *err);
-/* Of the class that the exact search knows: contiguous layers a device, 1F1B, nothing else. */
+/* Whether the plan is in the exact search's class: contiguous layers per device, 1F1B, nothing else. */
 bool baselines_plain(const struct plan *p);
-/* Those that are kept after all, because no search may end with a plan slower than a baseline's. */
+/* Adds all feasible baselines to the incumbents, so that no search returns a plan slower than a baseline. */
 void baselines_keep(struct search_context *q, const struct search_result *out);
-/* The one that the options name becomes the only plan kept. ERR_USAGE: unknown (lists them); ERR_INFEASIBLE: why not. */
+/* The baseline named by the options becomes the only incumbent. ERR_USAGE: unknown name (the message lists all). ERR_INFEASIBLE
+ * with the reason. */
 MUST_CHECK enum status baselines_pick(struct search_context *q, struct search_result *out,
                                       struct error *err);
 

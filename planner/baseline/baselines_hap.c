@@ -1,4 +1,4 @@
-/* HAP's plans beside a search and alone: which microbatch sizes are tried, and how well. */
+/* HAP's plans beside a search and requested alone: microbatch sizes tried, and effort for each. */
 #include "planner/baseline/baselines_internal.h"
 
 #include "core/base/arena.h"
@@ -8,13 +8,13 @@
 #include <stdlib.h>
 
 enum {
-    HAP_TRIES = 3,     /* microbatch sizes whose ratios are sought */
+    HAP_TRIES = 3,     /* microbatch sizes with optimised ratios */
     HAP_BESIDE = 1,    /* beside a search */
-    HAP_WORK_MS = 400, /* there: of the sizes' first looks, and of those that were made to fit */
+    HAP_WORK_MS = 400, /* beside a search: limits of work for the first estimates, and for the plans fitted */
     HAP_FIT_MS = 400,
     HAP_NEAR =
-        10, /* per cent: of one that is not slower than the best other preset by more, beside a search too */
-    HAP_DEVICES_BESIDE = 128 /* beside a search of more it takes longer than that */
+        10, /* percent: beside a search ratios are optimised only within this distance of the best other baseline */
+    HAP_DEVICES_BESIDE = 128 /* larger clusters exceed that limit */
 };
 
 static int by_ns(const void *x, const void *y)
@@ -27,30 +27,30 @@ static int by_ns(const void *x, const void *y)
 struct found { /* plans of each microbatch size, best first */
     int32_t n;
     struct hap_plan *plans;
-    bool slow; /* operators take long to share: one size, ratios as they are */
+    bool slow; /* the search over rules is slow: one size, ratios not optimised */
 };
 
-/* whole: all sizes, however long they take. */
+/* whole: all sizes without a limit of work. */
 static enum status find(struct scoring *x, bool whole, struct found *f, struct error *err)
 {
     struct baseline_task *k = x->k;
     f->plans = ARENA_ARRAY(k->arena, struct hap_plan, (size_t)k->n_sizes);
     if (k->t->o->no_sharding) {
-        snprintf(k->why, sizeof k->why, "left out by --no-sharding");
+        snprintf(k->why, sizeof k->why, "excluded by --no-sharding");
         return OK;
     }
     if (!k->t->o->baseline && k->cluster->n_devices > HAP_DEVICES_BESIDE) {
         snprintf(k->why, sizeof k->why,
-                 "not tried beside a search of so many devices: --baseline does");
+                 "not tried beside a search of many devices; --baseline tries it");
         return OK;
     }
     int64_t start = scorer_work(k->t->scorer);
     for (int32_t i = k->n_sizes - 1; i >= 0 && !search_context_stopped(k->t);
-         i--) { /* fewest calls first */
+         i--) { /* largest microbatches first: fewest calls */
         TRY(hap_plan_make(k, i, false, &f->plans[f->n], err));
         f->n += f->plans[f->n].ns != INT64_MAX;
         f->slow = !whole && scorer_work(k->t->scorer) - start > HAP_WORK_MS * INT64_C(1000000);
-        if (f->slow && f->n) break; /* where nothing fits, smaller ones may */
+        if (f->slow && f->n) break; /* smaller microbatches may fit */
     }
     qsort(f->plans, (size_t)f->n, sizeof *f->plans, by_ns);
     return OK;
@@ -77,7 +77,7 @@ static enum status score_of(struct scoring *x, struct hap_plan *h, bool slow, st
     return OK;
 }
 
-/* The best ratios are sought for the few sizes that go best with even or with proportional ones, until some fit. */
+/* Optimises ratios for the few sizes that are best with even or proportional ratios, until a plan fits. */
 static enum status score(struct scoring *x, bool whole, struct error *err)
 {
     struct baseline_task *k = x->k;
@@ -109,7 +109,7 @@ static enum status score_well(struct scoring *x, struct error *err)
     return alone || !is_near(x) ? OK : score(x, true, err);
 }
 
-/* What such a plan lacks is no nearest miss: with more memory another one would have been made. */
+/* Missing bytes are not recorded as a nearest miss, because the plan would differ with more memory. */
 enum status scoring_hap(struct scoring *x, struct error *err)
 {
     struct scorer_miss before, own;

@@ -1,4 +1,4 @@
-/* planner/baseline/baselines_internal.h - scoring one family of baselines; shared by baselines*.c alone. */
+/* planner/baseline/baselines_internal.h - scoring of one family of baselines; private to baselines*.c. */
 #ifndef PLANNER_BASELINE_BASELINES_INTERNAL_H
 #define PLANNER_BASELINE_BASELINES_INTERNAL_H
 
@@ -6,7 +6,7 @@
 
 struct harp_plan;
 
-enum { QUICK_LANES = 64 }; /* of more, candidates are compared by their first step */
+enum { QUICK_LANES = 64 }; /* larger plans are compared by their first step */
 
 struct scoring { /* of one family */
     struct baseline_task *k;
@@ -14,26 +14,26 @@ struct scoring { /* of one family */
     int32_t n; /* best first: settings or HARP's plans */
     struct baseline_setting *settings;
     struct harp_plan *plans;
-    int32_t at;        /* the next of them */
-    int64_t beyond_ns; /* what is estimated above that is passed over; 0: nothing is */
-    bool passed_over;  /* something was */
+    int32_t at;        /* index of the next one */
+    int64_t beyond_ns; /* settings estimated above it are skipped; 0: none */
+    bool passed_over;  /* a setting was skipped */
     int64_t settled_ns;
-    bool last;        /* hap: sought when all others stand, since that takes longest */
-    int64_t rival_ns; /* then: the fastest of those */
-    int64_t least;    /* layers of the first one */
-    int64_t layers;   /* lowered so far */
+    bool last;        /* hap: scored after all other families, because it takes longest */
+    int64_t rival_ns; /* then: the fastest of the others */
+    int64_t least;    /* layers lowered by the first setting */
+    int64_t layers;   /* layers lowered so far */
     int32_t tries;
-    char why[256]; /* of what came nearest to fitting, the first of those */
-    int64_t miss;  /* bytes that it lacks; INT64_MAX: lowering refused it */
+    char why[256]; /* reason of the nearest miss, the first of equals */
+    int64_t miss;  /* bytes missing; INT64_MAX: lowering rejected the plan */
 };
 
-/* What a plan has lowering write down. */
+/* Number of layers that lowering writes out for a plan. */
 int64_t scoring_layers(const struct plan *p);
-/* miss: bytes that it lacks; INT64_MAX: lowering refused it. Kept of what came nearest. */
+/* Records a miss if it is the nearest so far. miss: bytes missing; INT64_MAX: lowering rejected the plan. */
 void scoring_note(struct scoring *x, const char *why, int64_t miss);
 void scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p);
 void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns);
-/* Finds HAP's plans and scores them (baselines_hap.c). */
+/* Finds and scores HAP's plans (baselines_hap.c). */
 MUST_CHECK enum status scoring_hap(struct scoring *x, struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* Grids: cutting layers, placing stages, and what a setting should take. The estimate is
- *   (m - 1) max t + sum of t + 2 c over one pipeline, and what of the gradient all-reduces nothing hides,
- * of a few replicas; it only decides which settings are simulated. */
+/* Grid families: cuts of layers, assignment of devices, estimates. The estimate of a setting is
+ *   (m - 1) max t + sum of t + 2 c over one pipeline, plus the exposed part of the gradient all-reduces,
+ * for a few of its replicas. It only selects the settings to simulate. */
 #include "planner/baseline/baseline.h"
 
 #include "core/base/arena.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { SAMPLES = 4, MAX_COARSE = 16 };
-#define MISS_COUNTS (INT64_C(1) << 60) /* more bytes than any device lacks */
+#define MISS_COUNTS (INT64_C(1) << 60) /* larger than any number of missing bytes */
 
 struct grid { /* a setting on its space */
     const struct baseline_setting *x;
@@ -19,7 +19,7 @@ struct grid { /* a setting on its space */
     int32_t n_virtual;    /* stages · chunks */
     int32_t microbatches; /* of a replica, the largest share */
     int32_t *last;        /* (n_virtual) last layer of each */
-    int64_t miss;         /* where it cannot be: as baseline_task's */
+    int64_t miss;         /* if infeasible: as in baseline_task */
 };
 
 static int32_t device_of(const struct baseline_setting *x, int32_t replica, int32_t stage)
@@ -40,7 +40,7 @@ static int32_t samples(const struct baseline_setting *x)
 
 /* --- cuts --- */
 
-/* F and B of layers first … last on the slowest device that stands on this stage. */
+/* F + B of layers first … last on the slowest device of this stage. */
 static int64_t slowest_sample_ns(const struct grid *g, int32_t stage, int32_t first, int32_t last)
 {
     int64_t most = 0;
@@ -62,12 +62,12 @@ static void cut_evenly(const struct grid *g)
     }
 }
 
-/* Whether stages of at most `most` hold all layers, each at least one; fills last. */
+/* Whether stages of time at most `most` can take all layers, each at least one; fills last. */
 static bool cut_within(const struct grid *g, int64_t most)
 {
     int32_t n = g->n_virtual, layers = g->s->n_layers, first = 0;
     for (int32_t i = 0; i < n; i++) {
-        int32_t low = first, high = layers - (n - i); /* the last layer that leaves one for each */
+        int32_t low = first, high = layers - (n - i); /* the last layer that leaves one per remaining stage */
         if (slowest_sample_ns(g, i, first, first) > most) return false;
         while (low < high) {
             int32_t middle = low + (high - low + 1) / 2;
@@ -99,7 +99,7 @@ static int32_t coarse_ends(const struct grid *g, int32_t end[MAX_COARSE])
     int32_t n = 0, layers = g->s->n_layers, want = g->x->coarse;
     int64_t all = slowest_sample_ns(g, 0, 0, layers - 1);
     for (int32_t l = 0; l < layers && n < want; l++) {
-        bool must = layers - 1 - l == want - 1 - n; /* each of the others still needs a layer */
+        bool must = layers - 1 - l == want - 1 - n; /* one layer per remaining run */
         if (must || l == layers - 1 || slowest_sample_ns(g, 0, 0, l) * want >= all * (n + 1)) end[n++] = l;
     }
     end[n - 1] = layers - 1;
@@ -112,7 +112,7 @@ struct coarse {
     int64_t *ns; /* (p, n, n): stage, first run, last run */
 };
 
-/* Sum of t_i where none is above most; the best of them into last. false: there is none. */
+/* Minimises the sum of t_i with no t_i above most; fills last. false: infeasible. */
 static bool coarse_within(const struct grid *g, const struct coarse *c, int64_t most,
                           int64_t *sum_ns)
 {
@@ -142,7 +142,7 @@ static int by_time(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Alpa's inter-operator pass: sum of t_i + (B - 1) max t_i, the sum made least for every possible maximum. */
+/* Alpa's inter-operator pass: minimises sum of t_i + (B - 1) max t_i by a dynamic program for every possible maximum. */
 static void cut_coarsely(struct arena *a, const struct grid *g)
 {
     struct coarse c = {.p = g->n_virtual};
@@ -165,9 +165,9 @@ static void cut_coarsely(struct arena *a, const struct grid *g)
     if (!coarse_within(g, &c, at, &sum)) BUG("no cut of %d coarse layers", (int)c.n);
 }
 
-/* --- what can be --- */
+/* --- feasibility --- */
 
-/* "1 microbatch on 3 replicas"; short: how many too few or too many, all of them farther from possible than lacking memory. */
+/* "1 microbatch cannot fill 3 replicas". miss: distance to the next multiple, larger than any number of missing bytes. */
 static enum status refuse(struct grid *g, struct error *err, int64_t count, const char *one,
                           const char *more, const char *then, int64_t of, const char *whom)
 {
@@ -177,7 +177,7 @@ static enum status refuse(struct grid *g, struct error *err, int64_t count, cons
                      count == 1 ? "" : more, then, of, whom);
 }
 
-/* What a GPU holds whatever the order: parameters, gradients, state, divided as zero says. */
+/* Permanent bytes of a GPU: parameters, gradients, optimizer state, sharded by the ZeRO stage. */
 static int64_t resident_bytes(const struct baseline_setting *x, const struct stage_cost *c)
 {
     int64_t n = x->replicas;
@@ -191,16 +191,18 @@ static enum status check(struct grid *g, struct error *err)
     const struct baseline_setting *x = g->x;
     int64_t layers = g->s->n_layers, m = g->s->microbatches;
     int64_t n_virtual = (int64_t)x->stages * x->chunks;
-    if (layers < n_virtual) return refuse(g, err, layers, "layer", "s", "on", n_virtual, "stages");
+    if (layers < n_virtual)
+        return refuse(g, err, layers, "layer", "s", "cannot fill", n_virtual, "stages");
     if (m < x->replicas)
-        return refuse(g, err, m, "microbatch", "es", "on", x->replicas, "replicas");
+        return refuse(g, err, m, "microbatch", "es", "cannot fill", x->replicas, "replicas");
     if ((x->zero > 1 || x->chunks > 1) && m % x->replicas)
-        return refuse(g, err, m, "microbatch", "es", "are no multiple of", x->replicas, "replicas");
+        return refuse(g, err, m, "microbatch", "es", "cannot be divided equally among", x->replicas,
+                      "replicas");
     if (x->chunks > 1 && m / x->replicas % x->stages)
-        return refuse(g, err, m / x->replicas, "microbatch", "es", "a replica: no multiple of",
+        return refuse(g, err, m / x->replicas, "microbatch", "es", "per replica, not a multiple of",
                       x->stages, "stages");
     if (x->cut == CUT_COARSE && x->coarse < n_virtual)
-        return refuse(g, err, x->coarse, "coarse layer", "s", "on", n_virtual, "stages");
+        return refuse(g, err, x->coarse, "coarse layer", "s", "cannot fill", n_virtual, "stages");
     return OK;
 }
 
@@ -225,7 +227,7 @@ struct timing { /* of one replica */
     int64_t forward_ns, backward_ns, slowest_ns, sum_ns, update_ns, transfer_ns;
 };
 
-/* A device's chunks together, with recomputation where it would not fit without. */
+/* Time of all chunks of a device, with recomputation if it does not fit otherwise. */
 static enum status time_device(struct grid *g, int32_t replica, int32_t stage, struct timing *t,
                                struct error *err)
 {
@@ -266,7 +268,7 @@ static enum status time_device(struct grid *g, int32_t replica, int32_t stage, s
     return OK;
 }
 
-/* Half a ring, n-1 hops of an n-th, between the replicas' stages over the slowest of a few hops. */
+/* Half a ring all-reduce (n - 1 steps of an n-th) between the replicas' stages, on the slowest of a few hops. */
 static int64_t half_ring_ns(const struct grid *g, int32_t stage)
 {
     const struct baseline_setting *x = g->x;
@@ -286,7 +288,7 @@ static int64_t half_ring_ns(const struct grid *g, int32_t stage)
     return most * (n - 1);
 }
 
-/* What the sums of a device add to the iteration. */
+/* Exposed time of a device's gradient all-reduces. */
 static int64_t exposed_ns(const struct grid *g, const struct timing *t)
 {
     int64_t most = 0, m = g->microbatches;

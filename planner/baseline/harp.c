@@ -13,16 +13,16 @@ struct harp {
     struct arena *a;
     struct baseline_task *k;
     struct space *s; /* of whole microbatches */
-    /* of what one GPU of a mesh has; NULL: it cannot be divided so */
+    /* of the sequences of one GPU of a mesh; NULL: not divisible */
     struct space *part[MESH_MAX];
     const struct cluster *c;
     int32_t n, layers;
     int64_t *transfer;    /* (n, layers): of a cut, to this device from the one before it */
     int64_t *best;        /* (n + 1, layers + 1): sum of t + c from this device and layer on */
-    int32_t *mesh, *last; /* likewise: the choice */
+    int32_t *mesh, *last; /* likewise: the argmin */
 };
 
-/* GPUs of a mesh of 2^k from this device on: one node, one type. */
+/* Whether 2^k GPUs from this device on form a mesh: one node, one type. */
 static bool mesh_fits(const struct harp *h, int32_t device, int32_t k)
 {
     const struct device *d = h->c->devices;
@@ -64,7 +64,7 @@ static int64_t *cell(const struct harp *h, int64_t *table, int32_t device, int32
     return &table[(int64_t)device * (h->layers + 1) + layer];
 }
 
-/* Best continuation from (device, layer), of stages and messages of at most `most` each. */
+/* Best suffix from (device, layer) with stages and messages of at most `most` each. */
 static void fill_cell(const struct harp *h, int32_t device, int32_t layer, int64_t most)
 {
     int64_t at = (int64_t)device * (h->layers + 1) + layer, best = INT64_MAX;
@@ -97,7 +97,7 @@ static int64_t within(const struct harp *h, int64_t most)
     return *cell(h, h->best, 0, 0);
 }
 
-/* The maximum actually reached, for which the closed form is meant. */
+/* The maximum attained, for which the closed form is evaluated. */
 static int64_t reached(const struct harp *h)
 {
     int64_t most = 0;
@@ -139,7 +139,7 @@ static void read_plan(const struct harp *h, struct harp_plan *out)
     }
 }
 
-/* Spaces of the sequences that one GPU of each mesh has. */
+/* Spaces for the sequences of one GPU of each mesh size. */
 static enum status find_parts(struct harp *h, int32_t size, struct error *err)
 {
     struct baseline_task *k = h->k;
@@ -168,8 +168,8 @@ static void weigh(const struct harp *h, int64_t sum, struct harp_plan *out)
     read_plan(h, out);
 }
 
-/* Bidirectional pruning: the least maximum of any plan by bisection; a maximum above that plan's T / (B - 1) beats nothing,
- * so from there down, each time to just below the maximum that was reached, every plan worth weighing comes by. */
+/* Bidirectional pruning: the least possible maximum by bisection. A maximum above that plan's T / (B - 1) cannot be optimal.
+ * From there the limit falls to just below each attained maximum, so no candidate for the optimum is missed. */
 static void prune_maxima(struct harp *h, struct harp_plan *out)
 {
     int64_t b = h->s->microbatches, low = 0, high = 1;
@@ -198,11 +198,11 @@ enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_pl
     enum status st = baseline_space(k, 0, size, &h.s, err);
     if (st == OK) st = find_parts(&h, size, err);
     h.n = h.c->n_devices, h.layers = st == OK ? h.s->n_layers : 0;
-    int32_t least = 0; /* stages: a node needs one at least */
+    int32_t least = 0; /* stages: at least one per node */
     for (int32_t i = 0; i < h.c->n_nodes; i++) least += h.c->nodes[i].n_devices > 0;
     if (st == OK && least > h.layers) {
-        snprintf(k->why, sizeof k->why, "%d nodes want a stage each, %d layers", (int)least,
-                 (int)h.layers);
+        snprintf(k->why, sizeof k->why, "%d nodes need a stage each, the model has %d layers",
+                 (int)least, (int)h.layers);
     } else if (st == OK) {
         size_t cells = (size_t)(h.n + 1) * (size_t)(h.layers + 1);
         h.best = ARENA_ARRAY(h.a, int64_t, cells);
@@ -211,8 +211,8 @@ enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_pl
         prune_maxima(&h, out);
         if (out->closed_ns == INT64_MAX)
             snprintf(k->why, sizeof k->why,
-                     "no way through all %d devices in their order, with %d layers", (int)h.n,
-                     (int)h.layers);
+                     "no pipeline of %d layers fits all %d devices in cluster order", (int)h.layers,
+                     (int)h.n);
     }
     arena_free(h.a);
     return st;

@@ -9,7 +9,7 @@ struct teams {
     uint32_t set[TEAMS_MAX]; /* bit d: device d */
 };
 
-/* As many devices of each class of interchangeable ones make the same team. */
+/* Teams with equal counts of each interchangeable class are equivalent. */
 static bool same_classes(const struct space *s, uint32_t x, uint32_t y)
 {
     int32_t more[SPACE_TABLES_MAX] = {0};
@@ -29,7 +29,7 @@ static void add(struct teams *q, const struct space *s, uint32_t set)
     q->set[q->n++] = set;
 }
 
-/* 0: it has GPUs taken together. */
+/* 0: it contains tensor-parallel devices. */
 static uint32_t used_by(const struct space *s, const struct plan *p)
 {
     uint32_t set = 0;

@@ -1,4 +1,4 @@
-/* Clusters in which GPUs are taken together, and their spaces. */
+/* The cluster at each tensor-parallel degree, and its spaces. */
 #include "planner/baseline/baseline.h"
 
 #include "core/base/arena.h"
@@ -20,7 +20,7 @@ enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t 
     return OK;
 }
 
-/* Each node's GPUs taken together so many at a time in the order of the file; 0 groups where some are left over or differ. */
+/* Groups each node's GPUs by tp in the order of the file; 0 groups if some remain or types differ. */
 static int32_t group_gpus(struct arena *a, const struct cluster *c, int32_t tp,
                           struct cluster_group *groups)
 {
@@ -60,7 +60,7 @@ static enum status make_tp_variant(struct baseline_task *k, struct tp_variant *b
     return device_graph_new(k->arena, &b->cluster, b->cost, &b->graph, err);
 }
 
-/* Whether the model can be shared among so many GPUs at all. */
+/* Checks that the model supports this tensor-parallel degree. */
 static enum status try_tp_variant(struct baseline_task *k, int32_t tp_variant, struct error *err)
 {
     struct space *s;

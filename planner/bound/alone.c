@@ -18,7 +18,7 @@ struct alone {
     int64_t last_input, points;
 };
 
-/* Fewest W done beside b I where memory holds a F: take (a - b) + (take - back) (b - c) <= room. a + 1 where none is enough. */
+/* Least c (W done) with a F and b I done within memory: take (a - b) + (take - back) (b - c) <= room. a + 1: none. */
 static int32_t min_done(const struct alone *k, int32_t a, int32_t b)
 {
     const struct bound_part *p = k->p;
@@ -31,14 +31,14 @@ static int32_t min_done(const struct alone *k, int32_t a, int32_t b)
     return most < b ? b - (int32_t)most : 0;
 }
 
-/* The earliest that I of microbatch i can begin when its F is over. */
+/* Earliest start of I of microbatch i after the end of its F. */
 static void set_input(struct alone *k, int32_t i, int64_t over)
 {
     k->input[i] = over + k->by->trip_ns;
     if (i) k->input[i] = units_max(k->input[i], k->input[i - 1] + k->by->trip_step_ns);
 }
 
-/* All points with a F done. Whatever memory forbids is not written and not read. */
+/* All points with a F done. Points outside memory are neither written nor read. */
 static void walk_row(struct alone *k, int32_t a)
 {
     const struct bound_part *p = k->p;
@@ -48,7 +48,7 @@ static void walk_row(struct alone *k, int32_t a)
     for (int32_t b = 0; b <= a; b++) {
         int64_t *row = k->now + (size_t)b * wide, *was = k->before + (size_t)b * wide;
         int32_t first = min_done(k, a, b);
-        if (a && b == a) set_input(k, a - 1, over); /* nobody has this I before its F */
+        if (a && b == a) set_input(k, a - 1, over); /* this I precedes its F */
         for (int32_t c = first; c <= b; c++) {
             int64_t t = a ? NEVER : 0;
             if (b < a && was[c] != NEVER) {

@@ -9,8 +9,8 @@
 
 struct layer {
     double *work_ns,
-        *update_ns;            /* (n_classes) device-ns a sample; of the update. INFINITY: no offer */
-    double pass_ns, weight_ns; /* least of all classes, of one microbatch */
+        *update_ns;            /* (n_classes) device-ns per sample; of the update. INFINITY: no offer */
+    double pass_ns, weight_ns; /* least over the classes, for one microbatch */
     double parameter_bytes, activation_bytes;
 };
 struct cut {
@@ -24,20 +24,20 @@ struct bound_any {
     int64_t *count;
     double batch;
     bool shared;
-    int64_t fewest; /* samples of an offer */
-    double *price;  /* (n_classes) an hour; NULL: none */
-    double most_ns; /* of plans that the bound on cost speaks of; 0: any */
+    int64_t fewest; /* fewest samples of an offer */
+    double *price;  /* (n_classes) per hour; NULL: none */
+    double most_ns; /* longest iteration covered by the bound on cost; 0: any */
     struct layer *layers;
     size_t n_cuts, capacity;
     struct cut *cuts;
-    /* layers that cost the same: one of each, and how many there are */
+    /* classes of equal layers: a representative and the count */
     int32_t n_rows, *row, *times;
 };
 
-/* Which devices take part, and what else the program says about them. */
+/* The devices of a program and its additional constraints. */
 struct sides {
-    const int64_t *count[2]; /* (n_classes) of each side; NULL: none there */
-    double cross_ns;         /* > 0: what side 1 works on crosses, at so much a whole batch */
+    const int64_t *count[2]; /* (n_classes) devices of each side; NULL: none */
+    double cross_ns;         /* > 0: the samples of side 1 cross the cut; ns for the whole batch */
 };
 
 static double least(double a, double b) { return a < b ? a : b; }
@@ -141,7 +141,7 @@ static void merge_layers(struct bound_any *b)
     }
 }
 
-/* Time is counted in these, so that the program's numbers are near 1: all work at its cheapest, on all devices. */
+/* Unit of time, so that coefficients are near 1: all work at its least cost on all devices. */
 static double unit_ns(const struct bound_any *b)
 {
     double sum = 0, n = 0;
@@ -154,8 +154,8 @@ static double unit_ns(const struct bound_any *b)
     return sum > 0 && n > 0 ? sum / n : 1;
 }
 
-/* Columns: 0 is T, 1 what crosses (part of the batch); then for every side, class and distinct layer the part of its work,
- * and the part of its updates. */
+/* Columns: 0 is T, 1 the fraction of the batch that crosses; then for every side, class and distinct layer the fraction of
+ * its work and of its updates. */
 static int32_t column_of(const struct bound_any *b, int side, int32_t device_class, int32_t row, int update)
 {
     return 2 + ((side * b->n_classes + device_class) * b->n_rows + row) * 2 + update;
@@ -197,7 +197,7 @@ static void put_layers(struct bound_lp *p, const struct bound_any *b, const stru
         }
 }
 
-/* What crosses takes its time on the wire; and the far side, which lacks a layer, does no more than all others of it. */
+/* Crossing samples take link time; the far side lacks a layer, so it does at most the work of all other layers. */
 static void put_crossing(struct bound_lp *p, const struct bound_any *b, const struct sides *s,
                          double unit)
 {
@@ -211,7 +211,7 @@ static void put_crossing(struct bound_lp *p, const struct bound_any *b, const st
                 bound_lp_put(p, lacks, column_of(b, 1, g, r, 0), -b->times[r]);
 }
 
-/* Least time of an iteration in ns; INFINITY where these devices cannot hold every layer. */
+/* Least time of an iteration in ns; INFINITY: these devices cannot hold every layer. */
 static double compute_ns(struct bound_any *b, const struct sides *s)
 {
     struct arena *scratch = arena_new();
@@ -236,7 +236,7 @@ static bool holds_all(const struct bound_any *b, const int64_t *count)
     return true;
 }
 
-/* Least of what the plans of a cut may do; stops once it is no more than `enough`. all: compute of everything. */
+/* Minimum over the cases of a cut; stops once it is at most `enough`. all: the bound of compute. */
 static double cut_ns(struct bound_any *b, const struct cut *c, double all, double enough)
 {
     double bytes = 0, narrow = INFINITY, both, cross;
@@ -267,10 +267,10 @@ static double latency_ns(const struct bound_any *b)
     return ns;
 }
 
-/* Times are sums of some thousand doubles; this is more than they can lose, and a nanosecond for whoever rounds. */
+/* Safety margin: more than the rounding error of sums of some thousand doubles, plus 1 ns for rounding of times. */
 static int64_t floored(double ns) { return ns > 1 ? (int64_t)(ns * (1 - 1e-9) - 1) : 0; }
 
-/* What all work costs where each layer is done at its cheapest: money is counted in these. */
+/* Unit of money: all work with each layer at its least cost. */
 static double unit_cost(const struct bound_any *b)
 {
     double sum = 0;
@@ -285,7 +285,7 @@ static double unit_cost(const struct bound_any *b)
     return sum;
 }
 
-/* Column 0 is money. One row adds up what busy time costs; one a class says that no device is busy longer than the longest plan. */
+/* Column 0 is money. One row sums the cost of busy time; one row per class limits busy time to the longest plan. */
 static double work_cost(struct bound_any *b, double unit)
 {
     struct arena *scratch = arena_new();
@@ -312,7 +312,7 @@ static double work_cost(struct bound_any *b, double unit)
     return cost;
 }
 
-/* Less what rounding may lose: a nanosecond of all devices. 0 where some class is free. */
+/* Minus the margin of rounding: 1 ns of all devices. 0 if some class is free. */
 static double min_cost(struct bound_any *b)
 {
     double all = 0;
@@ -321,17 +321,17 @@ static double min_cost(struct bound_any *b)
         all += (double)b->count[g] * b->price[g];
     }
     double cost = work_cost(b, unit_cost(b));
-    if (isinf(cost)) return 0; /* no plan is so short; whoever has one does not ask */
+    if (isinf(cost)) return 0; /* no plan is so short, so the value is never used */
     cost = cost * (1 - 1e-9) - bound_money(all, 1);
     return cost > 0 ? cost : 0;
 }
 
 static const char
     any_plan[] =
-        "any stages whose devices share sequences, not operators, replicas, shares and orders, of "
-        "the microbatch sizes and tensor-parallel degrees tried",
+        "any stages without sharded operators, replicas, shares and orders, at the microbatch "
+        "sizes and tensor-parallel degrees tried",
     any_sharing[] =
-        "any stages, also such whose operators are sharded, replicas, shares and orders, of the "
+        "any stages, with or without sharded operators, replicas, shares and orders, at the "
         "microbatch sizes tried";
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
@@ -340,7 +340,7 @@ enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, 
                                       .class_text = b->shared ? any_sharing : any_plan};
     merge_layers(b);
     if (!holds_all(b, b->count))
-        return error_set(err, ERR_INFEASIBLE, "no device can hold some layer of the model");
+        return error_set(err, ERR_INFEASIBLE, "some layer of the model fits no device");
     double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}), most = all;
     if (!b->shared && latency_ns(b) > most) {
         most = latency_ns(b);

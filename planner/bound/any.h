@@ -1,30 +1,29 @@
-/* planner/bound/any.h - what no plan of a job on a cluster beats, however it parts layers, devices and the batch.
+/* planner/bound/any.h - dual bound of every plan of a job on a cluster, for any partition of layers, devices and batch.
  *
- * Device classes g, N_g of each; layers l; a batch of B samples. Let x_lg be the samples that devices of class g take
- * through layer l, z_lg the part of the update of layer l that they do. A device is busy with one thing at a time, so
+ * Device classes g with N_g devices each; layers l; a batch of B samples. x_lg: samples that class g takes through layer l;
+ * z_lg: fraction of layer l's update on class g. A device does one operation at a time, so
  *   compute   min T:  Σ_g x_lg = B,  Σ_g z_lg = 1 for every l;  Σ_l w_lg x_lg + u_lg z_lg <= N_g T for every g
- * with w_lg the least device time a sample of layer l takes on class g over all microbatch sizes and all tensor-parallel degrees
- * that share it, u_lg that of its update. (Σ z >= 1 also where optimizer state is sharded; replicas only do it more often.)
- *   latency   some sample goes through all layers and back between two updates, alone or in a microbatch: Σ_l least F + I of any
- *             number of them, then W of layer 0.
- *   cut       devices in two parts A | B, and the links between them carry C bytes a second in both directions together. Then
- *             either one part does all (compute, restricted);
- *             or both hold all layers: gradients of all parameters cross, T >= 2 bytes / C;
- *             or one part, say B, lacks a layer: whatever sample it works on crosses twice, as an activation and as its
- *             gradient: y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes a sample at the narrowest place) <= C T;
- *             and T is at least the least of these.
- *   shared    plans with sharded stages (core/sharding/sharding.h) may do less than that: no device needs a whole layer, so
- *             neither latency nor cuts hold as they stand. For them compute alone is claimed, on the assumption that the parts
- *             of an operator together take no less than their part of the whole takes.
- *   cost      a device is paid for the whole iteration that it is used in, so at least for the time it is busy:
- *             min Σ_g price_g (Σ_l w_lg x_lg + u_lg z_lg); where plans are at most T_most long, Σ_l … <= N_g T_most for every g.
- * The linear programs go to GLPK; what is handed out is not their value but the bound that their row prices prove by weak
- * duality, summed here (Neumaier and Shcherbina 2004), so that no tolerance of the solver can make it false.
- * What is assumed: an iteration ends with updates that the next one's forwards wait for; devices compute one operator at a
- * time; gradient all-reduces need their bytes across a cut once in each direction (where a table or NCCL's model prices collectives,
+ * w_lg: least device time of a sample in layer l on class g over all microbatch sizes and tensor-parallel degrees; u_lg: the
+ * same of the layer's update. (Σ z >= 1 also holds with sharded optimizer state; replicas only repeat updates.)
+ *   latency   Between two updates some sample passes all layers forward and back, alone or in a microbatch: Σ_l of the least
+ *             F + I for any number of samples, then W of layer 0.
+ *   cut       Devices in two sets A | B whose links carry C bytes a second in both directions together. T is at least the least of
+ *             three cases: one set does all the work (compute, restricted);
+ *             both sets hold all layers: the gradients of all parameters cross, T >= 2 bytes / C;
+ *             one set, say B, lacks a layer: every sample that it processes crosses twice, as an activation and as its gradient:
+ *             y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes per sample at the narrowest cut) <= C T.
+ *   sharded   In plans with sharded stages (core/sharding/sharding.h) no device needs a complete layer, so neither latency nor
+ *             cuts hold as stated. Only compute is claimed for them, on the assumption that the shards of an operator together
+ *             take at least their fraction of the whole operator's time.
+ *   cost      A device is paid for the whole iteration in which it is used, so at least for its busy time:
+ *             min Σ_g price_g (Σ_l w_lg x_lg + u_lg z_lg); if plans are limited to T_max, Σ_l … <= N_g T_max for every g.
+ * GLPK solves the linear programs. The result is not the solver's objective but the bound that its dual values prove by weak
+ * duality, computed here (Neumaier and Shcherbina 2004), so that no solver tolerance can invalidate it. Assumptions: an
+ * iteration ends with updates for which the next iteration's forwards wait; a device computes one operator at a time; a
+ * gradient all-reduce sends its bytes across a cut once in each direction (if a table or NCCL's model prices collectives,
  * sim/collective/price.h, those bytes count 0).
  *
- * Layers that cost the same are one row, so 400 layers of a regular model are about five; devices are counts.
+ * Equal layers form one row, so 400 layers of a regular model give about five rows; devices are counts.
  */
 #ifndef PLANNER_BOUND_ANY_H
 #define PLANNER_BOUND_ANY_H
@@ -35,19 +34,19 @@
 #include <stdint.h>
 
 struct arena;
-struct bound_any; /* opaque: offers and cuts taken so far */
+struct bound_any; /* opaque: offers and cuts added so far */
 
 /* count: (n_classes) devices (single GPUs) of each class; copied. */
 struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_classes,
                                 const int64_t *count, int64_t global_batch);
 
-/* From here on, before any offer: for plans with sharded stages too (above). */
+/* Extends the bound to plans with sharded stages (above). Call before the first offer. */
 void bound_any_sharded(struct bound_any *b);
 bool bound_any_is_sharded(const struct bound_any *b);
 
-/* One way of doing a layer on a class: `tp` of them together take `samples` through it in these times. Offered for every
- * microbatch size, number of GPUs, and share of a sharded microbatch; the least counts. A class that is offered no way
- * cannot hold the layer. Times must add up: a stage of several layers takes at least the sum of its layers' offers. */
+/* Offer: `tp` devices of a class together take `samples` through a layer in these times. Made for every microbatch size,
+ * tensor-parallel degree and shard of a microbatch; the least per sample counts. A class without an offer cannot hold the
+ * layer. Precondition: a stage of several layers takes at least the sum of its layers' offers. */
 struct bound_offer {
     int32_t tp;
     int64_t samples;
@@ -56,16 +55,16 @@ struct bound_offer {
 void bound_any_offer(struct bound_any *b, int32_t device_class, int32_t layer,
                      const struct bound_offer *o);
 
-/* Fewest samples of any offer so far; INT64_MAX before the first. */
+/* Fewest samples of any offer so far; INT64_MAX: none yet. */
 int64_t bound_any_fewest(const struct bound_any *b);
 
-/* Bytes of the layer's parameters (that are summed over replicas), and of what leaves it for the next one a sample; least of all
- * calls. Cuts are ignored where some layer was told neither. */
+/* Bytes of the layer's parameter gradients in an all-reduce, and of its output per sample; the minimum over all calls counts.
+ * Cuts are ignored unless every layer has been given. */
 void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_bytes,
                        double activation_bytes);
 
-/* Two parts of the cluster: here[g] of class g in one, the rest in the other. both_ways_Bps: what links between them carry in both
- * directions together, at most. name: for the binding term, kept. */
+/* A cut of the cluster: here[g] devices of class g on one side, the rest on the other. both_directions_Bps: upper bound of the
+ * bandwidth of all links between the sides, both directions together. name: for `binding`; not copied. */
 void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directions_Bps,
                    const char *name);
 
@@ -73,21 +72,21 @@ struct bound_certificate {
     int64_t lower_bound_ns;
     /* "compute of all devices", "latency of one microbatch", "cut of lan: ..." */
     const char *binding;
-    const char *class_text; /* the plans that it holds for */
-    double lower_cost;      /* money an iteration, of the same plans; 0: no prices */
+    const char *class_text; /* the plans for which the bound holds */
+    double lower_cost;      /* money per iteration, for the same plans; 0: no prices */
 };
-/* price_per_h: (n_classes) of one device, in any money; copied. A bound on cost is made as well, of plans whose iteration takes at
- * most so long (0: any). */
+/* Adds a lower bound of cost, for plans with iterations of at most most_ns (0: any). price_per_h: (n_classes) of one device,
+ * in any currency; copied. */
 void bound_any_prices(struct bound_any *b, const double *price_per_h, double most_ns);
-/* Money: price an hour times so long. */
+/* Money: price per hour times ns. */
 double bound_money(double price_per_h, double ns);
 
-/* ERR_INFEASIBLE: a layer that no class can hold. Texts are the arena's. Cost: one linear program of (classes + distinct layers)
- * rows, and four more for every distinct cut that could bind. */
+/* ERR_INFEASIBLE: no class can hold some layer. Texts live in the arena. Cost: one linear program of (classes + distinct
+ * layers) rows, and four more for every distinct cut that could bind. */
 MUST_CHECK enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out,
                                        struct error *err);
 
-/* (T - lower bound) / lower bound; infinite where the bound is 0. */
+/* Optimality gap: (T - lower bound) / lower bound; infinite if the bound is 0. */
 double bound_gap(int64_t iteration_ns, int64_t lower_bound_ns);
 double bound_cost_gap(double cost, double lower_cost);
 

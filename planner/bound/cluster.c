@@ -19,10 +19,10 @@ static int32_t largest_power_below(int32_t n)
     return power;
 }
 
-/* Forward, input and weight times of a stage are sums over its layers (sim/stage/stage.h). Updates are not: tied parameters are
- * updated once, and one operator over many parameters takes less than many. Least of (update of some layers) ÷ (sum of
- * their own) over all layers and over runs of 2^k that overlap by half; the whole is the least wherever a byte costs no
- * more in a larger update. */
+/* Forward, input and weight times of a stage are sums over its layers (sim/stage/stage.h). Updates are not, because tied
+ * parameters are updated once and one operator over many parameters is faster than many. The scale is the minimum of (update
+ * of a run of layers) ÷ (sum of their updates) over all layers and over runs of 2^k that overlap by half; the run of all
+ * layers is the minimum if the cost per byte does not grow with size. */
 static double shrink_of(const struct space *s, int32_t type)
 {
     double least = 1;
@@ -37,14 +37,14 @@ static double shrink_of(const struct space *s, int32_t type)
     return least;
 }
 
-/* Whether a device of the type can do the layer at all: its parameters must be there, whole, while it is computed, even
- * where they are divided between (ZeRO). What activations need at least depends on what runs again. */
+/* Whether a device of the type can hold the layer: its parameters must be complete during computation even under ZeRO.
+ * Activations are ignored, because their least size depends on recomputation. */
 static bool may_hold(const struct space *s, int32_t type, const struct stage_cost *c)
 {
     return c->parameter_bytes <= s->cluster->types[type].memory_bytes;
 }
 
-/* samples: of the offers; the space's microbatch, or 1: its part of that. */
+/* samples: of the offers; the space's microbatch, or 1: one sample's fraction of it. */
 static void offer_as(struct bound_any *b, const struct space *s, int64_t samples, const int32_t *tp,
                      const int32_t *device_class)
 {
@@ -68,9 +68,9 @@ static void offer_as(struct bound_any *b, const struct space *s, int64_t samples
     }
 }
 
-/* A stage on several devices gives each a part of a microbatch, down to one sequence. A call of fewer sequences takes no
- * longer than one of more, and no less for each: so the parts between add nothing. Where one sequence alone has no price its
- * part of the microbatch's is taken, which is less. Measured layers are never divided. */
+/* A stage on several devices divides a microbatch down to one sequence per device. Fewer sequences take no longer in total
+ * and no less per sequence, so only the extremes matter. If a single sequence has no price, its fraction of the microbatch's
+ * price is used, which is a lower bound. Measured layers are never divided. */
 static void offer_shares(struct bound_any *b, const struct space *s, const int32_t *tp,
                          const int32_t *device_class)
 {
@@ -127,7 +127,7 @@ struct cutter {
     int32_t n_vertices, n_edges, n_cuts;
     struct edge *edges; /* fastest first */
     int64_t *devices;   /* (n_vertices, n_types) */
-    uint64_t *seen;     /* (CLUSTER_CUTS_MAX) of cuts taken */
+    uint64_t *seen;     /* (CLUSTER_CUTS_MAX) hashes of the cuts added */
 };
 
 static int32_t vertex_of(const struct cluster *c, const struct link *l, int end)
@@ -144,7 +144,7 @@ static double fastest(const struct cost_link *l)
     return Bps;
 }
 
-/* Shell's sort: fastest first, then in the order of the file. */
+/* Shellsort: fastest first, ties in the order of the file. */
 static void sort_edges(struct edge *e, int32_t n)
 {
     for (int32_t gap = n / 2; gap > 0; gap /= 2)
@@ -177,7 +177,7 @@ static enum status find_edges(struct cutter *k, struct cost *cost, struct error 
     return OK;
 }
 
-/* What joins the vertices of each part with the rest, and the devices in it. */
+/* Per part: total bandwidth to the rest, and its devices. */
 struct part {
     int64_t *count; /* (n_types) */
     int64_t devices;
@@ -262,7 +262,8 @@ static enum status take_components(struct cutter *k, const igraph_t *g, struct e
     return st;
 }
 
-/* Vertices joined by links of at least some bandwidth, level by level; levels beyond the most are left out evenly. */
+/* Components connected by links of at least some bandwidth, per bandwidth level; if there are too many levels, evenly spaced
+ * ones. */
 static enum status take_levels(struct cutter *k, struct error *err)
 {
     int32_t levels = 1, level = 0;
@@ -280,7 +281,7 @@ static enum status take_levels(struct cutter *k, struct error *err)
     return OK;
 }
 
-/* Without one of its edges a Gomory-Hu tree falls into the two sides of a least cut. */
+/* Removing an edge of a Gomory-Hu tree gives the two sides of a least cut. */
 static enum status take_tree(struct cutter *k, igraph_t *tree, struct error *err)
 {
     for (igraph_integer_t e = 0; e < igraph_ecount(tree); e++) {
@@ -323,7 +324,7 @@ enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struc
 {
     struct cutter k = {.arena = a, .bound = b, .c = c, .n_vertices = c->n_nodes + c->n_switches};
     if (k.n_vertices < 2) return OK;
-    /* Where every two devices have a link of their own no cut is narrow. */
+    /* With dedicated links between every two devices no cut binds. */
     for (int32_t i = 0; i < c->n_links; i++)
         if (link_of_every_pair(&c->links[i])) return OK;
     TRY(find_edges(&k, cost, err));

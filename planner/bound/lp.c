@@ -50,7 +50,7 @@ static double proved(const struct bound_lp *p, double *price)
         if (!(price[i] > 0)) price[i] = 0;
     for (size_t i = 0; i < p->n; i++)
         cost[p->entries[i].column] += price[p->entries[i].row] * p->entries[i].value;
-    /* Rows that name no column j > 0 are rare and harmless; x_0 without a bound must cost nothing. */
+    /* Rows without a column j > 0 are rare and harmless; an unbounded x_0 must have cost 0. */
     double scale = cost[0] > 1 ? 1 / cost[0] : 1;
     for (size_t i = 0; i < p->n_rows; i++) sum += price[i] * p->at_least[i];
     for (int32_t j = 1; j < p->n_columns; j++)
@@ -58,7 +58,7 @@ static double proved(const struct bound_lp *p, double *price)
     return sum * scale > 0 ? sum * scale : 0;
 }
 
-/* Entries by row, those of a row in the order in which they were put. */
+/* Entries by row, within a row in order of insertion. */
 static void add_rows(const struct bound_lp *p, struct lp *lp)
 {
     size_t *next = ARENA_ARRAY(p->arena, size_t, p->n + 1), *end;
@@ -82,7 +82,7 @@ double bound_lp_solve(struct bound_lp *p)
     struct lp *lp = lp_new(p->arena, LP_MIN);
     for (int32_t j = 0; j < p->n_columns; j++) lp_column(lp, 0, j ? 1 : INFINITY, j == 0);
     add_rows(p, lp);
-    /* No price is negative, so the empty basis is dual feasible; prices of a failed attempt will do as well. */
+    /* No cost is negative, so the initial basis is dual feasible; dual values of a failed attempt are usable as well. */
     struct lp_options how = {.dual = true,
                              .iterations = 100 + 20 * ((int32_t)p->n_rows + p->n_columns)};
     bool nowhere = lp_solve(lp, &how) == LP_INFEASIBLE;

@@ -14,7 +14,7 @@ struct refuter {
     size_t n;                  /* values of from and of until */
     struct bound_windows base; /* of all schedules that end by base_ns */
     int64_t base_ns;
-    struct bound_windows trial, cases[DEPTH_MAX]; /* cases: made when first used */
+    struct bound_windows trial, cases[DEPTH_MAX]; /* branching state: created on first use */
     int64_t steps;
     int32_t stage;
     struct bound_witness *witness; /* or NULL */
@@ -44,7 +44,7 @@ static int64_t time_of(const struct refuter *r, size_t i)
     return r->line->parts[stage_of(r, i)].ns[i / (size_t)r->line->m % BOUND_KINDS];
 }
 
-/* Heads plus tails of single operations, once windows without an end lie still. */
+/* Bound by head + duration + tail of single operations at the fixed point of windows without an end. */
 static int64_t longest_path(const struct refuter *r)
 {
     int64_t longest = 0;
@@ -54,9 +54,9 @@ static int64_t longest_path(const struct refuter *r)
     return longest;
 }
 
-/* --- cases --- */
+/* --- branching --- */
 
-/* How much choice a window leaves against the operation's own length; W, whose place settles little, counts as less. */
+/* Slack of a window relative to the operation's duration; W counts less, because its position implies little. */
 static double looseness(const struct refuter *r, const struct bound_windows *w, size_t i)
 {
     int64_t ns = time_of(r, i), choice = w->until[i] - w->from[i] - ns;
@@ -64,7 +64,7 @@ static double looseness(const struct refuter *r, const struct bound_windows *w, 
     return i / (size_t)r->line->m % BOUND_KINDS == BOUND_W ? least(ratio, 1) / 2 : ratio;
 }
 
-/* The operation to tell cases by: the tightest of those looser than 1, else the loosest; r->n where nothing is left to choose. */
+/* The branching operation: the tightest of those with slack above 1, else the loosest; r->n: none. */
 static size_t choose(const struct refuter *r, const struct bound_windows *w)
 {
     size_t chosen = r->n;
@@ -77,7 +77,7 @@ static size_t choose(const struct refuter *r, const struct bound_windows *w)
     return chosen;
 }
 
-/* Whether no schedule keeps to windows that lie still. A schedule that does ends the search. */
+/* Whether no schedule satisfies the windows at a fixed point. A schedule found ends the search. */
 static bool cases_refuted(struct refuter *r, const struct bound_windows *w, int depth)
 {
     if (r->witness && bound_witness_try(r->witness, r->line, w) &&
@@ -104,7 +104,7 @@ static bool cases_refuted(struct refuter *r, const struct bound_windows *w, int 
 
 /* --- makespans --- */
 
-/* Whether no schedule ends by ns, by windows alone. Where that stays open, they become the base of shorter ones. */
+/* Whether ns is refuted by propagation alone. If not, its windows become the base of shorter makespans. */
 static bool refuted(struct refuter *r, int64_t ns)
 {
     memcpy(r->trial.from, r->base.from, r->n * sizeof *r->trial.from);
@@ -117,7 +117,7 @@ static bool refuted(struct refuter *r, int64_t ns)
     return false;
 }
 
-/* The same by cases as well, with at most so many steps. */
+/* The same with branching, within a limit of steps. */
 static bool refuted_by_cases(struct refuter *r, int64_t ns, int64_t most)
 {
     int64_t kept = r->steps > most ? r->steps - most : 0;
@@ -127,14 +127,14 @@ static bool refuted_by_cases(struct refuter *r, int64_t ns, int64_t most)
     return yes;
 }
 
-/* The makespan of the shortest schedule known. */
+/* Makespan of the best known schedule. */
 static int64_t known(const struct refuter *r, int64_t best_ns)
 {
     return r->witness && r->witness->best_ns < best_ns ? r->witness->best_ns : best_ns;
 }
 
-/* Between `low`, a bound, and `high`, not refuted or known: the bound it comes to. part: steps of a try by cases are one part in
- * so many of what is left; 0: windows alone. */
+/* Bisection between `low`, a bound, and `high`, not refuted or known; returns the bound. part: each attempt with branching
+ * gets 1 / part of the remaining steps; 0: propagation alone. */
 static int64_t bisect(struct refuter *r, int64_t low, int64_t high, int part, int32_t *stage)
 {
     while (low < (high = known(r, high)) && r->steps > 0 && high - low > high / 1000000) {
@@ -148,7 +148,7 @@ static int64_t bisect(struct refuter *r, int64_t low, int64_t high, int part, in
     return low;
 }
 
-/* Windows at some makespan serve all shorter ones; for longer ones those without an end are made again. */
+/* Windows at a makespan are valid for all shorter ones; for longer ones the windows without an end are recomputed. */
 static void reopen(struct refuter *r)
 {
     bound_windows_open(r->line, BOUND_FAR, &r->base);
@@ -156,7 +156,7 @@ static void reopen(struct refuter *r)
     (void)bound_windows_narrow(r->walker, &r->base, -1, &r->steps, &r->stage);
 }
 
-/* Without a schedule to aim at: longer and longer until one is not refuted, then back. */
+/* Without a known schedule: exponential search for a makespan that is not refuted, then bisection. */
 static int64_t explore(struct refuter *r, int64_t low, int32_t *stage)
 {
     for (int64_t ns = low; r->steps > 0; ns += ns / 16 + 1) {
@@ -166,7 +166,7 @@ static int64_t explore(struct refuter *r, int64_t low, int32_t *stage)
     return low;
 }
 
-/* Below a schedule of best_ns, by windows, then by cases for as long as they find shorter schedules. */
+/* Below a known schedule: by propagation, then by branching, repeated while shorter schedules are found. */
 static int64_t aim(struct refuter *r, int64_t low, int64_t best_ns, int32_t *stage)
 {
     if (refuted(r, best_ns - 1)) {

@@ -8,18 +8,18 @@
 #include "sim/pipeline/static.h"
 
 enum { STEPS_DEFAULT = 45000000 };
-/* A stage of more points than this is left to the closed forms. */
+/* A stage with more lattice points uses the closed forms only. */
 enum { POINTS_MAX = 4000000 };
-/* Most microbatches of a stage alone, which takes 16 bytes times their square. */
+/* Limit of microbatches of bound/alone, which takes 16 bytes times their square. */
 enum { ALONE_MAX = 2048 };
 
 static const char *const classes[] = {
-    [BOUND_SPLIT] = "one contiguous chunk a device as given, any order of F, I and W",
-    [BOUND_FUSED] = "one contiguous chunk a device as given, any order of F and B",
-    [BOUND_MIXED] = "one contiguous chunk a device as given, any order of F and B or I and W",
+    [BOUND_SPLIT] = "one contiguous chunk per device as given, any order of F, I and W",
+    [BOUND_FUSED] = "one contiguous chunk per device as given, any order of F and B",
+    [BOUND_MIXED] = "one contiguous chunk per device as given, any order of F and B or I and W",
 };
 
-/* A fused backward whose two halves take less together is bounded by halves that add up to it. */
+/* A fused backward shorter than I + W is bounded with I and W shortened to its sum. */
 static void part_times(const struct pipeline_stage *s, enum bound_orders orders,
                        struct bound_part *p)
 {
@@ -32,8 +32,8 @@ static void part_times(const struct pipeline_stage *s, enum bound_orders orders,
     }
 }
 
-/* Changes of memory that are never more than the real ones at any point. What gives back more than was taken has no
- * limit here; what is left over of a microbatch is forgotten. */
+/* Memory changes that never exceed the real ones. A stage that frees more than it takes gets no limit; bytes that remain
+ * after a microbatch are ignored. */
 static void part_memory(const struct pipeline_stage *s, int64_t room, enum bound_orders orders,
                         int32_t m, struct bound_part *p)
 {
@@ -81,8 +81,8 @@ static void raise(struct bound_schedule *b, int64_t ns, const char *term, int32_
     b->lower_bound_ns = ns, b->term = term, b->stage = stage;
 }
 
-/* Little's law: every microbatch holds `take` from the start of F until I has ended and the rest until W has. Rounded
- * down by more than a double loses. */
+/* Little's law: every microbatch holds `take` from the start of F to the end of I and the rest to the end of W. Rounded down
+ * by more than the error of a double. */
 static int64_t little_ns(const struct bound_part *p, int32_t m, int64_t round_trip)
 {
     if (p->room == INT64_MAX) return 0;
@@ -92,8 +92,8 @@ static int64_t little_ns(const struct bound_part *p, int32_t m, int64_t round_tr
     return ns < (double)BOUND_FAR ? (int64_t)ns : BOUND_FAR;
 }
 
-/* What lies around a stage: the way down to it, the way from the end of its last I to the end of the step, the round trip
- * below it, and how far apart successive F arrive and successive I return at least. */
+/* Surroundings of a stage: path to it, path from the end of its last I to the end of the step, round trip below it, and
+ * least distances between successive arrivals of F and returns of I. */
 struct place {
     int64_t down, up, trip, down_step, trip_step, bound_ns;
 };
@@ -130,7 +130,7 @@ static void cheap_stage(const struct bound_line *l, int32_t s, struct place *at,
     raise(out, work, "work", s);
     raise(out, back, "drain", s);
     raise(out, memory, "memory", s);
-    for (int up = 0; up < 2 && s + 1 < l->n; up++) /* the first message has the way to itself */
+    for (int up = 0; up < 2 && s + 1 < l->n; up++) /* the first message meets no contention */
         raise(out, at->down + f + at->trip + (m - 1) * l->links[s].occupancy_ns[up] + i + end,
               "link", s);
 }
@@ -156,7 +156,7 @@ static void cycle(const struct bound_line *l, int32_t s, const struct place *at,
     raise(out, units_max(last, input + at->up), "cycle", s);
 }
 
-/* Stages by what the closed forms say of them, highest first, while steps and `best_ns` (0: none) leave something to do. */
+/* Stages by falling closed-form bound, while steps remain and `best_ns` (0: none) is not reached. */
 static void cycles(struct arena *a, const struct bound_line *l, const struct place *at,
                    int64_t best_ns, int64_t *steps, struct bound_schedule *out)
 {
@@ -174,7 +174,7 @@ static void cycles(struct arena *a, const struct bound_line *l, const struct pla
 
 /* --- all stages at once --- */
 
-/* Sweeps over all stages come after the cycles of each alone, and only where some fit into the steps. */
+/* Sweeps over all stages follow the cycles of single stages, if the steps allow some. */
 static bool sweeps_fit(const struct bound_line *l, int64_t steps)
 {
     int64_t points = 0;

@@ -1,23 +1,23 @@
-/* planner/bound/schedule.h - what no schedule of given stages beats, whatever the order on each device.
+/* planner/bound/schedule.h - lower bound of the makespan of a pipeline over all orders of operations on each device.
  *
- * Given: stages on a device each (one contiguous chunk a device), their times and changes of memory, the links between
- * them, m equal microbatches. Sought: a makespan that no order of F, I and W (or F and B) that fits the memory beats.
- * Since microbatches are equal, some best schedule takes every kind in the order of the microbatches on every stage: the
- * k-th F of a stage needs k different F of the stage before it, whichever they are. So a stage's order is a path from
- * (0, 0, 0) to (m, m, m) in the lattice of numbers of F, I and W done, and memory is a function of the point.
+ * Input: stages on one device each (one contiguous chunk), their times and memory changes, the links between them, m equal
+ * microbatches. Result: a lower bound for every order of F, I and W (or F and B) within memory. Because microbatches are
+ * equal, some optimal schedule takes each type of operation in microbatch order on every stage: the k-th F of a stage needs
+ * any k different F of the stage before. So a stage's order is a path from (0, 0, 0) to (m, m, m) in the lattice of numbers of
+ * F, I and W done, and memory is a function of the lattice point.
  *
- * Three depths. The cheap one is the largest of closed forms, O(stages); with R_s the round trip below stage s, K_s the
- * microbatches that its memory holds before the first I, h_s the way down to it:
+ * CHEAP: the largest of closed forms, O(stages). R_s: round trip below stage s, K_s: microbatches that its memory holds before
+ * the first I, h_s: earliest start of stage s:
  *   work     h_s + m (F + I + W)_s + g_s,  g_s = max(0, R_s - (K_s - 1) F_s): only K_s forwards can run before the first I
- *   way back h_s + m (F + I)_s + g_s + the way up from s + W_0
- *   memory   h_s + m [f (F + R + I) + (f - i) W]_s / limit_s  (Little's law; f bytes that F takes, i that I gives back)
- *   link     serial in each direction: the way to it + m occupancy + the way from it to the end
- * Cycles (planner/bound/alone.h) walk the orders of one stage whose round trip is a delay: K tokens go round, and what the
- * stage does meanwhile takes its time. The deep one (planner/bound/windows.h) adds all stages at once: it gives every operation a window of time and narrows all of them until nothing
- * moves: on a stage by all paths through its lattice that keep to the windows and to memory (edge finding taken to its
- * end, token cycles included), between stages by links. With a makespan assumed, windows end too; where one becomes empty
- * no schedule is that short ("destructive" bound: Klein and Scholl 1999), and bisection finds the longest refuted. Heads
- * and tails of one machine go back to Carlier 1982; nothing here is preemptive.
+ *   drain    h_s + m (F + I)_s + g_s + return path from s to stage 0 + W_0
+ *   memory   h_s + m [f (F + R + I) + (f - i) W]_s / limit_s  (Little's law; f bytes taken by F, i of them freed by I)
+ *   link     serial in each direction: path to it + m occupancy + path from it to the end
+ * CYCLES (planner/bound/alone.h): walks all orders of one stage with its round trip as a delay. DEEP
+ * (planner/bound/windows.h): constraint propagation over all stages. Every operation has a time window, narrowed to a fixed
+ * point: within a stage by all lattice paths that respect windows and memory (edge finding to completion, token cycles
+ * included), between stages by links. For an assumed makespan windows also have ends; an empty window refutes it (destructive
+ * bound: Klein and Scholl 1999), and bisection finds the largest refuted makespan. Heads and tails of a machine: Carlier 1982.
+ * Non-preemptive.
  */
 #ifndef PLANNER_BOUND_SCHEDULE_H
 #define PLANNER_BOUND_SCHEDULE_H
@@ -31,7 +31,7 @@ struct schedule; /* of core/plan/schedule.h */
 
 enum bound_depth { BOUND_CHEAP, BOUND_CYCLES, BOUND_DEEP };
 
-/* Which orders the bound is to hold for. */
+/* Class of orders for which the bound holds. */
 enum bound_orders {
     BOUND_SPLIT, /* F, I, W */
     BOUND_FUSED, /* F, B */
@@ -41,28 +41,28 @@ enum bound_orders {
 struct bound_schedule_options {
     enum bound_depth depth;
     enum bound_orders orders;
-    /* Makespan of a schedule that is known (0: none): deeper bounds go no further than it, and is surest to prove it. */
+    /* Makespan of a known schedule (0: none): deeper bounds stop there, so a proof of optimality is most likely. */
     int64_t best_ns;
-    /* Deep, split orders and best_ns: where a shorter schedule shows on the way, it is handed out in this arena; NULL: none is
-     * looked for. */
+    /* With BOUND_DEEP, split orders and best_ns: a shorter schedule found on the way is returned in this arena. NULL: none is
+     * sought. */
     struct arena *arena;
     int64_t steps; /* lattice points to visit at most; 0: 45,000,000 (about 0.3 s) */
 };
 
 struct bound_schedule {
     int64_t lower_bound_ns; /* INT64_MAX: some stage cannot hold even one microbatch */
-    /* what binds: "work", "drain", "memory", "link", "cycle", "windows", "does not fit" */
+    /* binding term: "work", "drain", "memory", "link", "cycle", "windows", "does not fit" */
     const char *term;
-    int32_t stage;          /* where; -1: all together. link: between stage and stage + 1 */
-    const char *class_text; /* plans that the bound holds for */
+    int32_t stage;          /* of the term; -1: all together. link: between stage and stage + 1 */
+    const char *class_text; /* the orders for which the bound holds */
     int64_t steps;          /* lattice points visited */
-    /* NULL, or a schedule of found_ns < best_ns that fits the memory */
+    /* NULL, or a schedule with makespan found_ns < best_ns within memory */
     const struct schedule *found;
     int64_t found_ns;
 };
-/* p: one chunk a device (n_stages == n_devices), has passed pipeline_check. Never above a feasible makespan. Cheap:
- * O(stages). Cycles: O(Σ_s points of s's lattice). Deep: as much each sweep. Both are cut off by steps: a bound in any case. The same for the same
- * arguments. Scratch in an arena of its own. */
+/* p: one chunk per device (n_stages == n_devices), valid by pipeline_check. Cost: CHEAP O(stages); CYCLES O(Σ_s lattice points
+ * of s); DEEP the same per sweep. Both end at options.steps with a valid bound. Deterministic. Allocates and frees its own
+ * scratch arena. */
 void bound_schedule(const struct pipeline *p, int32_t microbatches,
                     const struct bound_schedule_options *o, struct bound_schedule *out);
 

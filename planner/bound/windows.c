@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-/* A point (c, y, x): c W done, y I done but not W, x F done but not I. Points of one c lie side by side by y, then x. */
+/* A point (c, y, x): c W done, y with I but not W done, x with F but not I done. Points of one c are contiguous by y, then
+ * x. */
 struct walk {
     int32_t n_waiting;  /* values of y */
     int32_t *at, *wide; /* (n_waiting) of y: first point of its row, values of x */
@@ -15,12 +16,12 @@ struct walk {
 struct bound_walker {
     const struct bound_line *line;
     struct walk *walks;    /* (n) */
-    int64_t *early, *late; /* (m + 1, widest layer) of the stage at hand */
-    int64_t *from, *until; /* (3, m) windows in the making */
+    int64_t *early, *late; /* (m + 1, widest layer) of the current stage */
+    int64_t *from, *until; /* (3, m) windows under construction */
     bool *stale;           /* (n) */
 };
 
-/* Most x beside y: take x + (take - back) y <= room. -1: not even y. */
+/* Largest x for y: take x + (take - back) y <= room. -1: y alone does not fit. */
 static int64_t wide_at(const struct bound_part *p, int32_t m, int64_t y)
 {
     if (p->room == INT64_MAX || p->take <= 0) return m - y;
@@ -71,7 +72,7 @@ void bound_windows_open(const struct bound_line *line, int64_t makespan, struct 
 
 #define NEVER INT64_MAX
 
-/* One step along the lattice: the k-th operation of a kind, from one point to the next. */
+/* One lattice step: the k-th operation of a type. */
 struct step {
     int64_t ns, from, until;
 };
@@ -89,7 +90,7 @@ static int64_t ahead(int64_t before, struct step s)
     return end <= s.until ? end : NEVER;
 }
 
-/* Earliest time at every point; NEVER where none. */
+/* Earliest time at every point; NEVER: unreachable. */
 static int64_t walk_forward(struct bound_walker *k, int32_t stage, const int64_t *from,
                             const int64_t *until)
 {
@@ -122,7 +123,7 @@ static int64_t walk_forward(struct bound_walker *k, int32_t stage, const int64_t
     return visited;
 }
 
-/* Going back over the step to a point of latest time `next`: the window it leaves open; whether the step is possible. */
+/* Backward over a step to a point with latest time `next`: the resulting window; returns whether the step is possible. */
 static bool back(int64_t early, int64_t next, struct step s, int64_t *late, int64_t *from,
                  int64_t *until)
 {
@@ -135,7 +136,7 @@ static bool back(int64_t early, int64_t next, struct step s, int64_t *late, int6
     return true;
 }
 
-/* Latest time at every point (-1: none), and the windows that possible steps leave to every operation. */
+/* Latest time at every point (-1: none), and the windows of all operations from the possible steps. */
 static void walk_back(struct bound_walker *k, int32_t stage, const int64_t *from,
                       const int64_t *until)
 {
@@ -170,7 +171,7 @@ static void walk_back(struct bound_walker *k, int32_t stage, const int64_t *from
     }
 }
 
-/* One pass over a stage. false: some operation has no window left. *moved: some window became narrower. */
+/* One pass over a stage. false: a window is empty. *moved: a window became narrower. */
 static bool walk_stage(struct bound_walker *k, struct bound_windows *w, int32_t stage,
                        int64_t *steps, bool *moved)
 {
@@ -187,7 +188,7 @@ static bool walk_stage(struct bound_walker *k, struct bound_windows *w, int32_t 
     return true;
 }
 
-/* Messages from one stage's operations to another's: the receiver's starts and the sender's ends. */
+/* Messages between two stages: narrows the receiver's starts and the sender's ends. */
 struct passage {
     int64_t *send_from, *send_until, *take_from, *take_until; /* (m) */
     int64_t send_ns, take_ns, occupancy_ns, latency_ns;

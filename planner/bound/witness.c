@@ -7,7 +7,7 @@
 
 enum rule { BY_MIDDLE, BY_EARLIEST, BY_LATEST, RULES };
 
-/* Twice the instant that an operation is ordered by. */
+/* Twice the time by which an operation is ordered. */
 static int64_t key_of(const struct bound_part *p, const struct bound_windows *w, size_t i, int kind,
                       enum rule rule)
 {
@@ -25,7 +25,7 @@ static bool allowed(const struct bound_part *p, const int32_t done[BOUND_KINDS],
            p->room;
 }
 
-/* false: memory leaves nothing to do. */
+/* false: memory blocks every operation. */
 static bool order_stage(const struct bound_line *l, const struct bound_windows *w, int32_t stage,
                         enum rule rule, struct schedule_lane *out)
 {
@@ -76,7 +76,7 @@ bool bound_witness_try(struct bound_witness *b, const struct bound_line *l,
         peak = ARENA_ARRAY(b->scratch, int64_t, (size_t)l->n);
         if (!order_all(b->scratch, l, w, (enum rule)rule, &s)) continue;
         if (static_new(b->scratch, &s, &t, NULL) != OK || !static_time(t, b->pipeline, &ns))
-            continue; /* stages that wait for each other */
+            continue; /* deadlock between stages */
         if (ns >= b->best_ns || !static_memory(t, b->pipeline, peak)) continue;
         (void)order_all(b->arena, l, w, (enum rule)rule, &b->schedule);
         b->best_ns = ns;

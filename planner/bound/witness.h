@@ -1,8 +1,8 @@
-/* planner/bound/witness.h - a schedule read off windows of time that could not be refuted.
+/* planner/bound/witness.h - a schedule constructed from time windows that could not be refuted (primal heuristic).
  *
- * Where windows lie still at some makespan (planner/bound/windows.h) there may be a schedule that short. Each stage takes its
- * operations by the earliest start, the latest start, or the middle of their windows, as counts and memory allow; sim/pipeline/static
- * says how long that takes, and the shortest is kept. So a proof that fails may end with what it looked for.
+ * A fixed point at some makespan (planner/bound/windows.h) may indicate a schedule of that makespan. Each stage orders its
+ * operations by the earliest start, the latest start or the middle of their windows, within precedence and memory.
+ * sim/pipeline/static computes the makespan, and the shortest schedule is kept. So a failed proof may improve the incumbent.
  */
 #ifndef PLANNER_BOUND_WITNESS_H
 #define PLANNER_BOUND_WITNESS_H
@@ -14,13 +14,13 @@ struct pipeline;
 
 struct bound_witness {
     const struct pipeline *pipeline;
-    struct arena *arena, *scratch; /* of the schedule; of trials */
-    int64_t best_ns;               /* of a schedule that is known, or of the one found */
+    struct arena *arena, *scratch; /* owners of the schedule and of candidates */
+    int64_t best_ns;               /* makespan of the known schedule, or of the one found */
     bool found;
-    struct schedule schedule; /* where found: one chunk a device, F, I, W */
+    struct schedule schedule; /* if found: one chunk per device, F, I, W */
 };
 
-/* Three orders and their times; O(operations). Whether one was shorter than best_ns. */
+/* Tries the three orders; returns whether one is shorter than best_ns. O(operations). */
 bool bound_witness_try(struct bound_witness *b, const struct bound_line *l,
                        const struct bound_windows *w);
 

@@ -52,7 +52,7 @@ void incumbents_init(struct incumbents *k, struct arena *a, int32_t most,
     }
 }
 
-/* How far outside the limits: 1 and less is inside. */
+/* Relative violation of the limits; at most 1: inside. */
 static double excess_of(const struct search_options *o, double ns, double cost)
 {
     double slow = ns * 1e-9 * o->min_rate, dear = o->max_cost > 0 ? cost / o->max_cost : 0;
@@ -69,7 +69,7 @@ bool incumbents_inside(const struct incumbents *k, const struct search_plan *x)
     return excess_of(k->o, (double)x->iteration_ns, x->cost) <= 1;
 }
 
-/* What a plan that takes ns must cost at least, an iteration. */
+/* Lower bound of the cost per iteration of a plan that takes ns. */
 static double min_cost(const struct incumbents *k, double ns)
 {
     return k->min_price_per_h * ns / NS_PER_H;

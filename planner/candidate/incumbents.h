@@ -1,7 +1,8 @@
-/* planner/candidate/incumbents.h - the best plans found so far, each layout once.
+/* planner/candidate/incumbents.h - the best plans found so far (incumbents), one per layout.
  *
- * A layout is what a plan computes where: microbatch size, and the set of its replicas with their devices, layers and
- * shares, and whether they shard operators. Of plans that differ in less (recompute, warm-ups, buckets, order of replicas) the fastest stays.
+ * A layout is the microbatch size, the set of replicas with their devices, layers and shares, and whether stages shard
+ * operators. Of plans with one layout (they differ in recomputation, warm-ups, buckets or replica order) only the fastest is
+ * kept.
  */
 #ifndef PLANNER_CANDIDATE_INCUMBENTS_H
 #define PLANNER_CANDIDATE_INCUMBENTS_H
@@ -9,30 +10,30 @@
 #include "core/plan/plan.h"
 #include "planner/candidate/types.h"
 
-/* Better is what the objective says (planner/candidate/types.h). Plans outside its limits stand behind all inside, the nearest first:
- * what is refined may come inside. */
+/* Ordered by the objective (planner/candidate/types.h). Plans outside its limits come after all plans inside, the nearest to
+ * the limit first, because refinement may bring them inside. */
 struct incumbents {
-    struct arena *arena; /* of the copies */
-    bool coarse;         /* a layout is the devices and their order alone, whatever they compute */
+    struct arena *arena; /* owns the copies */
+    bool coarse;         /* a layout is the devices and their order alone */
     const struct search_options *o;
-    double min_price_per_h; /* of any device: what a time says of a cost */
+    double min_price_per_h; /* least price of any device: converts a time to a lower bound of cost */
     int32_t n, most;
-    struct search_plan *plans; /* best first; ties: who came first */
-    uint64_t *layout;
+    struct search_plan *plans; /* (n) best first; ties in order of arrival */
+    uint64_t *layout;          /* (n) hashes */
 };
 
 void incumbents_init(struct incumbents *k, struct arena *a, int32_t most,
                      const struct search_options *o, const struct cluster *c);
-/* What a plan must be faster than to be kept; INT64_MAX while there is room. */
+/* A plan must be faster than this to be kept; INT64_MAX while the list has room. */
 int64_t incumbents_limit(const struct incumbents *k);
-/* How long an iteration of min_rate takes, 0 where there is none. */
+/* Longest iteration that satisfies min_rate, in ns; 0: no such limit. */
 double incumbents_max_ns(const struct search_options *o);
-/* The limits of rate and cost. */
+/* Whether x satisfies the limits of rate and cost. */
 bool incumbents_inside(const struct incumbents *k, const struct search_plan *x);
-/* Whether x goes before y: inside the limits before outside, there the nearer one; then by the objective. */
+/* Whether x precedes y: inside the limits before outside; outside, the nearer one first; then by the objective. */
 bool incumbents_better(const struct incumbents *k, const struct search_plan *x,
                        const struct search_plan *y);
-/* Whether there is one of its layout. */
+/* Whether a plan with p's layout is in the list. */
 bool incumbents_has(const struct incumbents *k, const struct plan *p);
 void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteration_ns);
 

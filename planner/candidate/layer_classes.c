@@ -5,14 +5,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What the walk over a layer knows. */
+/* State of the walk over a layer. */
 struct reader {
     const struct graph *g;
     struct cut *gradients;   /* (n_layers - 1) */
-    int32_t *index;          /* (n_ops): place of the operator in its layer */
+    int32_t *index;          /* (n_ops): position of the operator in its layer */
     int32_t *user;           /* (n_tensors): a layer that uses the parameter, -1 none, -2 several */
     bool *back;              /* (n_tensors): a gradient operator reads it */
-    int32_t *number, *stamp; /* (n_tensors): parameters of the layer in the order they appear */
+    int32_t *number, *stamp; /* (n_tensors): parameters of the layer in order of appearance */
     int32_t n_numbers;
     uint64_t hash;
 };
@@ -51,7 +51,7 @@ static void add_parameter(struct reader *r, int32_t layer, int32_t t)
     add(r, r->user[t] == -2 ? t : -1);
 }
 
-/* Where a tensor that the layer reads or hands on comes from. */
+/* Origin of a tensor that the layer reads or outputs. */
 static void add_source(struct reader *r, int32_t layer, int32_t t)
 {
     const struct graph *g = r->g;
@@ -95,7 +95,7 @@ static void add_op(struct reader *r, int32_t i)
     }
 }
 
-/* The operators of each layer one after the other, forward ones first. */
+/* Operators layer by layer, forward operators first. */
 static int32_t *by_layer(struct arena *a, const struct graph *g, int32_t **start)
 {
     int32_t *order = ARENA_ARRAY(a, int32_t, (size_t)g->n_ops);
@@ -167,13 +167,13 @@ static void number_classes(struct arena *a, struct layer_classes *c, const uint6
     }
 }
 
-/* By distance, the greatest first, so that the earliest equal range is met first; along a distance from the end, where a
- * range is equal as far as the one behind it is and one more. Each pair of a range is written once. */
+/* By distance, the greatest first, so that the earliest equal range is found first. Along one distance backwards: a range is
+ * equal one layer further than the range after it. Each pair is written once. */
 static void find_same(struct arena *a, struct layer_classes *c)
 {
     int32_t n = c->n_layers;
     c->same = ARENA_ARRAY(a, int32_t, (size_t)n * (size_t)n);
-    int32_t *known = ARENA_ARRAY(a, int32_t, (size_t)n); /* how long a range has been found */
+    int32_t *known = ARENA_ARRAY(a, int32_t, (size_t)n); /* length of the range found so far */
     for (int32_t distance = n - 1; distance >= 0; distance--)
         for (int32_t first = n - 1, equal = 0; first >= distance; first--) {
             equal = c->class_of[first] == c->class_of[first - distance] ? equal + 1 : 0;

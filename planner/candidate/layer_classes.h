@@ -1,12 +1,12 @@
-/* planner/candidate/layer_classes.h - which layers of a graph are the same, so that each is measured and priced once.
+/* planner/candidate/layer_classes.h - classes of equal layers, so that each class is profiled and priced once.
  *
- * A layer's *key* says its operators in order (kind, attributes, shapes, types: core/graph/op's op_key, what the profiler measures by),
- * where each operand comes from (which operator of the layer, which place among what crosses its borders, which of
- * its parameters), and what leaves it on either side. Names are not part of it; neither is the place in the model. A
- * parameter that another layer uses too makes a layer one of its own, because a range with both holds it once. So ranges of layers
- * with equal keys in equal order cost the same on a device type, whatever else the model has: sim_stage gives the same bytes for
- * them. Works for any graph with layers: forward or training graph, fused or not, computed or measured.
- * This is HARP's zero-redundant profiling (arXiv 2509.24859), with the repeats discovered instead of declared.
+ * A layer's *key* covers its operators in order (kind, attributes, shapes, types: core/graph/op's op_key, the profiler's key),
+ * the origin of each operand (an operator of the layer, a position among the tensors that cross its borders, one of its
+ * parameters), and the tensors that leave it on either side. It covers neither names nor the position in the model. A layer
+ * whose parameter is shared with another layer has a class of its own, because a range with both holds the parameter once. So
+ * ranges of layers with equal keys in equal order cost the same on a device type, whatever else the model contains: sim_stage
+ * returns identical bytes. Any graph with layers will do: forward or training, fused or not, computed or measured. Source:
+ * HARP's zero-redundant profiling (arXiv 2509.24859), with repeats discovered instead of declared.
  */
 #ifndef PLANNER_CANDIDATE_LAYER_CLASSES_H
 #define PLANNER_CANDIDATE_LAYER_CLASSES_H
@@ -19,19 +19,19 @@
 
 struct layer_classes {
     int32_t n_layers, n_classes;
-    int32_t *class_of;      /* (n_layers), numbered as they first appear */
+    int32_t *class_of;      /* (n_layers), numbered in order of first appearance */
     uint64_t *key;          /* (n_classes) */
-    int32_t *first_of;      /* (n_classes): the first layer of it */
+    int32_t *first_of;      /* (n_classes): first layer of each class */
     int32_t *same;          /* (n_layers, n_layers): [first][last], see layer_classes_same */
-    int64_t distinct;       /* ranges that no earlier one equals */
-    int32_t n_repeats;      /* of layers; 0: nothing repeats */
+    int64_t distinct;       /* number of different ranges of layers */
+    int32_t n_repeats;      /* 0: no repeated layers */
     struct repeat *repeats; /* (n_repeats), in layers, ascending */
 };
 
 /* O(operators + layers²). */
 struct layer_classes *layer_classes_new(struct arena *a, const struct graph *g);
 
-/* The first layer of the earliest range that costs what this one does; `first` itself where no earlier one does. */
+/* First layer of the earliest range with the same cost; `first` itself if there is no earlier one. */
 static inline int32_t layer_classes_same(const struct layer_classes *c, int32_t first, int32_t last)
 {
     return c->same[(int64_t)first * c->n_layers + last];
@@ -40,11 +40,11 @@ static inline int32_t layer_classes_same(const struct layer_classes *c, int32_t 
 /* "24 blocks of 2 layers, 4 unique of 50", "nothing repeats, 7 layers". */
 const char *layer_classes_text(struct arena *a, const struct layer_classes *c);
 
-/* What crosses behind each layer, (n_layers - 1). A message is never later than the operator that makes it, so only the last one's
- * bytes are sure to come after the layer's work; the others may have left while it went on. */
+/* Traffic after each layer, (n_layers - 1). A message leaves as soon as its producer ends, so only the last message is certain
+ * to follow all of the layer's work; the others may overlap it. */
 struct layer_crossing {
-    int64_t activation_bytes, gradient_bytes; /* a microbatch, of all tensors */
-    int64_t min_late_bytes; /* of the last activation or the last gradient, whichever is less */
+    int64_t activation_bytes, gradient_bytes; /* per microbatch, all tensors */
+    int64_t min_late_bytes; /* the smaller of the last activation and the last gradient */
 };
 struct layer_crossing *layer_classes_crossings(struct arena *a, const struct graph *g);
 

@@ -38,7 +38,7 @@ static void score(void *user, int64_t index, int32_t thread)
         w->cost = cost_new(w->arena, c->profile, w->cluster);
     }
     struct space own = x->space;
-    if (thread > 0) own.cost = w->cost; /* thread 0 is who made the spaces */
+    if (thread > 0) own.cost = w->cost; /* thread 0 owns the spaces */
     int64_t before = scorer_runs(w->scorer), work = scorer_work(w->scorer);
     scorer_quick(w->scorer, x->quick);
     r->status = scorer_fit(w->scorer, &own, &x->plan, &x->ns, &r->why);

@@ -1,4 +1,7 @@
-/* planner/candidate/scorer.h - plan → program → simulated time, with memory reused from one candidate to the next. */
+/* planner/candidate/scorer.h - the objective function of every search: plan → program → simulated iteration time.
+ *
+ * Memory is reused from one candidate to the next. Work is counted, never timed, so that a search that stops by it repeats.
+ */
 #ifndef PLANNER_CANDIDATE_SCORER_H
 #define PLANNER_CANDIDATE_SCORER_H
 
@@ -10,40 +13,41 @@
 struct scorer; /* opaque; freed by scorer_free */
 
 struct scorer *scorer_new(const struct lower_options *lower);
-/* quick: the first step of a run, procedures whole: nearly the steady step (from rest), at a fraction of the time. */
+/* quick: simulate only the first step of a run, with one event per procedure. It approximates the steady step at a fraction of
+ * the cost. */
 void scorer_quick(struct scorer *w, bool quick);
 void scorer_free(struct scorer *w);
-/* Scratch for one candidate's plan; forgotten by the next call. */
+/* Scratch for one candidate's plan; reset by the next call. */
 struct arena *scorer_arena(struct scorer *w);
-/* *iteration_ns: simulated, INT64_MAX where the plan does not fit a device's memory, which is a result and no error. */
+/* *iteration_ns: simulated; INT64_MAX if the plan exceeds a device's memory, which is a result and not an error. */
 MUST_CHECK enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
                                   int64_t *iteration_ns, struct error *err);
-/* The same, but a stage that lowering finds too large is changed in *p until it fits: it recomputes, then receives one
- * message ahead, then takes fewer warm-ups. What does not make it smaller is taken back. */
+/* The same, with repair: a stage that exceeds memory after lowering is modified in *p until it fits: recomputation, then
+ * receive buffers of one message ahead, then a lower warm-up count. A change that saves no memory is undone. */
 MUST_CHECK enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                                   int64_t *iteration_ns, struct error *err);
-/* The plan's program, memory unchecked, until the next call of this scorer. *out NULL: it cannot be lowered (infeasible). */
+/* The plan's program without a memory check; valid until the next call of this scorer. *out NULL: lowering rejects the plan. */
 MUST_CHECK enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
                                       const struct program **out, struct error *err);
-/* The nearest miss of one scorer put before another's: taken from it, which forgets, and noted there in any order of calls that
- * repeats; with plans simulated in between. */
+/* Transfer of a scorer's nearest miss to another scorer (a thread's to the search's): take resets the source, note merges it
+ * with the number of runs and the work done. Deterministic if the calls are made in a fixed order. */
 struct scorer_miss {
-    int64_t missing; /* INT64_MAX: lowering refused, or nothing was tried */
+    int64_t missing; /* bytes; INT64_MAX: lowering rejected the plan, or nothing was tried */
     char why[sizeof((struct error *)0)->text];
 };
 void scorer_take_miss(struct scorer *w, struct scorer_miss *out);
 void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs, int64_t work_ns);
-/* When each replica of the plan that was simulated last has ended its last backward, from rest: (n_replicas). false: nothing
- * was simulated since a plan was lowered. */
+/* end_ns: (n_replicas) end of each replica's last backward in the first step of the last simulated plan. false: no simulation
+ * since the last lowering. */
 bool scorer_worked(const struct scorer *w, const struct plan *p, int64_t *end_ns);
 int64_t scorer_runs(const struct scorer *w); /* plans simulated */
-/* What this scorer has done, in nanoseconds that it takes about: operators lowered and events simulated, and what others put on
- * its account. A count and no clock, so that whoever ends by it ends at the same plan everywhere. */
+/* Work done, in estimated nanoseconds: operators lowered, events simulated, and charges by scorer_charge. A count and not a
+ * clock, so that a search with a work limit ends at the same plan on every machine. */
 int64_t scorer_work(const struct scorer *w);
-/* Calls of stages that it has lowered: what plans of very many microbatches cost, whatever their operators. */
+/* Stage calls lowered: the cost of plans with very many microbatches, independent of their operators. */
 int64_t scorer_calls(const struct scorer *w);
 void scorer_charge(struct scorer *w, int64_t ns);
-/* Of the plan that lacked the fewest bytes on its fullest device; "nothing was tried" before. */
+/* Nearest miss: the message of the plan that lacked the fewest bytes on its fullest device; "no plan was tried" initially. */
 const char *scorer_why(const struct scorer *w);
 struct plan scorer_copy_plan(
     struct arena *a,

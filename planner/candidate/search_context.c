@@ -30,7 +30,7 @@ enum status search_context_evaluate(struct search_context *q, const struct space
     struct error why = {0};
     q->evaluations_left--;
     enum status st = scorer_fit(q->scorer, s, p, iteration_ns, &why);
-    /* No link between neighbours of a ring: with four members or more another ring may have them all. */
+    /* No route between neighbours of a ring; with four members or more another ring order may exist. */
     if (st == ERR_INPUT && p->n_replicas > 3) q->truncated = true;
     if (st == ERR_INPUT) return OK;
     if (st != OK) return error_set(err, st, "%s", why.text);

@@ -1,7 +1,7 @@
-/* planner/candidate/search_context.h - what one search shares among its ways of finding plans: the scorer, its budget, the best so far.
+/* planner/candidate/search_context.h - state shared by all strategies of one search: scorer, budgets and incumbents.
  *
- * Whoever makes plans (exact, fleet, baselines) gives them to search_context_evaluate and asks search_context_limit what is still worth
- * making. Kept are plans as they were found; refinement comes at the end (planner/search.c).
+ * A strategy (exact, fleet, baselines, multi_device …) submits plans to search_context_evaluate and prunes by
+ * search_context_limit. Incumbents are kept as found; refinement comes at the end (planner/search.c).
  */
 #ifndef PLANNER_CANDIDATE_SEARCH_CONTEXT_H
 #define PLANNER_CANDIDATE_SEARCH_CONTEXT_H
@@ -16,40 +16,39 @@ enum { PRESET_SPACES_MAX = 96 };
 struct spmd_stage;
 
 struct search_context {
-    struct arena *arena; /* the result's */
+    struct arena *arena; /* owns the result */
     const struct search_options *o;
     const struct lower_options *lower;
     struct scorer *scorer;
     struct spmd_stage
-        *spmd_stage; /* what sharded stages do inside (planner/spmd_stage/spmd_stage.h) */
+        *spmd_stage; /* memo of sharded stages' solutions (planner/spmd_stage/spmd_stage.h) */
     struct incumbents incumbents;
-    int64_t candidates; /* complete plans that were bounded */
+    int64_t candidates; /* complete plans with a computed lower bound */
     int64_t evaluations_left;
-    int64_t work_end; /* of the scorer's work (scorer_work); 0: no end */
-    /* The best plan of each choice of devices and their order: where refinement starts beside the best ones, which may all be
-     * alike. most 0: not kept. */
+    int64_t work_end; /* limit of scorer_work; 0: no limit */
+    /* The best plan of each choice and order of devices: diverse starts of refinement beside the incumbents, which may be
+     * similar. most 0: not kept. */
     struct incumbents diverse_starts;
-    /* What baselines were priced with: the bound must hold for their plans too. */
+    /* Spaces of the baselines, because the lower bound must hold for their plans too. */
     const struct space *preset[PRESET_SPACES_MAX];
     int32_t n_presets;
-    bool truncated;   /* more candidates than lists hold: the class was not searched to its end */
-    bool interrupted; /* *o->stop was seen set */
-    bool exhausted;   /* the budget of evaluations ended before the search */
-    bool worked_out;  /* that of work did */
+    bool truncated;   /* a candidate list overflowed: the class was not searched completely */
+    bool interrupted; /* *o->stop was set */
+    bool exhausted;   /* the budget of evaluations was spent before the search ended */
+    bool worked_out;  /* the budget of work was */
 };
 
-/* What a plan must beat to be kept; INT64_MAX while anything is. */
+/* Upper bound for pruning: a plan must be faster to be kept. INT64_MAX while the list has room. */
 int64_t search_context_limit(const struct search_context *q);
 bool search_context_stopped(struct search_context *q); /* interrupted by the user */
-bool search_context_over(struct search_context *q);    /* that, or no evaluations or work left */
+bool search_context_over(struct search_context *q);    /* interrupted, or a budget is spent */
 void search_context_report(const struct search_context *q);
-/* Fits, simulates and keeps one plan of the space; *p is changed until it fits (scorer_fit). *iteration_ns: INT64_MAX where it
- * does not, or where lowering refuses it, as below. */
+/* Fits, simulates and keeps one plan of the space; *p is modified until it fits (scorer_fit). *iteration_ns: as below. */
 MUST_CHECK enum status search_context_evaluate(struct search_context *q, const struct space *s,
                                                struct plan *p, int64_t *iteration_ns,
                                                struct error *err);
-/* The same without keeping: *iteration_ns, INT64_MAX where it does not fit, or where lowering refuses it (no way between two
- * members of a ring), which is a result here and no error. */
+/* The same without keeping the plan. *iteration_ns: INT64_MAX if it does not fit or lowering rejects it (no route between two
+ * members of a ring); both are results and not errors. */
 MUST_CHECK enum status search_context_score(struct search_context *q, const struct space *s,
                                             struct plan *p, int64_t *iteration_ns,
                                             struct error *err);

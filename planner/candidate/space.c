@@ -5,8 +5,8 @@
 #include "core/cluster/topology.h"
 #include "planner/candidate/layer_classes.h"
 
-/* i and j are interchangeable where exchanging them changes nothing the search can see: same type,
- * and the same time of any message to and from every third device, and between them in both directions. */
+/* i and j are interchangeable if an exchange does not change the cost of any plan: equal types, equal message times to and
+ * from every third device, and equal times between them in both directions. */
 static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, int32_t d)
 {
     const struct cost_link *x = space_link(s, a, b), *y = space_link(s, c, d);
@@ -14,9 +14,7 @@ static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, in
     return x->bandwidth_Bps == y->bandwidth_Bps && x->latency_ns == y->latency_ns;
 }
 
-/* Links are shared resources: two devices whose messages queue on different links are only alike
- * where nobody else shares them, so the identity of the link must agree too, unless both have it to
- * themselves. */
+/* Links are shared resources, so the links must be identical too, unless both are dedicated. */
 static bool owns(const struct cluster *c, int32_t device, int32_t link)
 {
     const struct link *l = &c->links[link];
@@ -24,7 +22,7 @@ static bool owns(const struct cluster *c, int32_t device, int32_t link)
            (l->kind[1] == END_DEVICE && l->end[1] == device);
 }
 
-/* Two links that nobody crosses but i, and nobody but j, and that cost alike. */
+/* Two links of equal cost, one used by i only, the other by j only. */
 static bool own_links(const struct cluster *c, int32_t i, int32_t a, int32_t j, int32_t b)
 {
     const struct link *x = &c->links[a], *y = &c->links[b];
@@ -85,8 +83,8 @@ static void find_links(struct arena *a, struct space *s)
     arena_free(own);
 }
 
-/* Behind the operator that makes the gradient which crosses to the layer before, a layer computes
- * weight gradients only; where it does not, or passes another layer's gradient on, it is early. */
+/* Usually only weight gradients follow the producer of the gradient for the layer before. A layer is early if not, or if it
+ * forwards another layer's gradient. */
 static void find_early(struct arena *a, struct space *s)
 {
     const struct graph *g = s->graph;
@@ -110,7 +108,7 @@ static void find_early(struct arena *a, struct space *s)
     }
 }
 
-/* What crosses between any two devices, at least: GPUs that share positions send a share each. */
+/* Lower bound of the bytes between two devices: GPUs that share positions send a shard each. */
 static void find_cuts(struct arena *a, struct space *s)
 {
     s->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)s->n_layers);
@@ -125,8 +123,8 @@ static void find_cuts(struct arena *a, struct space *s)
     }
 }
 
-/* Prices each type's operators, so that whatever the profile does not know is said here and a stage asked for later
- * cannot fail. */
+/* Prices each type's operators, so that operators missing in the profile are reported here and later stage costs cannot
+ * fail. */
 static enum status make_table(struct arena *a, struct space *s, const struct lower_options *lower,
                               struct error *err)
 {
@@ -234,7 +232,7 @@ void space_stage_time(const struct space *s, int32_t device, int32_t first, int3
                                          c->input_ns + c->weight_ns - late_ns(s, type, first, last),
                                      .update_ns = c->update_ns,
                                      .recompute = fixed + in_flight * c->activation_bytes > memory};
-    /* All that a backward reads is alive when it begins, kept or computed again. */
+    /* All inputs of a backward are alive at its start, kept or recomputed. */
     int64_t missing = fixed + c->activation_bytes - memory;
     if (missing > 0) out->missing_bytes = missing;
     if (!out->recompute) return;

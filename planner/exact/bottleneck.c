@@ -28,7 +28,7 @@ struct bottleneck *bottleneck_make(struct arena *a, const struct space *s)
                     if (rest[last + 1] == INT64_MAX) continue;
                     const struct stage_cost *c = space_stage(s, d, first, last);
                     int64_t work = c->forward_ns + c->input_ns + c->weight_ns;
-                    if (work >= best) break; /* longer stages take no less */
+                    if (work >= best) break; /* time grows with the length of a stage */
                     int64_t slowest = work > rest[last + 1] ? work : rest[last + 1];
                     if (slowest < best) best = slowest;
                 }
@@ -54,7 +54,7 @@ struct walk {
     const struct bottleneck *b;
     int32_t m, n_stages;
     int64_t limit_ns, max_steps;
-    int64_t late_ns; /* most that a stage may still compute after it handed its last gradient on */
+    int64_t late_ns; /* upper bound of a stage's work after its last outgoing gradient */
     size_t most;
     struct pipeline_list *out;
     struct exact_pipeline p;
@@ -72,7 +72,7 @@ static int by_bound(const void *a, const void *b)
     return 0;
 }
 
-/* Keeps the better half when the list is full and tightens the limit to what was kept. */
+/* Full list: keeps the better half and lowers the limit to its worst bound. */
 static void keep_better_half(struct walk *w)
 {
     struct pipeline_list *l = w->out;
@@ -93,7 +93,7 @@ static void finish(struct walk *w)
     if (l->n >= w->most) keep_better_half(w);
 }
 
-/* An interchangeable device with a smaller index that is still unused goes first. */
+/* Symmetry breaking: an unused interchangeable device of smaller index comes first. */
 static bool out_of_turn(const struct space *s, uint32_t unused, int32_t d)
 {
     for (int32_t e = 0; e < d; e++)
@@ -119,7 +119,7 @@ static bool place(struct walk *w, int32_t depth, int32_t d, int32_t first, int32
     return true;
 }
 
-/* around_ns: forwards, returns of gradients and transfers of the stages above, once. */
+/* around_ns: forwards, gradient returns and transfers of the stages above, each once. */
 static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t first,
                     int64_t around_ns)
 {
@@ -144,7 +144,7 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
                 w->out->complete = false;
                 return;
             }
-            if (!place(w, depth, d, first, last)) break; /* longer stages need no less memory */
+            if (!place(w, depth, d, first, last)) break; /* memory grows with the length of a stage */
             const struct bound_stage *stage = &w->stage[depth];
             int64_t work = w->m * (stage->forward_ns + stage->backward_ns);
             int64_t late = stage->backward_ns - stage->recompute_ns - stage->return_ns;

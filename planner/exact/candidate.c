@@ -12,7 +12,7 @@ bool candidate_of(const struct plan *p, const struct space *s, struct candidate 
     uint64_t taken = 0;
     *out = (struct candidate){.s = s, .n_replicas = p->n_replicas};
     if (p->n_replicas > SPACE_TABLES_MAX || p->microbatch != s->microbatch) return false;
-    if (p->cluster.n_devices != s->n_devices) return false; /* GPUs taken together */
+    if (p->cluster.n_devices != s->n_devices) return false; /* tensor-parallel devices */
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
         if (x->n_stages > SPACE_TABLES_MAX) return false;
@@ -115,7 +115,7 @@ void candidate_plan(const struct candidate *x, struct arena *a, struct plan *out
     }
 }
 
-/* --- what was simulated --- */
+/* --- memo of simulated candidates --- */
 
 static uint64_t key_of(const struct candidate *x)
 {
@@ -170,7 +170,7 @@ void candidates_put(struct candidates *q, const struct candidate *x, int64_t ns)
     q->ns[at] = ns > 0 ? ns : 1;
 }
 
-/* Whatever else was changed to make it fit goes as well. false: no stage recomputed. */
+/* Removes recomputation and all other repairs. false: no stage recomputes. */
 static bool unset_recompute(struct plan *p)
 {
     bool any = false;
@@ -194,7 +194,7 @@ enum status candidates_score(struct candidates *q, struct search_context *t,
     if (*ns) return OK;
     candidate_plan(x, scorer_arena(t->scorer), &p);
     TRY(search_context_evaluate(t, x->s, &p, ns, err));
-    /* What is computed again may be larger at once than what fewer warm-ups would leave: from the start without. */
+    /* Recomputation may have a larger peak than fewer warm-ups without it, so the repair starts again without recomputation. */
     if (*ns == INT64_MAX && unset_recompute(&p)) TRY(search_context_evaluate(t, x->s, &p, ns, err));
     candidates_put(q, x, *ns);
     return OK;

@@ -10,19 +10,19 @@
 
 enum {
     LIST_MAX = 60000,
-    LISTED_MAX = 10, /* devices whose partitions can be listed */
+    LISTED_MAX = 10, /* largest number of devices whose partitions are listed */
     FIRST_MAX = 16,
-    /* Where work is limited: how much of it the first round may take, and the climbs end at, in percent. */
+    /* With limited work: percent of it at which the first round and the local searches end. */
     FIRST_PERCENT = 35,
     CLIMB_PERCENT = 70,
     CLIMBS_MAX = 6,
-    WALK_PERCENT = 90, /* of the climbs, where all that is left could not be looked at anyway */
+    WALK_PERCENT = 90, /* end of the local searches if the rest cannot be completed anyway */
     WALK_CLIMBS_MAX = 16,
     LAST_PERCENT = 85,
     HELD_PART = 6, /* of the evaluations */
     KICKS_MAX = 1000,
     KICK_SEED = 12,
-    /* What else costs time, for the account of the work: a stage placed, shares of microbatches chosen. */
+    /* Other work charged, in ns: a stage placed, a choice of shares. */
     STEP_NS = 60,
     SHARES_NS = 300
 };
@@ -35,7 +35,7 @@ struct combination {
     int32_t share[SPACE_TABLES_MAX];
     uint32_t like_before; /* bit r: replica r is interchangeable with r - 1 */
     bool first_only;
-    int64_t ns; /* of the plan that was scored last */
+    int64_t ns; /* of the last plan scored */
 };
 
 static int64_t limit_of(const struct exact *q)
@@ -61,7 +61,7 @@ static void enumerate(struct exact *q, struct exact_size *z, uint32_t mask, int3
     q->t->candidates += out->seen;
 }
 
-/* Few, by ever higher limits: without one the walk sees the worst splits first. */
+/* A few pipelines under a rising limit; without a limit the depth-first search meets the worst splits first. */
 static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m,
                           int64_t limit, struct pipeline_list *out)
 {
@@ -73,7 +73,7 @@ static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, 
     }
 }
 
-/* Where a set of devices with so many microbatches has its list, or will have it. */
+/* Slot of the list of a set of devices and number of microbatches. */
 static struct exact_list **place_of(const struct exact_size *z, uint64_t key)
 {
     size_t at = (size_t)rng_hash_bytes(0, &key, sizeof key) & (z->capacity - 1);
@@ -141,7 +141,7 @@ static enum status score(struct exact *q, struct combination *c, struct error *e
     return OK;
 }
 
-/* A replica that is interchangeable with the one before it and has the same share takes no better pipeline. */
+/* Symmetry breaking: an interchangeable replica with the same share has no better pipeline than the one before. */
 static bool out_of_turn(const struct combination *c, int32_t r, const struct exact_pipeline *p)
 {
     return (c->like_before >> r & 1) && c->share[r] == c->share[r - 1] &&
@@ -175,8 +175,8 @@ static enum status try_shares(struct exact *q, struct combination *c, struct err
     return combine(q, c, 0, err);
 }
 
-/* Microbatches that the replicas behind r can take at most, each staying below the limit, and none more than one that it is
- * interchangeable with and that comes before it: r itself takes m. */
+/* Upper bound of the microbatches of the replicas after r, each below the limit and none more than an interchangeable one
+ * before it, if r takes m. */
 static int64_t room_behind(const struct exact *q, const struct combination *c, int32_t r, int32_t m)
 {
     int64_t room = 0, limit = limit_of(q), before = m;
@@ -190,9 +190,9 @@ static int64_t room_behind(const struct exact *q, const struct combination *c, i
     return room;
 }
 
-/* Every way to share `left` microbatches among replicas r … that could still beat the incumbent. A number of r's for which the
- * others have room leads to shares that are tried and charged, so that no more is looked at than is paid for. One more of r's is
- * at most one more for each replica behind it, hence the steps over numbers for which they have none. */
+/* Enumerates the shares of `left` microbatches among replicas r … that may still beat the incumbent. Only shares of r for
+ * which the other replicas have room are visited, so every visit leads to charged candidates. One more microbatch of r
+ * allows at most one more for each later replica, so shares without room are skipped by steps. */
 static enum status all_shares(struct exact *q, struct combination *c, int32_t r, int32_t left,
                               struct error *err)
 {
@@ -259,7 +259,7 @@ enum status exact_first(struct exact *q, const struct exact_turn *turn, int64_t 
     return OK;
 }
 
-/* A good incumbent first: the best-bound plan of every promising partition, greedy shares. */
+/* First the plan of least bound of every promising partition, with greedy shares, for a good incumbent. */
 static enum status first_round(struct exact *q, struct error *err)
 {
     int64_t ns;
@@ -275,7 +275,7 @@ static enum status score_step(void *user, const struct candidate *x, int64_t bes
     return candidate_bound(x) < best_ns ? candidates_score(&q->trials, q->t, x, ns, err) : OK;
 }
 
-/* Some devices of the best plan change places by chance, and a climb begins there; as long as there is work left. */
+/* Iterated local search: random exchanges of devices in the best plan, then a local search, until the work is spent. */
 static enum status kicks(struct exact *q, const struct local_search_hooks *hooks,
                          struct candidate *best, int64_t best_ns, struct error *err)
 {
@@ -350,7 +350,7 @@ void exact_add_turn(struct exact *q, int32_t size, const struct partition *p, in
     q->turns[q->n_turns++] = (struct exact_turn){size, z->n - 1, bound_ns};
 }
 
-/* All of them, where they can be listed. */
+/* All partitions, if they can be listed. */
 static void list_turns(struct exact *q)
 {
     q->n_turns = 0;
@@ -373,13 +373,13 @@ static void make_tables(struct exact *q, const struct space *spaces)
     }
 }
 
-/* A phase may go on until so much of the work is done. */
+/* Limit of work of a phase. */
 static void until_percent(struct search_context *t, int64_t start, int64_t end, int32_t percent)
 {
     if (end) t->work_end = start + (end - start) / 100 * percent;
 }
 
-/* All that is left; where that is too much for the budget, what is kept back of it goes to climbs that exchange any devices. */
+/* All remaining partitions; if they exceed the budget, its reserve goes to local searches that exchange any devices. */
 static enum status finish(struct exact *q, int64_t start, int64_t end, struct error *err)
 {
     struct search_context *t = q->t;
@@ -397,7 +397,7 @@ static enum status finish(struct exact *q, int64_t start, int64_t end, struct er
     q->walked = true;
     TRY(climbs(q, err));
     if (end)
-        t->work_end = 1; /* it was over before all was looked at */
+        t->work_end = 1; /* the budget ended before the enumeration */
     else
         t->evaluations_left = 0;
     return OK;

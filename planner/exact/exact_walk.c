@@ -7,23 +7,23 @@
 #include <string.h>
 
 enum {
-    SEEDS_MAX = 4, /* partitions of kept plans to start from */
+    SEEDS_MAX = 4, /* partitions of incumbents used as starts */
     STARTS_MAX = 64,
-    NEIGHBOUR_NS = 100, /* what one costs to bound, and for each microbatch */
+    NEIGHBOUR_NS = 100, /* cost of a bound in ns: constant, and per microbatch */
     SHARE_NS = 2
 };
 
 struct point {
     int32_t size;
     struct partition part;
-    int64_t ns; /* of its plan; INT64_MAX: none was looked at that could be better */
+    int64_t ns; /* of its plan; INT64_MAX: no plan with a bound below the limit */
 };
 struct walk {
     struct exact *q;
     struct arena *arena;
-    uint64_t *seen; /* (room) partitions that were visited; 0: free */
+    uint64_t *seen; /* (room) hash set of visited partitions; 0: free */
     size_t n_seen, room;
-    struct point *next; /* neighbours of the point at hand */
+    struct point *next; /* neighbours of the current point */
     size_t n_next, next_room;
 };
 
@@ -35,7 +35,7 @@ static int by_lowest(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Puts it in order and bounds it; false: no replica, more than microbatches, or one that cannot hold the layers. */
+/* Normalises and bounds a partition; false: no replica, more replicas than microbatches, or one that cannot hold the layers. */
 static bool settle(struct walk *w, struct point *x)
 {
     const struct exact_size *z = &w->q->sizes[x->size];
@@ -70,7 +70,7 @@ static size_t find(const struct walk *w, uint64_t key)
     return at;
 }
 
-/* Whether it was visited before; it is from now on. */
+/* Whether it was visited before; marks it as visited. */
 static bool is_seen(struct walk *w, const struct point *x)
 {
     if (2 * (w->n_seen + 1) > w->room) {
@@ -116,7 +116,7 @@ static uint32_t unused_of(const struct walk *w, const struct point *x)
     return unused;
 }
 
-/* One device goes to another replica, to one of its own, or leaves: replica `to` n_replicas is a new one, -1 none. */
+/* Moves a device to replica `to`; n_replicas: a new one, -1: idle. */
 static void move_devices(struct walk *w, const struct point *at)
 {
     int32_t n = at->part.n_replicas, devices = w->q->sizes[at->size].s->n_devices;
@@ -132,7 +132,7 @@ static void move_devices(struct walk *w, const struct point *at)
         }
 }
 
-/* Two devices of different replicas change places, or one of them was unused. */
+/* Exchanges two devices of different replicas, or a used with an idle one. */
 static void exchange_devices(struct walk *w, const struct point *at)
 {
     const struct space *s = w->q->sizes[at->size].s;
@@ -178,7 +178,7 @@ static int by_bound(const void *a, const void *b)
     return memcmp(x->part.mask, y->part.mask, sizeof x->part.mask);
 }
 
-/* To the first better neighbour, the most promising first, until there is none. */
+/* First improvement over the neighbours by rising bound, until a local optimum. */
 static enum status walk_from(struct walk *w, struct point *at, struct error *err)
 {
     struct exact *q = w->q;
@@ -204,7 +204,7 @@ static enum status walk_from(struct walk *w, struct point *at, struct error *err
 
 /* --- starts --- */
 
-/* A start is looked at whatever it takes. */
+/* A start is evaluated regardless of its bound. */
 static enum status start(struct walk *w, struct point *starts, int32_t *n, struct point *x,
                          struct error *err)
 {
@@ -215,7 +215,7 @@ static enum status start(struct walk *w, struct point *starts, int32_t *n, struc
     return OK;
 }
 
-/* Also as they are, so that climbs begin at them. */
+/* Also unchanged, so that local searches start there. */
 static enum status start_from_kept(struct walk *w, struct point *starts, int32_t *n,
                                    struct error *err)
 {
@@ -239,7 +239,7 @@ static enum status start_from_kept(struct walk *w, struct point *starts, int32_t
     return OK;
 }
 
-/* Whole-model times of single devices; those that cannot hold it by their last layer. */
+/* Times of the whole model on single devices; for devices that cannot hold it, up to the last layer that fits. */
 static void fastest_first(const struct space *s, int32_t *order)
 {
     for (int32_t i = 0; i < s->n_devices; i++) {
@@ -256,7 +256,7 @@ static void fastest_first(const struct space *s, int32_t *order)
     }
 }
 
-/* The fastest devices, in one to as many replicas, dealt out there and back again. */
+/* The n fastest devices in 1 … n replicas, assigned in alternating direction (snake order). */
 static enum status start_even(struct walk *w, int32_t size, struct point *starts, int32_t *n,
                               struct error *err)
 {

@@ -4,7 +4,7 @@ struct climber {
     const struct local_search_hooks *hooks;
     struct candidate *x;
     int64_t *ns;
-    bool better; /* the last attempt was */
+    bool better; /* whether the last candidate improved */
 };
 
 static enum status score_candidate(struct climber *c, const struct candidate *variant,
@@ -32,7 +32,7 @@ static bool same_shape(const struct candidate *x, int32_t a, int32_t b)
     return true;
 }
 
-/* Replicas that change with r: those alike, or r alone. */
+/* Replicas that change with r: all equal ones, or r alone. */
 static uint32_t group_of(const struct candidate *x, int32_t r, bool together)
 {
     uint32_t mask = 1u << r;
@@ -41,7 +41,7 @@ static uint32_t group_of(const struct candidate *x, int32_t r, bool together)
     return mask;
 }
 
-/* Whoever is alike to an earlier one has had his turn. */
+/* Replicas equal to an earlier one are already done. */
 static bool had_turn(const struct candidate *x, int32_t r, bool together)
 {
     uint32_t before = (1u << r) - 1;
@@ -83,7 +83,7 @@ static int32_t common_divisor(int32_t a, int32_t b)
     return a;
 }
 
-/* As many from each replica of one group as make the same for each of the other. */
+/* Equal numbers from each replica of one group, such that each of the other group gets equal numbers. */
 static bool move_share(struct candidate *x, uint32_t from, uint32_t to, int32_t by)
 {
     int32_t givers = __builtin_popcount(from), takers = __builtin_popcount(to);
@@ -109,7 +109,7 @@ static enum status move_shares(struct climber *c, int32_t by, bool together, str
     return OK;
 }
 
-/* A stage changes places with the next one and takes its number of layers along. */
+/* Exchanges a stage with the next one, with their numbers of layers. */
 static void exchange(struct candidate *x, int32_t r, int32_t i)
 {
     int8_t device = x->device[r][i];
@@ -164,7 +164,7 @@ static enum status exchange_devices(struct climber *c, struct error *err)
     return OK;
 }
 
-/* A device that computes nothing takes the later half of a stage. */
+/* An idle device takes the later half of a stage. */
 static bool split(struct candidate *x, int32_t r, int32_t i, int32_t device)
 {
     int32_t first = i ? x->last[r][i - 1] + 1 : 0, last = x->last[r][i], n = x->n_stages[r]++;
@@ -191,7 +191,7 @@ static enum status split_stages(struct climber *c, struct error *err)
     return OK;
 }
 
-/* A stage leaves, and its layers go to the one before (up) or behind. */
+/* Removes a stage; its layers go to the one before (up) or after. */
 static bool leave(struct candidate *x, int32_t r, int32_t i, bool up)
 {
     if (i >= x->n_stages[r] || x->n_stages[r] < 2 || (up ? i == 0 : i + 1 == x->n_stages[r]))

@@ -1,25 +1,25 @@
-/* planner/exact/local_search.h - hill climbing over the plans of the exact search's class.
+/* planner/exact/local_search.h - first-improvement local search (hill climbing) over the plans of the exact search's class.
  *
- * Moves: the end of a stage by some layers, in halving steps; microbatches between two replicas, in halving steps; two neighbouring
- * stages exchanged; with `devices`, any two devices exchanged. Equal replicas change together first, then one by one.
+ * Moves: a stage boundary by some layers, in halving steps; microbatches between two replicas, in halving steps; exchange of
+ * two neighbouring stages; with `devices`, exchange of any two devices. Equal replicas change together first, then one by one.
  */
 #ifndef PLANNER_EXACT_LOCAL_SEARCH_H
 #define PLANNER_EXACT_LOCAL_SEARCH_H
 
 #include "planner/exact/candidate.h"
 
-/* The objective. `score` may return INT64_MAX for a candidate that cannot be below best_ns. */
+/* The objective function. `score` may return INT64_MAX for a candidate whose bound is not below best_ns. */
 struct local_search_hooks {
-    struct search_context *t; /* its budget */
+    struct search_context *t; /* budgets */
     void *user;
     enum status (*score)(void *user, const struct candidate *x, int64_t best_ns, int64_t *ns,
                          struct error *err);
     bool
-        devices; /* moves of devices too: two exchanged, an idle one takes half a stage, one left out */
+        devices; /* moves of devices too: exchange of two, half a stage to an idle one, one dropped */
 };
-/* Exchanges two devices, of one replica or of two; an idle one replaces the other. False: nothing changes. */
+/* Exchanges devices d and e, in one replica or between two; an idle device replaces the other. False: no change. */
 bool local_search_exchange(struct candidate *x, int32_t d, int32_t e);
-/* *x and *ns become the local optimum, or the best candidate when the budget ended. */
+/* *x and *ns become the local optimum, or the best candidate at the end of the budget. */
 MUST_CHECK enum status local_search(const struct local_search_hooks *hooks, struct candidate *x,
                                     int64_t *ns, struct error *err);
 

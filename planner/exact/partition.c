@@ -13,7 +13,7 @@ struct walk {
     struct partition *items;
     size_t n, capacity;
     int64_t limit_ns;
-    uint64_t *signature; /* (room) of kept partitions, a hash table; 0: free */
+    uint64_t *signature; /* (room) hash table of kept partitions; 0: free */
     size_t room;
     uint32_t mask[SPACE_TABLES_MAX];
 };
@@ -64,7 +64,7 @@ static bool put(struct walk *w, uint64_t key)
     return true;
 }
 
-/* false: there is one like it. */
+/* false: an equivalent partition is known. */
 static bool is_new(struct walk *w, uint64_t key)
 {
     if (2 * (w->n + 1) > w->room) {
@@ -109,7 +109,7 @@ static void assign(struct walk *w, int32_t d, int32_t n)
     w->mask[n] = 1u << d;
     if (n < w->s->microbatches) assign(w, d + 1, n + 1);
     w->mask[n] = 0;
-    assign(w, d + 1, n); /* left out */
+    assign(w, d + 1, n); /* pruned */
 }
 
 static int by_bound(const void *a, const void *b)

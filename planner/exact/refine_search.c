@@ -27,7 +27,7 @@ static enum status score_refined(void *user, const struct candidate *x, int64_t 
     t->evaluations_left--;
     enum status st = scorer_fit(t->scorer, x->s, &p, ns, &why);
     if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
-    if (st != OK) *ns = INT64_MAX; /* two neighbours of a ring without a link */
+    if (st != OK) *ns = INT64_MAX; /* no route between two neighbours of a ring */
     if (*ns < INT64_MAX)
         TRY(refine_plan(a, t->scorer, x->s, &p, ns, &t->evaluations_left, t->work_end, t->o->stop,
                         err));

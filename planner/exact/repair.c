@@ -3,9 +3,9 @@
 #include "core/base/arena.h"
 #include "planner/exact/local_search.h"
 
-/* The rest of a pipeline: which devices it may use, where it starts, whom it receives from. */
+/* The rest of a pipeline: usable devices, first layer, device of the stage before. */
 struct cell {
-    /* bytes the fullest device has too many, below 0 where it has room; MAX: impossible */
+    /* excess bytes of the fullest device, negative if it has free memory; MAX: impossible */
     int64_t worst;
     int32_t device, last; /* the next stage */
 };
@@ -55,7 +55,7 @@ struct nearing {
     struct candidates trials;
 };
 
-/* Bytes that the fullest device lacks, 0 where all fit (and the plan is kept). */
+/* Bytes missing on the fullest device; 0: the plan fits and is kept. */
 static enum status score_missing(void *user, const struct candidate *x, int64_t best,
                                  int64_t *bytes, struct error *err)
 {
@@ -80,7 +80,8 @@ static enum status score_missing(void *user, const struct candidate *x, int64_t 
     return OK;
 }
 
-/* The pipeline of so many stages (0: any) whose fullest device lacks least, by its tensors alone. false: no link leads on. */
+/* The pipeline of n stages (0: any) whose fullest device lacks the fewest bytes, by tensors alone. false: no route between
+ * stages. */
 static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, struct candidate *out)
 {
     int32_t n = s->n_devices, first = 0, above = n;
@@ -115,7 +116,7 @@ enum status repair_try(struct search_context *t, struct arena *a, const struct s
     if (!nearest(a, s, 0, &x)) return OK;
     struct error why = {0};
     candidate_plan(&x, scorer_arena(t->scorer), &p);
-    enum status st = scorer_fit(t->scorer, s, &p, &ns, &why); /* said where it lacks even one */
+    enum status st = scorer_fit(t->scorer, s, &p, &ns, &why); /* reported if even one microbatch does not fit */
     if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
     for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !t->incumbents.n; n++) {
         if (!nearest(a, s, n, &x)) continue;

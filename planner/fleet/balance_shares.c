@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 
-enum { PARTS = 64 }; /* of a pace: how finely the common end is looked for */
+enum { PARTS = 64 }; /* fraction of a pace: resolution of the common end time */
 
 int64_t balance_shares_pace(const struct space *s, const struct plan_replica *r)
 {
@@ -17,7 +17,7 @@ int64_t balance_shares_pace(const struct space *s, const struct plan_replica *r)
     return most;
 }
 
-/* Microbatches that a replica takes until T, one at least. */
+/* Microbatches that a replica completes until T, at least one. */
 static int64_t until(const struct plan_replica *r, int64_t worked_ns, int64_t pace_ns, int64_t t_ns)
 {
     int64_t room = t_ns - worked_ns, more = room / pace_ns;
@@ -40,7 +40,7 @@ static void set_share(struct plan_replica *r, int64_t microbatches)
         if (r->stages[i].warmup > r->microbatches) r->stages[i].warmup = r->microbatches;
 }
 
-/* Whether any share changed. What is one too many at the common end is taken from the last replicas. */
+/* Returns whether any share changed. Surplus microbatches at the common end are taken from the last replicas. */
 static bool reshare(const struct space *s, struct plan *p, const int64_t *worked, int64_t *pace)
 {
     int64_t batch = 0, low = INT64_MAX, high = 0, shortest = INT64_MAX;
@@ -52,7 +52,7 @@ static bool reshare(const struct space *s, struct plan *p, const int64_t *worked
         if (worked[r] > high) high = worked[r];
         if (pace[r] < shortest) shortest = pace[r];
     }
-    while (high - low > shortest / PARTS) { /* at `high` nobody takes less than now */
+    while (high - low > shortest / PARTS) { /* at `high` no share decreases */
         int64_t middle = low + (high - low) / 2;
         *(taken(p, worked, pace, middle) >= batch ? &high : &low) = middle;
         if (middle == low && high - low < 2) break;

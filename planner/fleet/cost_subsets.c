@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 
-/* Of nodes whose devices are all of types in the mask, of each first type the 1 / part first ones. */
+/* Nodes whose devices all have types in the mask; of each first type the first 1 / part of them. */
 static struct cluster *part_of(struct arena *a, const struct cluster *c, uint32_t mask,
                                int32_t part)
 {

@@ -1,9 +1,10 @@
-/* planner/fleet/cost_subsets.h - parts of a team, for objectives that count what GPUs cost.
+/* planner/fleet/cost_subsets.h - search on subsets of the cluster, for objectives that contain the price of GPUs.
  *
- * A search for the least time takes all GPUs that help at all; what is cheapest an iteration, or fastest within a budget, often
- * leaves device classes, or most nodes, to others. So the search is made again on parts of the cluster: the nodes of some
- * types, all of them or a half, a quarter, an eighth. All plans meet in one list, which the objective orders (planner/candidate/incumbents.h).
- * Only where every two devices have links of their own: nodes can then be taken away without asking who joined whom.
+ * A search for the least time uses every GPU that helps at all. The cheapest iteration, or the fastest one within a budget,
+ * often leaves out device classes or most nodes. So the search is repeated on subsets: the nodes of up to
+ * COST_SUBSETS_TYPES_MAX types, all of them or a half, a quarter, an eighth. All plans go to one list of incumbents, ordered
+ * by the objective. Only for clusters with dedicated links between every two devices, because nodes can be removed there
+ * without changes to other routes.
  */
 #ifndef PLANNER_FLEET_COST_SUBSETS_H
 #define PLANNER_FLEET_COST_SUBSETS_H
@@ -12,7 +13,7 @@
 
 enum { COST_SUBSETS_TYPES_MAX = 3, COST_SUBSETS_PARTS = 4 };
 
-/* Adds to t->incumbents. */
+/* Adds to t->incumbents; spends t's budgets. */
 MUST_CHECK enum status cost_subsets_search(struct search_context *t, const struct fleet_task *task,
                                            struct error *err);
 

@@ -8,14 +8,14 @@
 #include "planner/schedule/plan.h"
 
 enum {
-    BATCH_MAX = 16, /* candidates simulated side by side */
-    /* What simulations may cost where the user says nothing: microseconds at all, and more for each GPU. */
+    BATCH_MAX = 16, /* candidates simulated in parallel */
+    /* Default budget of simulation: microseconds in total, and per GPU. */
     BUDGET_US = 700000,
     BUDGET_GPU_US = 500,
-    /* The first where estimates are good: nobody shares a link, layers are measured whole. */
+    /* The first applies where estimates are accurate: dedicated links, measured layers. */
     BUDGET_CLOSED_US = 440000,
     BUDGET_DEDICATED_US =
-        1300, /* for each GPU where nobody shares a link: more can be told apart */
+        1300, /* per GPU with dedicated links, where more candidates can be distinguished */
     IMPROVED_MAX = 3
 };
 
@@ -36,7 +36,7 @@ static void keep_best(struct fleet *q, const struct fleet_plan *x, struct fleet_
     if (at < IMPROVED_MAX) best[at] = *x;
 }
 
-/* Simulates what was chosen. */
+/* Simulates the selected candidates. */
 static enum status simulate_batch(struct fleet *q, struct fleet_plan *chosen, int32_t n,
                                   struct fleet_plan *best, int32_t *n_best, struct error *err)
 {
@@ -52,7 +52,7 @@ static enum status simulate_batch(struct fleet *q, struct fleet_plan *chosen, in
     return OK;
 }
 
-/* Estimates of large plans are too short by a thirtieth, more often than not. */
+/* Estimates of large plans are usually 1/30 too low. */
 static bool hopeless(int64_t estimate_ns, int64_t best_ns)
 {
     return estimate_ns + estimate_ns / 32 >= best_ns;
@@ -70,8 +70,8 @@ static enum status simulate_large(struct fleet *q, struct fleet_plan *x, struct 
     return OK;
 }
 
-/* The first candidate whatever it costs, if none is cheaper; others while there is budget. One by one until one fits, then in
- * batches, the same for any number of threads. */
+/* The first candidate regardless of cost, unless one is cheaper; others within the budget. One at a time until one fits,
+ * then in batches, whose composition does not depend on the number of threads. */
 static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best, int32_t *n_best,
                                        struct error *err)
 {
@@ -87,10 +87,10 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
         if (q->dedicated_links && *n_best == IMPROVED_MAX &&
             q->t->incumbents.n == q->t->incumbents.most &&
             c->estimate_ns - best[0].ns > best[0].ns / 5)
-            break; /* so far behind that no error of estimates brings it forward */
+            break; /* beyond the error of the estimates */
         bool quick = c->placed.n_stages > FLEET_QUICK_LANES;
         if (*n_best && (quick || best[0].quick) && hopeless(c->estimate_ns, best[0].ns)) continue;
-        /* Half is kept for improvements, which the largest plans are too dear for. */
+        /* Half of the budget is reserved for local search, except for the largest plans, for which it is too expensive. */
         int64_t spare = quick ? 0 : half;
         if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
         struct fleet_plan *x = &chosen[n];
@@ -108,9 +108,9 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
     return n ? simulate_batch(q, chosen, n, best, n_best, err) : OK;
 }
 
-enum { LEVEL_ROUNDS = 2, LEVEL_GPU_US = 400 }; /* for each GPU, what candidates left added */
+enum { LEVEL_ROUNDS = 2, LEVEL_GPU_US = 400 }; /* per GPU, plus the rest of the candidates' budget */
 
-/* Large plans whose shares are not found yet: by when replicas end, which a few simulations settle. */
+/* Shares of large plans are balanced by the replicas' end times in a few simulations. */
 static enum status level(struct fleet *q, struct fleet_plan *x, struct error *err)
 {
     int64_t us = q->left_us + LEVEL_GPU_US * (int64_t)q->task->cluster->n_devices;
@@ -124,7 +124,7 @@ static enum status level(struct fleet *q, struct fleet_plan *x, struct error *er
     return OK;
 }
 
-/* The winner's steady step, where candidates were compared by their first. */
+/* Simulates the winner to its steady step after a comparison by first steps. */
 static enum status settle(struct fleet *q, struct fleet_plan *x, struct error *err)
 {
     struct incumbents full;
@@ -136,9 +136,9 @@ static enum status settle(struct fleet *q, struct fleet_plan *x, struct error *e
     return OK;
 }
 
-enum { ORDER_OPERATIONS = 1000000 }; /* for the orders of a replica: about 30 ms */
+enum { ORDER_OPERATIONS = 1000000 }; /* operations timed for the orders of a replica: about 30 ms */
 
-/* The winner's stages with searched orders, where that is quicker. */
+/* Searches orders for the winner's stages and keeps them if faster. */
 static enum status order(struct fleet *q, struct fleet_plan *x, struct error *err)
 {
     int64_t left = q->t->evaluations_left;
@@ -184,7 +184,7 @@ static enum status search_sizes(struct fleet *q, struct error *err)
     return settle(q, &best[first], err);
 }
 
-/* The certificate speaks of the devices that were offered: where GPUs must be shared by 4 or by 8, of such plans. */
+/* The bound covers only the offered degrees, so its class text names them. */
 static const char *class_of(struct fleet *q, const char *text)
 {
     const struct search_options *o = q->t->o;
@@ -194,12 +194,12 @@ static const char *class_of(struct fleet *q, const char *text)
     return text;
 }
 
-/* presets: of what baselines were priced with as well, who may shard operators in other ways. */
+/* presets: the bound also covers the baselines' tensor-parallel degrees. */
 static enum status certify(struct fleet *q, bool presets, struct bound_certificate *bound,
                            struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
-    if (!q->makers[0]) /* stopped before anything was tried but baselines */
+    if (!q->makers[0]) /* stopped after the baselines */
         TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
                             &q->makers[0], err));
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);

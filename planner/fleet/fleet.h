@@ -1,13 +1,13 @@
-/* planner/fleet/fleet.h - the search for any number of devices.
+/* planner/fleet/fleet.h - the search for any number of devices: templates over device classes, mixed, placed and simulated.
  *
- * For each microbatch size, and for stages of ever fewer layers: templates over device classes, which may be several GPUs
- * (planner/fleet/tp_options), and a mix of them (planner/fleet/mix), placed in two ways (planner/fleet/place). Candidates are ranked
- * by what they should take; the best are lowered and simulated, which alone decides. The best of those is then changed
- * little by little (planner/fleet/fleet_local_search), each change simulated, as long as evaluations are left.
- * So the cost of all but the simulations grows with classes, not with devices.
- * Plans of very many lanes are compared by the first step of a run; the winner alone is simulated to its steady step, and
- * even it is not where that would cost more than is left. What simulations may cost is counted in calls and messages, never in
- * seconds of a clock, so that a search repeats.
+ * For each microbatch size and several limits of layers per stage: pipeline templates over device classes, whose devices may
+ * be several GPUs (planner/fleet/tp_options), a mix of templates by linear program (planner/fleet/mix), and its placement in
+ * two orders (planner/fleet/place). Candidates are ranked by an estimate; the best are lowered and simulated, and only the
+ * simulated time counts. The best of those is improved by local search (planner/fleet/fleet_local_search) until the budget of
+ * evaluations is spent. All costs but simulation grow with the number of classes, not of devices.
+ * Plans of more than FLEET_QUICK_LANES lanes are compared by the first step of a run. Only the winner is simulated to its
+ * steady step, unless that exceeds the rest of the budget. The budget of simulation counts calls and messages, never seconds,
+ * so that a search repeats.
  */
 #ifndef PLANNER_FLEET_FLEET_H
 #define PLANNER_FLEET_FLEET_H
@@ -22,10 +22,10 @@ struct fleet_task {
     const int64_t *sizes; /* (n_sizes) of microbatches */
     int32_t n_sizes;
 };
-/* Every two devices have links of their own: nobody shares one. */
+/* Whether every two devices have a dedicated link (no shared link anywhere). */
 bool fleet_has_dedicated_links(const struct cluster *c);
-/* Fills t->incumbents, and bound, unless it is NULL, with what no plan beats: of the tensor-parallel degrees that the options offer, and of
- * those that baselines were priced with as well. ERR_INFEASIBLE is left to the caller, who sees nothing kept. */
+/* Fills t->incumbents. bound: NULL, or lower bounds [0] for plans of the options' tensor-parallel degrees and [1] for those of
+ * the baselines as well. If no plan fits the incumbents are empty; the caller reports ERR_INFEASIBLE. */
 MUST_CHECK enum status fleet_search(struct search_context *t, const struct fleet_task *task,
                                     struct bound_certificate bound[2], struct error *err);
 

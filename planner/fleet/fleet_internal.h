@@ -1,4 +1,4 @@
-/* planner/fleet/fleet_internal.h - what the search for any number of devices shares among its files: candidates, and who made them. */
+/* planner/fleet/fleet_internal.h - candidates and state shared by the files of the fleet search. */
 #ifndef PLANNER_FLEET_FLEET_INTERNAL_H
 #define PLANNER_FLEET_FLEET_INTERNAL_H
 
@@ -7,30 +7,30 @@
 #include "planner/fleet/tp_options.h"
 
 enum {
-    FLEET_QUICK_LANES = 256, /* plans of more are compared by the first step of a run */
+    FLEET_QUICK_LANES = 256, /* larger plans are compared by the first step of a run */
     FLEET_CANDIDATES_MAX = 2048,
     FLEET_CUTS_MAX = 24
 };
 
-/* A plan on the GPUs that its devices are made of, with what it costs to simulate it. */
+/* A plan on its own grouping of GPUs into devices, with the cost of its simulation. */
 struct fleet_plan {
     struct plan plan;
     struct space space;
-    int64_t cost_us, settle_us; /* for comparison, and to its steady step */
-    bool leveled;               /* orders and shares found by simulating replicas alone */
+    int64_t cost_us, settle_us; /* cost of a simulation for comparison, and to the steady step */
+    bool leveled;               /* orders and shares from simulations of single replicas */
     bool quick;                 /* compared by the first step of a run */
     int64_t ns;
-    int64_t *worked; /* (replicas) when they ended */
+    int64_t *worked; /* (replicas) end times */
 };
 struct fleet_candidate {
     int32_t size;
     struct placed placed;
     int64_t estimate_ns;
-    int64_t reduce_ns; /* of the estimate: what sums and full links add to the slowest replica */
-    int64_t least_ns;  /* that, behind pipelines that need no time to fill */
+    int64_t reduce_ns; /* part of the estimate: gradient all-reduces and saturated links */
+    int64_t least_ns;  /* estimate without pipeline fill */
     struct fleet_plan
-        *ready; /* with orders and shares found (planner/fleet/replica_order.h); NULL: not yet */
-    int64_t cost_us, settle_us; /* of simulating it: for comparison, and to its steady step */
+        *ready; /* with orders and shares (planner/fleet/replica_order.h); NULL: not computed yet */
+    int64_t cost_us, settle_us; /* cost of a simulation for comparison, and to the steady step */
 };
 
 struct fleet {
@@ -42,22 +42,22 @@ struct fleet {
     struct template_maker **makers; /* (n_sizes) */
     int32_t n_candidates;
     struct fleet_candidate *candidates;
-    int64_t left_us;            /* of the budget for simulations */
-    int64_t best_ns;            /* least estimate of those looked at now */
-    int64_t least_ns;           /* of all */
-    int64_t *size_ns;           /* (n_sizes) the same of each size, stages as long as they want */
+    int64_t left_us;            /* remaining budget of simulation */
+    int64_t best_ns;            /* least estimate of the current set */
+    int64_t least_ns;           /* least estimate of all candidates */
+    int64_t *size_ns;           /* (n_sizes) least estimate of each size, stages of any length */
     struct mix *before;         /* (n_sizes, FLEET_VARIANTS) the last mix of each */
-    int32_t n_cuts;             /* of the size at hand */
-    bool *cuts[FLEET_CUTS_MAX]; /* (n_layers) where stages of one template begin */
-    bool dedicated_links;       /* every two devices have links of their own */
+    int32_t n_cuts;             /* for the current size */
+    bool *cuts[FLEET_CUTS_MAX]; /* (n_layers) first layers of one template's stages */
+    bool dedicated_links;       /* fleet_has_dedicated_links */
 };
 
-/* Mixes of all sizes, placed and estimated, least estimates first; spaces, makers and candidates filled. */
+/* Fills spaces, makers and candidates: mixes of all sizes, placed and estimated, by rising estimate. */
 MUST_CHECK enum status fleet_candidates(struct fleet *q, struct error *err);
-/* Of candidates of many lanes the most promising once more, by what their replicas take alone, as long as any could be better
- * than the best; the others are put behind. Sorted anew. */
+/* Re-ranks the most promising large candidates by simulations of their single replicas, as long as one may beat the best; the
+ * others are moved behind them. */
 MUST_CHECK enum status fleet_rank_large(struct fleet *q, struct error *err);
-/* The plan of a candidate: that of `ready`, or as it was placed. */
+/* The plan of a candidate: `ready` if set, else its placement. */
 MUST_CHECK enum status fleet_plan_of(struct fleet *q, const struct fleet_candidate *c,
                                      struct fleet_plan *out, struct error *err);
 

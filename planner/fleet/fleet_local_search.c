@@ -8,13 +8,13 @@
 struct improvement {
     struct search_context *q;
     const struct space *s;
-    struct arena *arena; /* of the plans tried */
+    struct arena *arena; /* hashes of plans tried */
     struct plan *plan;
     int64_t *iteration_ns;
     int64_t left; /* simulations */
-    bool better;  /* the last try was */
+    bool better;  /* whether the last candidate improved */
     int32_t n_groups;
-    int32_t *group; /* (n_replicas) of replicas alike */
+    int32_t *group; /* (n_replicas) groups of equal replicas */
 };
 
 static bool over(struct improvement *x) { return x->left <= 0 || search_context_over(x->q); }
@@ -28,7 +28,7 @@ static enum status score_variant(struct improvement *x, struct plan *p, struct e
     if (over(x)) return OK;
     x->left--;
     TRY(search_context_score(x->q, x->s, p, &ns, err));
-    if (ns < INT64_MAX) incumbents_add(&x->q->incumbents, p, ns); /* may be a next best */
+    if (ns < INT64_MAX) incumbents_add(&x->q->incumbents, p, ns); /* may improve again */
     if (ns >= *x->iteration_ns) return OK;
     *x->plan = *p;
     *x->iteration_ns = ns;
@@ -92,7 +92,8 @@ static enum status try_warmups(struct improvement *x, struct error *err)
     return OK;
 }
 
-/* One layer of every replica of the group from stage i to its neighbour: up 1 to the stage before, -1 to the one behind. */
+/* Moves one layer in every replica of the group from stage i to its neighbour; up: 1 to the stage before, -1 to the one
+ * after. */
 static bool move_layer(struct improvement *x, struct plan *p, int32_t group, int32_t i, int32_t up)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
@@ -115,13 +116,13 @@ static enum status try_layers(struct improvement *x, struct error *err)
                 struct plan p = copy_of(x);
                 if (!move_layer(x, &p, g, i, up)) continue;
                 TRY(score_variant(x, &p, err));
-                if (x->better) up += 2; /* the same again */
+                if (x->better) up += 2; /* an equal candidate */
             }
     }
     return OK;
 }
 
-/* One microbatch from each replica of a group to those of another, as evenly as they go. */
+/* Moves one microbatch from each replica of a group to another group, evenly distributed. */
 static bool move_shares(struct improvement *x, struct plan *p, int32_t from, int32_t to)
 {
     int32_t moved = 0;

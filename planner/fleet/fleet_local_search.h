@@ -1,14 +1,14 @@
-/* planner/fleet/fleet_local_search.h - a good plan changed little by little, each change simulated, for fleets of any size.
+/* planner/fleet/fleet_local_search.h - local search from a good plan with simulated neighbours, for any number of devices.
  *
- * Replicas that are alike but for their devices change together. Tried are: gradient buckets, warm-up counts, layers moved
- * over one boundary, microbatches moved from one kind of replica to another. A change that helps is kept and tried again.
+ * Replicas that differ only in their devices change together. Moves: gradient buckets, warm-up counts, layers over one stage
+ * boundary, microbatches between two groups of equal replicas. A move that shortens the iteration is kept and repeated.
  */
 #ifndef PLANNER_FLEET_FLEET_LOCAL_SEARCH_H
 #define PLANNER_FLEET_FLEET_LOCAL_SEARCH_H
 
 #include "planner/candidate/search_context.h"
 
-/* *plan and *iteration_ns become the best found with at most `evaluations` simulations of q's budget. */
+/* *plan and *iteration_ns become the best found within `evaluations` simulations, taken from q's budget. */
 MUST_CHECK enum status fleet_local_search_plan(struct search_context *q, const struct space *s,
                                                struct plan *plan, int64_t *iteration_ns,
                                                int64_t evaluations, struct error *err);

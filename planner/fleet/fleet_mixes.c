@@ -10,21 +10,21 @@
 #include <string.h>
 
 enum {
-    /* What a simulation costs, as measured: to lower a stage, steps of a run. */
+    /* Measured cost of a simulation: lowering of a stage, steps of a run. */
     LOWER_US = 300,
-    LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
+    LOWER_MEASURED_US = 20, /* for measured layers, which have few operators */
     STEADY_STEPS = 4,
     TEMPLATE_ENUM_DEVICES_MAX = 1024,
-    TEMPLATE_ENUM_MAX = 80, /* mixes of a menu, for each size */
+    TEMPLATE_ENUM_MAX = 80, /* mixes of the enumeration, per size */
     UNIFORM_MAX = 400,
-    SIZES_MAX = 4, /* microbatch sizes looked at closely */
+    SIZES_MAX = 4, /* microbatch sizes with limited stage lengths */
     VARIANTS = 4,
-    POOLS_TO_LEAVE = 8, /* of more pools none is left out on purpose */
-    REPLICAS_MAX = 224, /* of large clusters: a ring over n of them is n^2 messages */
-    LARGE_MAX = 32,     /* candidates whose replicas are simulated alone */
-    LARGE_US = 1500000, /* for all of them, as counted */
+    POOLS_TO_LEAVE = 8, /* with more pools no pool is excluded */
+    REPLICAS_MAX = 224, /* on large clusters, because a ring of n has n^2 messages */
+    LARGE_MAX = 32,     /* candidates re-ranked by simulations of single replicas */
+    LARGE_US = 1500000, /* budget for all of them */
     CUTS_PART =
-        12 /* the part of all GPUs that must follow a template, for others to be cut where it is */
+        12 /* least fraction of all GPUs in a template for its cuts to be imposed on other templates */
 };
 
 static bool same_mix(const struct mix *a, const struct mix *b)
@@ -36,7 +36,7 @@ static bool same_mix(const struct mix *a, const struct mix *b)
     return true;
 }
 
-/* Calls of all stages, and messages of all rings. */
+/* Stage calls and ring messages of a plan. */
 static int64_t work_of(const struct placed *x)
 {
     const struct plan *p = &x->plan;
@@ -48,7 +48,7 @@ static int64_t work_of(const struct placed *x)
     return calls + (p->n_replicas > 1 ? 2 * most * p->n_replicas * p->n_replicas : 0);
 }
 
-/* Until a mix has taken the batch where everybody works all the time. */
+/* Time of the batch if every replica works all the time. */
 static int64_t bare_ns(const struct mix *x, int32_t microbatches)
 {
     double rate = 0;
@@ -67,12 +67,12 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->least_ns = bare_ns(x, q->makers[size]->s->microbatches) + c->reduce_ns;
         c->ready = NULL;
         if (c->estimate_ns < q->least_ns) q->least_ns = c->estimate_ns;
-        /* Where nobody shares a link estimates are good to some per cent. */
+        /* With dedicated links estimates are accurate to a few percent. */
         if (q->dedicated_links && c->estimate_ns / 3 > q->least_ns / 2) continue;
         bool measured = q->task->job->model.measured != NULL;
         int64_t work = work_of(&c->placed),
                 lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
-        /* Replicas that are alike fold into one. */
+        /* Equal replicas are folded. */
         if (q->dedicated_links && c->placed.plan.n_replicas > x->n)
             work = work * x->n / c->placed.plan.n_replicas;
         c->settle_us = lower + STEADY_STEPS * work;
@@ -82,7 +82,7 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
     }
 }
 
-/* Where the templates of a mix begin their stages, of those that many GPUs follow. */
+/* Records the stage boundaries of the mix's templates with many GPUs. */
 static void note_cuts(struct fleet *q, int32_t size, const struct mix *x)
 {
     const struct template_maker *m = q->makers[size];
@@ -100,7 +100,7 @@ static void note_cuts(struct fleet *q, int32_t size, const struct mix *x)
     }
 }
 
-/* The mix of one size, of stages of at most so many layers. Placed where nothing much better is known. */
+/* The mix of one size with a limit of layers per stage; placed unless its estimate is far above the best. */
 static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t max_layers)
 {
     static const struct mix_options variants[VARIANTS] = {
@@ -113,7 +113,7 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t max
     if (variants[variant].one_class && m->n_classes == 1) return;
     if (variants[variant].one_zone && m->g->n_zones == 1) return;
     if (!mix_solve(m, m->s->microbatches, &variants[variant], &x, &relaxed)) return;
-    /* Wide devices may be slower and yet the only ones few enough to be simulated. */
+    /* Devices of high degree may be slower, but only they are few enough to be simulated. */
     int64_t worse = variants[variant].widest ? q->best_ns : q->best_ns / 5;
     if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > worse) return;
     if (same_mix(&x, &q->before[size * VARIANTS + variant])) return;
@@ -122,8 +122,8 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t max
     add_candidates(q, size, &x);
 }
 
-/* Replicas that are cut in different places sum their gradients ring for ring, each waiting for the one before. So, once mixes
- * are known: others whose stages all begin where those of one template do. */
+/* Gradient all-reduces of replicas with different cuts wait for each other. So further mixes use only the stage boundaries
+ * of one template of the earlier mixes. */
 static void share_cuts(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
@@ -138,7 +138,7 @@ static void share_cuts(struct fleet *q, int32_t size)
     m->starts = NULL;
 }
 
-/* Where classes are few and plans are cheap to place. */
+/* For few classes and plans that are cheap to place. */
 static void take_menu(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
@@ -154,8 +154,8 @@ static void take_menu(struct fleet *q, int32_t size)
         add_candidates(q, size, &mixes[i]);
 }
 
-/* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
- * messages than they bring. Each step's estimates become candidates. */
+/* Backward elimination of pools: each step drops the pool whose removal gives the least estimate, because slow devices may
+ * cost more in messages than they contribute. The mixes of each step become candidates. */
 static void leave_out(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
@@ -180,7 +180,7 @@ static void leave_out(struct fleet *q, int32_t size)
     }
 }
 
-/* One replica alone, of every template that was made: no sums at all. */
+/* A single replica of every generated template: no gradient all-reduces. */
 static void make_single(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
@@ -196,8 +196,8 @@ static void make_single(struct fleet *q, int32_t size)
     if (mix_share(&x, m->s->microbatches)) add_candidates(q, size, &x);
 }
 
-/* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
- * pipelines take longer to fill and have less to sum up. */
+/* First all sizes with unlimited stages; then, for the most promising ones, decreasing limits of layers per stage: longer
+ * pipelines have a longer fill and shorter gradient all-reduces. */
 static enum status make_candidates(struct fleet *q, struct error *err)
 {
     int32_t n = q->task->n_sizes;
@@ -270,7 +270,7 @@ enum status fleet_plan_of(struct fleet *q, const struct fleet_candidate *c, stru
     *out = (struct fleet_plan){.cost_us = c->cost_us,
                                .settle_us = c->settle_us,
                                .quick = c->placed.n_stages > FLEET_QUICK_LANES};
-    /* The cluster of a plan outlives the tables. */
+    /* A plan's cluster must outlive the tables. */
     return place_plan(q->t->arena, &q->offers, &c->placed, &out->plan, &out->space, err);
 }
 

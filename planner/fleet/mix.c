@@ -15,7 +15,7 @@ struct master {
     size_t capacity;
     struct template *columns;
     int64_t pace[PACES];
-    double *price; /* (n_pools) of a GPU of each */
+    double *price; /* (n_pools) dual price of a GPU */
     double replica_price;
     double t_ns;
     struct lp *lp;
@@ -83,7 +83,7 @@ static void add_column(struct master *q, const struct template *t)
     put_column(q, t);
 }
 
-/* Both as the dynamic program leaves it and with the same classes split evenly. */
+/* Both the dynamic program's template and its classes with balanced layers. */
 static void offer(struct master *q, const struct template *t)
 {
     struct template even;
@@ -105,7 +105,7 @@ static void find_paces(struct master *q)
     for (int i = 0; i < PACES; i++, pace *= ratio) q->pace[i] = (int64_t)ceil(pace) + 1;
 }
 
-/* Prices of the classes that may be used: of one class or all (-1), of one zone or all. */
+/* Prices of the allowed classes: one class or all (-1), one zone or all. */
 static void only_classes(const struct master *q, double *price, int32_t device_class, int32_t zone)
 {
     for (int32_t k = 0; k < q->n_classes; k++) {
@@ -140,7 +140,7 @@ static double solve(struct master *q)
     return lp_objective(q->lp);
 }
 
-/* Columns that would pay at these prices; whether there was one. */
+/* Adds columns of positive reduced cost; returns whether there was one. */
 static bool generate(struct master *q)
 {
     double price[TEMPLATE_CLASSES_MAX];
@@ -160,7 +160,7 @@ static bool generate(struct master *q)
     return q->n_columns > before;
 }
 
-/* T where everybody could take the batch at the best pace of any template. */
+/* Initial T: the batch at the best pace of any template. */
 static double first_time(const struct master *q)
 {
     double rate = 0, fill = 0;
@@ -182,7 +182,7 @@ static bool relax(struct master *q)
 {
     first_columns(q);
     if (!q->n_columns && !generate(q)) {
-        q->t_ns = 1e18; /* no class holds the model alone */
+        q->t_ns = 1e18; /* no single class holds the model */
         generate(q);
     }
     if (!q->n_columns) return false;
@@ -207,7 +207,7 @@ static bool relax(struct master *q)
     return true;
 }
 
-/* --- whole numbers --- */
+/* --- integer counts --- */
 
 bool mix_share(struct mix *x, int32_t microbatches)
 {
@@ -217,7 +217,7 @@ bool mix_share(struct mix *x, int32_t microbatches)
         int64_t most = template_ns(&x->templates[i], microbatches);
         if (most > high) high = most;
     }
-    while (low < high) { /* least T by which all replicas together take the batch */
+    while (low < high) { /* least T at which all replicas together take the batch */
         int64_t t = low + (high - low) / 2, done = 0;
         for (int32_t i = 0; i < x->n; i++) {
             int64_t rest = t - x->templates[i].fill_ns - x->templates[i].tail_ns;
@@ -239,7 +239,7 @@ bool mix_share(struct mix *x, int32_t microbatches)
         replicas += x->count[i];
     }
     if (replicas > microbatches || !replicas) return false;
-    for (int32_t i = 0; left < 0; i = (i + 1) % x->n) { /* too many: one less each, round about */
+    for (int32_t i = 0; left < 0; i = (i + 1) % x->n) { /* surplus: one less each, in turn */
         if (!x->count[i] || x->least[i] <= 1) continue;
         int64_t fewer = -left < x->count[i] ? -left : x->count[i];
         x->least[i]--, x->more[i] = x->count[i] - (int32_t)fewer;
@@ -250,7 +250,7 @@ bool mix_share(struct mix *x, int32_t microbatches)
     return true;
 }
 
-/* Branch and bound at the time at hand; the columns it takes. */
+/* Branch and bound at the current T; returns the columns used. */
 static bool whole(struct master *q, struct mix *out)
 {
     struct arena *a = q->maker->arena;

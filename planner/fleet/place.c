@@ -9,15 +9,15 @@
 
 static int32_t least32(int32_t a, int32_t b) { return a < b ? a : b; }
 
-/* --- handing out GPUs --- */
+/* --- assignment of GPUs --- */
 
-struct node_gpus { /* of one pool on one node: those from `next` on are free */
+struct node_gpus { /* GPUs of one pool on one node, free from `next` on */
     int32_t next, end;
 };
 struct pool_gpus {
     int32_t n;
     struct node_gpus *nodes;
-    int32_t *from; /* (GPUs of one device + 1) no node before has so many left */
+    int32_t *from; /* (degree + 1) first node with at least that many free GPUs */
 };
 struct giving {
     struct arena *arena;
@@ -55,7 +55,7 @@ static int32_t *give(struct giving *q, int32_t device_class)
     return gpus;
 }
 
-/* Replicas of a template that walk side by side. */
+/* Replicas of a template placed stage by stage together. */
 static int32_t block_of(const struct template_maker *m, const struct template *t,
                         enum placement_order how)
 {
@@ -150,7 +150,7 @@ enum status place_plan(struct arena *a, const struct tp_options *o, const struct
         space->cost = cost_new(a, o->profile, c);
         space->cluster = c, space->n_devices = c->n_devices;
         TRY(device_graph_new(a, c, space->cost, &space->devices, err));
-        space->link = NULL; /* the table of the single GPUs */
+        space->link = NULL; /* the cost table of single GPUs */
     }
     out->cluster = *space->cluster;
     plan_share(out);

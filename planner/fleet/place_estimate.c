@@ -1,4 +1,4 @@
-/* How long a placed mix should take: what links carry, from hop to hop (planner/fleet/place.h). */
+/* Estimate of a placed mix from the load of its links (planner/fleet/place.h). */
 #include "planner/fleet/place.h"
 
 #include "core/base/arena.h"
@@ -8,13 +8,13 @@
 struct loads {
     const struct placed *x;
     const struct template_maker *m;
-    const int32_t *first;            /* (n_replicas) of its stages in x's lists */
-    double *ns;                      /* (2 · links) that each direction is busy */
-    int32_t *rings;                  /* (2 · links) hops of the interval at hand */
-    const struct device_route **path; /* (n_replicas) of the ring at hand */
+    const int32_t *first;            /* (n_replicas) offset of its stages in x's lists */
+    double *ns;                      /* (2 · links) busy time of each direction */
+    int32_t *rings;                  /* (2 · links) hops of the current interval */
+    const struct device_route **path; /* (n_replicas) of the current ring */
     int32_t *flip;                   /* (n_replicas) 1: from the higher device to the lower */
-    int32_t *owner;                  /* (n_replicas) stage that has the interval at hand */
-    double *reduce_ns; /* (2 · links) that each direction is busy with gradient all-reduces */
+    int32_t *owner;                  /* (n_replicas) stage with the current interval */
+    double *reduce_ns; /* (2 · links) busy time of each direction in gradient all-reduces */
 };
 
 static const struct device_route *route(const struct loads *q, int32_t r, int32_t s, int32_t r2,
@@ -54,8 +54,8 @@ static void add_messages(struct loads *q, int32_t r)
     }
 }
 
-/* One step of the ring at hand, where every member sends a piece of so many bytes: what its links are measured to take, or
- * what hops that it passes several times have to carry. */
+/* Time of one ring step in which every member sends `bytes`: the measured time of its links, or the load of hops that it
+ * uses several times. */
 static double ring_step(const struct loads *q, double bytes)
 {
     double slowest = 0;
@@ -74,7 +74,7 @@ static double ring_step(const struct loads *q, double bytes)
     return slowest;
 }
 
-/* Time of the ring over all replicas of layers first … last; what its hops add to the links' times. */
+/* Time of the ring all-reduce of layers first … last over all replicas; adds the load of its hops. */
 static double ring(struct loads *q, int32_t first, int32_t last)
 {
     const struct plan *p = &q->x->plan;
@@ -84,7 +84,7 @@ static double ring(struct loads *q, int32_t first, int32_t last)
         int32_t s = q->owner[r], r2 = (r + 1) % n, s2 = q->owner[r2];
         const struct template_class *k = &q->m->classes[q->x->device_class[q->first[r] + s]];
         double here = (double)space_stage_type(q->m->s, k->type, first, last)->parameter_bytes;
-        if (q->m->s->job->model.measured) here *= k->tp; /* priced a GPU, sent as one device */
+        if (q->m->s->job->model.measured) here *= k->tp; /* priced per GPU, sent as one device */
         const struct device_route *path = q->path[r] = route(q, r, s, r2, s2);
         q->flip[r] = direction(q, r, s, r2, s2);
         if (here > bytes) bytes = here;
@@ -103,9 +103,9 @@ static double ring(struct loads *q, int32_t first, int32_t last)
     return 2.0 * (n - 1) * step;
 }
 
-/* When the last ring is through: those of the intervals between the cuts of any replica. until: (n_stages) when each stage has
- * its gradients. A device takes the rings of its stage one after the other, and each waits for all its members: where
- * replicas are cut in different places one ring holds up the next. */
+/* End of the last ring; one ring per interval between the cuts of any replica. until: (n_stages) time of each stage's
+ * gradients. A device runs the rings of its stage in sequence, and each ring waits for all its members, so different cuts
+ * delay each other. */
 static double rings(struct loads *q, struct arena *a, double *until)
 {
     const struct plan *p = &q->x->plan;
@@ -134,19 +134,19 @@ static double rings(struct loads *q, struct arena *a, double *until)
     return longest;
 }
 
-/* --- replicas whose messages keep both ends busy ---------------------------------------------- */
+/* --- replicas whose messages block compute streams --------------------------------------------- */
 
 struct pace { /* of a placed replica */
     int64_t fill_ns, tau_ns;
 };
 
-/* The template's times say what neighbours on one node take; here it is known who crosses to another. */
+/* Template times assume neighbours on one node; the placement gives the crossings between nodes. */
 static struct pace pace_of(const struct loads *q, int32_t r)
 {
     const struct plan_replica *x = &q->x->plan.replicas[r];
     const int32_t *device_class = &q->x->device_class[q->first[r]];
     struct pace out = {0, 1};
-    int64_t tail = 0, before = 0; /* before: what the last message left to do behind it */
+    int64_t tail = 0, before = 0; /* before: work that remains after the last message */
     for (int32_t s = 0; s < x->n_stages; s++) {
         const struct plan_stage *y = &x->stages[s];
         const struct stage_cost *c =
@@ -172,7 +172,7 @@ static struct pace pace_of(const struct loads *q, int32_t r)
     return out;
 }
 
-/* Microbatches that all replicas together do in so long. */
+/* Microbatches of all replicas together within T. */
 static int64_t done_by(const struct pace *pace, int32_t n, int64_t t_ns)
 {
     int64_t done = 0;
@@ -181,7 +181,7 @@ static int64_t done_by(const struct pace *pace, int32_t n, int64_t t_ns)
     return done;
 }
 
-/* Later stages have their gradients earlier, by the backwards that are left to those before them. */
+/* Later stages have their gradients earlier by the remaining backwards of the stages before them. */
 static void ready_times(struct loads *q, int32_t r, double ns, double *until)
 {
     const struct plan_replica *x = &q->x->plan.replicas[r];
@@ -194,7 +194,7 @@ static void ready_times(struct loads *q, int32_t r, double ns, double *until)
     }
 }
 
-/* Shares of the placed replicas so that they end together; what the slowest takes. */
+/* Balances the shares of the placed replicas; returns the time of the slowest. */
 static int64_t share_placed(struct loads *q, struct arena *a, struct plan *p, double *until)
 {
     struct pace *pace = ARENA_ARRAY(a, struct pace, (size_t)p->n_replicas);

@@ -16,7 +16,7 @@ enum { ORDERS = sizeof orders / sizeof *orders };
 struct replica_order {
     struct search_context *t;
     const struct space *s;
-    struct arena *arena; /* of one kind of replica */
+    struct arena *arena; /* of one class of replicas */
     const struct plan *plan;
     int32_t first, turns; /* of the class; its microbatches when simulated */
     struct plan_replica best;
@@ -44,7 +44,7 @@ static bool ordered(const struct plan_replica *r)
     return any;
 }
 
-/* The replica alone, of as many microbatches as tell its pace. */
+/* The replica alone, with enough microbatches to measure its pace. */
 static struct plan alone(const struct replica_order *q, int order)
 {
     struct plan p = *q->plan;
@@ -89,7 +89,7 @@ static enum status find_order(struct replica_order *q, struct error *err)
     return OK;
 }
 
-/* What was found for one replica, for another of its class. */
+/* Copies the result of one replica to another of its class. */
 static void follow(const struct replica_order *q, struct plan_replica *r)
 {
     r->schedule = q->best.schedule, r->split = q->best.split;
@@ -102,7 +102,7 @@ static void follow(const struct replica_order *q, struct plan_replica *r)
     }
 }
 
-/* The class that replica r is the first of: its likes end at ends[], without it done[] stays. */
+/* The class whose first replica is r: sets ends[] of all its members; if no order fits, done[] is unchanged. */
 static enum status take_class(struct replica_order *q, int32_t r, struct plan *plan, int64_t *ends,
                               bool *done, struct error *err)
 {
@@ -120,7 +120,7 @@ static enum status take_class(struct replica_order *q, int32_t r, struct plan *p
     return OK;
 }
 
-/* Shares for common ends, and when the last of them is. */
+/* Shares for a common end time, and the last end. */
 static int64_t share(const struct space *s, struct plan *plan, const int64_t *ends,
                      struct arena *scratch)
 {

@@ -51,7 +51,7 @@ enum status robust_ns(const struct search_context *t, const struct profile *p,
     *out_ns = INT64_MAX;
     enum status st = lower_plan(a, &separate, &o, &program, &why);
     if (st == OK) st = measure(a, &program, cost_new(a, p, &separate.cluster), out_ns, &why);
-    if (st == ERR_INPUT || st == ERR_INFEASIBLE) st = OK; /* no link joins two of its nodes */
+    if (st == ERR_INPUT || st == ERR_INFEASIBLE) st = OK; /* no route between two of its nodes */
     arena_free(a);
     return st == OK ? OK : error_set(err, st, "%s", why.text);
 }

@@ -12,7 +12,7 @@ struct template_label {
     double cost;
 };
 
-/* What `longest` found at this pace for a class before a layer, while the other circumstances are the same. */
+/* Memo of `longest` at this pace for a class and a last layer. */
 struct template_found {
     int64_t stamp, limit_ns;
     int32_t warmup, first;
@@ -26,8 +26,8 @@ static int32_t node_of(const struct device_graph *g, int32_t device)
     return g->cluster->devices[device].node;
 }
 
-/* Two devices of the pools on one node, or on two; false where there are none. What is near is found with the first device
- * of either: neighbours in order are what counts. */
+/* Two devices of the pools on one node, or on two nodes; false: none. A near pair contains the first device of either pool,
+ * because adjacent devices in the order are placed together. */
 static bool pick_pair(const struct device_graph *g, const struct device_class *a,
                       const struct device_class *b, bool far, int32_t pair[2])
 {
@@ -98,13 +98,13 @@ int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32
     if (!m->near[at]) return INT64_MAX;
     int64_t near = message_ns(&m->near[at]->link, bytes);
     if (from != to) return near;
-    /* Of so many stages side by side one is the last on its node. */
+    /* Of this many adjacent stages one is the last on its node. */
     int64_t far = message_ns(&m->far[at]->link, bytes),
             on_node = k->per_node < k->n ? k->per_node : k->n;
     return (near * (on_node - 1) + far) / on_node;
 }
 
-/* What the receiver's GPUs take to make a message whole; 0 where the profile does not say (a program says so then). */
+/* Time of the receiver's GPUs to assemble a sharded message; 0 if the profile lacks it (lowering reports it). */
 static int64_t assemble_ns(const struct template_maker *m, int32_t device_class, int32_t cut)
 {
     struct program_op op = {
@@ -149,8 +149,8 @@ bool template_stage_time(const struct template_maker *m, int32_t device_class, i
     const struct template_class *k = &m->classes[device_class];
     const struct stage_cost *c = space_stage_type(m->s, k->type, first, last);
     int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->scratch_bytes;
-    /* Received ahead and not yet sent: two activations and two gradients. And a fiftieth for what only lowering knows: to
-     * recompute because of some bytes costs a third of the pace. */
+    /* Receive and send buffers: two activations and two gradients. Plus 1/50 for bytes known only to lowering, because
+     * recomputation for a few bytes costs a third of the pace. */
     int64_t memory = m->s->cluster->types[k->type].memory_bytes;
     int64_t room = memory - fixed - 4 * c->input_bytes;
     out->t_ns = c->forward_ns + c->input_ns + c->weight_ns;
@@ -161,7 +161,7 @@ bool template_stage_time(const struct template_maker *m, int32_t device_class, i
     return (warmup + 1) * c->input_bytes + c->activation_bytes <= room;
 }
 
-/* Smallest first layer of a stage that ends at `last` and keeps the pace; last + 1 where none does. */
+/* Smallest first layer of a stage that ends at `last` within the pace; last + 1: none. */
 static int32_t longest(const struct template_maker *m, int32_t device_class, int32_t last,
                        int32_t warmup, int64_t tau_ns, struct template_time *out)
 {
@@ -175,14 +175,14 @@ static int32_t longest(const struct template_maker *m, int32_t device_class, int
         else
             low = first + 1;
     }
-    while (m->starts && high <= last && !m->starts[high]) high++; /* shorter ones keep it as well */
+    while (m->starts && high <= last && !m->starts[high]) high++; /* shorter stages are within the pace as well */
     if (high <= last) template_stage_time(m, device_class, high, last, warmup, out);
     return high;
 }
 
 static int32_t warmup_before(int32_t warmup, int64_t t_ns, int64_t transfer_ns, int64_t tau_ns)
 {
-    /* A message of less than a hundredth of the pace costs no warm-up of its own: it would double what a stage holds. */
+    /* A message below 1 % of the pace adds no warm-up, which would double the stage's activations. */
     int64_t more = tau_ns > 0 ? (t_ns + 2 * transfer_ns - tau_ns / 50 + tau_ns - 1) / tau_ns : 1;
     return warmup + (int32_t)(more > 1 ? more : 1);
 }
@@ -219,8 +219,8 @@ static void add_label(struct template_maker *m, const struct template_label *x)
     m->labels[m->n_labels++] = *x;
 }
 
-/* Every class before a label, in its longest stage. Where messages keep the stage busy, as much again is set aside for those
- * with the stage before it, which is not known yet. */
+/* Extends a label by the longest stage of every class. If messages block the stage, the same time is reserved for the
+ * messages with the stage before it, which is not known yet. */
 static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, const double *price)
 {
     struct template_label from = {.first = m->s->n_layers};
@@ -246,7 +246,7 @@ static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, cons
         }
         int32_t first = longest_kept(m, k, from.first - 1, warmup, tau_ns - 2 * busy, &t);
         if (first > 0 && busy && longest(m, k, from.first - 1, warmup, tau_ns - busy, &t) == 0)
-            first = 0; /* nobody is before it */
+            first = 0; /* no stage before it */
         if (first >= from.first) continue;
         double cost = from.cost + (double)(t.t_ns + 2 * transfer) / (double)tau_ns + price[k];
         add_label(m, &(struct template_label){first, from.first - 1, k, warmup, below,
@@ -279,7 +279,7 @@ bool template_cheapest(struct template_maker *m, int64_t tau_ns, const double *p
     for (size_t i = 0; i < m->n_labels; i++) {
         const struct template_label *x = &m->labels[i];
         if (m->best[x->first * n_classes + x->device_class] != (int32_t)i)
-            continue; /* beaten since */
+            continue; /* dominated since */
         if (x->first > 0) extend(m, (int32_t)i, tau_ns, price);
     }
     for (int32_t k = 0; k < n_classes; k++) {
@@ -298,7 +298,7 @@ static bool fill_back(const struct template_maker *m, struct template *t, int64_
     struct template_time time = {0, false};
     for (int32_t i = t->n_stages - 1; i >= 0; i--) {
         struct template_stage *x = &t->stages[i];
-        if (end <= i) return false; /* a layer each for those before */
+        if (end <= i) return false; /* one layer for each stage before */
         if (i + 1 < t->n_stages) {
             int64_t transfer =
                 template_transfer_ns(m, x->device_class, t->stages[i + 1].device_class, end - 1);
@@ -309,7 +309,7 @@ static bool fill_back(const struct template_maker *m, struct template *t, int64_
         int64_t busy = 0;
         if (i + 1 < t->n_stages)
             busy += template_busy_ns(m, x->device_class, t->stages[i + 1].device_class, end - 1);
-        if (i) /* the next cut is about as large */
+        if (i) /* the next cut has about the same size */
             busy += template_busy_ns(m, x->device_class, t->stages[i - 1].device_class,
                                      end > 1 ? end - 2 : 0);
         int32_t first = longest(m, x->device_class, end - 1, warmup, tau_ns - busy, &time);
@@ -380,7 +380,7 @@ void template_paces(const struct template_maker *m, int64_t *least_ns, int64_t *
 {
     *least_ns = 1, *most_ns = 0;
     for (int32_t l = 0; l <= m->s->n_layers; l++) {
-        int64_t best = INT64_MAX; /* of layer l; last round: of all */
+        int64_t best = INT64_MAX; /* least time of layer l; last round: of the whole model */
         for (int32_t k = 0; k < m->n_classes; k++) {
             bool all = l == m->s->n_layers;
             const struct stage_cost *c = space_stage_type(m->s, m->classes[k].type, all ? 0 : l,

@@ -9,15 +9,15 @@
 
 enum { CHOSEN_MAX = 72, HALVINGS = 18, COUNTS = 12 };
 
-struct template_use { /* a template, and what the sum of its gradients takes */
+struct template_use { /* a template with the estimate of its gradient all-reduce */
     struct template t;
     int64_t sum_ns;
-    double value; /* microbatches in the time at hand */
-    double share; /* of its price that it earns */
+    double value; /* microbatches within the current T */
+    double share; /* ratio of its value to its price */
     int32_t group;
 };
 
-struct course { /* a mix and its time, sums included */
+struct course { /* a mix and its time with gradient all-reduces */
     struct mix x;
     int64_t ns;
 };
@@ -28,15 +28,15 @@ struct template_enum {
     int32_t microbatches, n, n_groups, n_courses, most;
     size_t capacity;
     struct template_use *uses;
-    int32_t *best;             /* (n_groups) dish of most value for each use of GPUs */
-    double *price;             /* (n_pools) of a GPU */
+    int32_t *best;             /* (n_groups) most valuable template of each use of GPUs */
+    double *price;             /* (n_pools) dual price of a GPU */
     int64_t least_ns, most_ns; /* paces */
     struct course *courses;    /* (most) by time */
 };
 
 /* --- one order of classes, balanced --- */
 
-/* Work of a stage from `first` to `last` between its neighbours; false where it does not fit as it is. */
+/* Work of a stage of layers first … last between its neighbours; false: it does not fit without recomputation. */
 static bool work_of(const struct template_enum *q, const int32_t *classes, int32_t n, int32_t i,
                     int32_t first, int32_t last, int64_t *out)
 {
@@ -48,13 +48,13 @@ static bool work_of(const struct template_enum *q, const int32_t *classes, int32
     return true;
 }
 
-/* Each stage from the last on as long as the pace allows; whether the first one's reaches the first layer. */
+/* Each stage, from the last backwards, as long as the pace allows; returns whether all layers are placed. */
 static bool fill_back(const struct template_enum *q, const int32_t *classes, int32_t n,
                       int64_t tau_ns, struct template_stage *stages)
 {
     int32_t end = q->m->s->n_layers;
     for (int32_t i = n - 1; i >= 0; i--) {
-        int32_t low = i, high = end; /* least first layer; a layer each for those before */
+        int32_t low = i, high = end; /* least first layer; one layer for each stage before */
         while (low < high) {
             int32_t first = low + (high - low) / 2;
             int64_t work = 0;
@@ -91,7 +91,7 @@ static void measure(const struct template_enum *q, struct template_use *d)
         if (i) {
             int64_t transfer_ns = template_transfer_ns(m, classes[i - 1], classes[i], x->first - 1);
             int64_t twice = template_busy_ns(m, classes[i - 1], classes[i], x->first - 1);
-            t->fill_ns += twice ? -2 * transfer_ns : 2 * transfer_ns; /* in the work of both ends, but once */
+            t->fill_ns += twice ? -2 * transfer_ns : 2 * transfer_ns; /* counted in the work of both ends, subtracted once */
         }
         if (work > t->tau_ns) t->tau_ns = work;
         if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;
@@ -128,7 +128,7 @@ static void balance(struct template_enum *q, const int32_t *classes, int32_t n)
     measure(q, d);
 }
 
-/* --- what GPUs are worth --- */
+/* --- dual prices of GPUs --- */
 
 static bool same_use(const struct template_enum *q, const struct template_use *x,
                      const struct template_use *y)
@@ -153,7 +153,7 @@ static double value_in(const struct template_use *d, double ns)
     return rest < 0 ? 0 : floor(rest / (double)d->t.tau_ns) + 1;
 }
 
-/* Most microbatches in so long, fractions of replicas allowed; prices of GPUs. */
+/* LP relaxation: most microbatches within T with fractional replicas; dual prices of GPUs. */
 static double relaxed(struct template_enum *q, struct lp *lp, double ns)
 {
     for (int32_t g = 0; g < q->n_groups; g++) q->uses[q->best[g]].value = -1;
@@ -181,7 +181,7 @@ static struct lp *program_of(struct template_enum *q)
     return lp;
 }
 
-/* Least time in which fractions of replicas take the batch, and the prices a little above it. */
+/* Least T of the LP relaxation, and the dual prices slightly above it. */
 static double min_time(struct template_enum *q)
 {
     struct lp *lp = program_of(q);
@@ -212,7 +212,7 @@ static int by_share(const void *x, const void *y)
     return (a->t.tau_ns > b->t.tau_ns) - (a->t.tau_ns < b->t.tau_ns);
 }
 
-/* The best first; how many are worth a look. */
+/* Sorts by value; returns how many are kept. */
 static int32_t choose(struct template_enum *q)
 {
     int32_t n = 0;
@@ -227,7 +227,7 @@ static int32_t choose(struct template_enum *q)
     return n;
 }
 
-/* How many replicas of a template the GPUs that are left make. */
+/* Number of replicas of a template on the remaining GPUs. */
 static int32_t room_for(const struct template_enum *q, const struct template *t,
                         const int32_t *left)
 {
@@ -251,7 +251,7 @@ static void add_mix(struct template_enum *q, const struct mix *x, int64_t sum_ns
     int64_t ns = x->t_ns + sum_ns;
     if (q->n_courses == q->most && ns >= q->courses[q->most - 1].ns) return;
     for (int32_t i = 0; i < q->n_courses; i++)
-        if (q->courses[i].ns == ns) return; /* the same in another order, or as good */
+        if (q->courses[i].ns == ns) return; /* the same in another order, or of equal time */
     int32_t at = q->n_courses < q->most ? q->n_courses++ : q->most - 1;
     for (; at > 0 && q->courses[at - 1].ns > ns; at--) q->courses[at] = q->courses[at - 1];
     size_t n = (size_t)x->n;
@@ -262,7 +262,7 @@ static void add_mix(struct template_enum *q, const struct mix *x, int64_t sum_ns
     q->courses[at].x.more = arena_copy(q->a, x->more, n * sizeof *x->more);
 }
 
-/* So many replicas of the first, as many of the second as there is room for, then of whoever fits. */
+/* n replicas of the first template, as many of the second as fit, then of any third that fits. */
 static void try_mix(struct template_enum *q, int32_t chosen, const struct template_use *first,
                     int32_t count, const struct template_use *second)
 {

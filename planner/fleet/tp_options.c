@@ -8,7 +8,7 @@
 
 static bool shared(const struct device_type *t) { return t->tensor_parallel > 1; }
 
-/* A type for so many GPUs of type `base`, made where it is not there; -1 where there is no room. */
+/* The device type of tp GPUs of type `base`, created on demand; -1: the table is full. */
 static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int32_t tp,
                        int32_t most)
 {
@@ -17,8 +17,8 @@ static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int3
     for (int32_t t = o->n_base; t < c->n_types; t++)
         if (o->base_type[t] == base && c->types[t].tensor_parallel == tp) return t;
     if (c->n_types == most) return -1;
-    /* One that the task's cluster already has is made again: its devices are a pool of their own here. A plan's cluster has
-     * both as one (place_tidy). */
+    /* A type that exists in the task's cluster is duplicated, because its devices are a separate pool here. place_tidy
+     * merges both in a plan's cluster. */
     int32_t found;
     c->types[c->n_types] = cluster_tp_type(a, c, &c->types[base], tp, false, &found);
     o->base_type[c->n_types] = base;
@@ -30,7 +30,7 @@ static void add_class(struct tp_options *o, int32_t pool, int32_t type, int32_t 
     const struct device_class *k = &o->graph->classes[pool];
     const struct device *d = o->graph->cluster->devices;
     int32_t run = 0, longest = 0, all = 0;
-    /* A node's GPUs may be of several classes, so they are counted. */
+    /* A node's GPUs may belong to several classes, so they are counted per class. */
     for (int32_t i = 0; i < k->n; i++) {
         run = i && d[k->devices[i]].node == d[k->devices[i - 1]].node ? run + 1 : 1;
         if (run > longest) longest = run;
@@ -41,7 +41,7 @@ static void add_class(struct tp_options *o, int32_t pool, int32_t type, int32_t 
         (struct template_class){pool, type, k->zone, tp, longest / tp, all};
 }
 
-/* One type for every number of GPUs that some node has of it. */
+/* One type per base type and degree that some node allows. */
 static void make_types(struct arena *a, struct tp_options *o, const struct cluster *c,
                        const int32_t *numbers, int32_t n, int32_t most)
 {
@@ -92,7 +92,7 @@ enum status tp_options_make(struct arena *a, const struct job *j, const struct c
     return OK;
 }
 
-/* Parameter, gradient and state of each parameter, about: what AdamW keeps. */
+/* Approximate bytes per parameter with gradient and AdamW state. */
 enum { STATE_BYTES = 16, DEVICES_OF_A_REPLICA = 12 };
 
 int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t *numbers)

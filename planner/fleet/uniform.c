@@ -6,7 +6,7 @@
 
 enum { HALVINGS = 7, CAPS = 5 };
 
-struct part { /* of a pipeline: its last stages */
+struct part { /* suffix of a pipeline */
     int32_t first, from, length;
     int64_t fill_ns;
 };
@@ -17,13 +17,13 @@ struct uniform {
     int32_t budget[DEVICE_CLASSES_MAX],
         stride[DEVICE_CLASSES_MAX]; /* GPUs of a replica; steps of a state */
     struct part *parts;             /* (n_states, n_classes) */
-    int64_t *beside_ns;             /* (n_classes) what the stage before costs at least */
+    int64_t *beside_ns;             /* (n_classes) least blocking time of messages with a preceding stage */
     int32_t least_tp;               /* classes of fewer are not used */
     bool fewest;                    /* stages, of pipelines that keep a pace */
     struct mix *mixes;
 };
 
-/* Smallest first layer of a stage within the pace; end where there is none. */
+/* Smallest first layer of a stage within the pace; `end`: none. */
 static int32_t reach(const struct uniform *q, int32_t device_class, int32_t end, int32_t warmup,
                      int64_t limit_ns, int64_t *t_ns)
 {
@@ -48,7 +48,7 @@ static bool has_room(const struct uniform *q, int32_t state, int32_t device_clas
     return k->tp >= q->least_tp && used + k->tp <= q->budget[k->pool];
 }
 
-/* A stage of `device_class` before a part (from; -1: behind it is nothing), if that leaves fewer layers or the same sooner. */
+/* Prepends a stage of `device_class` to suffix `from` (-1: empty) if fewer layers remain, or equally many at less time. */
 static void put_before(struct uniform *q, int32_t state, int32_t from, int32_t device_class,
                        int64_t tau_ns)
 {
@@ -78,7 +78,7 @@ static bool better(const struct uniform *q, const struct part *x, const struct p
     return x->fill_ns < y->fill_ns;
 }
 
-/* Entry of the best whole pipeline at this pace, -1 where there is none. */
+/* Entry of the best complete pipeline at this pace, -1: none. */
 static int32_t at_pace(struct uniform *q, int64_t tau_ns)
 {
     const struct template_maker *m = q->m;
@@ -119,7 +119,7 @@ static void add_uniform(struct uniform *q, const struct template *t, int32_t rep
     if (q->n_mixes < q->most && mix_share(&x, q->microbatches)) q->mixes[q->n_mixes++] = x;
 }
 
-/* The least pace of so many replicas with stages of at most m->max_layers. */
+/* The least pace of a number of replicas with stages of at most m->max_layers. */
 static void min_pace(struct uniform *q, int32_t replicas, int64_t low, int64_t high)
 {
     int32_t classes[UNIFORM_STAGES], n = 0, found = at_pace(q, high);
@@ -144,7 +144,7 @@ static void min_pace(struct uniform *q, int32_t replicas, int64_t low, int64_t h
     if (template_balance(q->m, classes, n, high + high / 4, &t)) add_uniform(q, &t, replicas);
 }
 
-/* Whether so many replicas can be, and no more with as many GPUs each. */
+/* Whether this number of replicas is possible and maximal for its GPUs per replica. */
 static bool set_budget(struct uniform *q, int32_t replicas)
 {
     bool larger = false;

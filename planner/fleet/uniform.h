@@ -1,12 +1,12 @@
-/* planner/fleet/uniform.h - replicas that are all alike: one pipeline over several device classes, as often as the GPUs allow.
+/* planner/fleet/uniform.h - uniform replicas: one pipeline over several device classes, repeated as often as the GPUs allow.
  *
- * Replicas cut in the same places sum their gradients stage by stage, beside each other; mixes of unlike ones wait ring for
- * ring. So for every number D of replicas each pool gives floor(N / D) GPUs to a pipeline, and a dynamic program over
- * (GPUs taken of each pool, class of the stage) keeps the fewest layers left in front at a pace: every class may come in any order
- * and again. The least pace is found by bisection, the order it takes is balanced exactly (template_balance). Stages of at
- * most all, a half, a third … of the layers: shorter stages have shorter sums. And all that once more without single GPUs:
- * wider devices are fewer stages with smaller parts to sum.
- * O(D · caps · halvings · states · kinds² · log layers), states = Π (GPUs + 1), at most UNIFORM_STATES.
+ * Replicas with equal cuts all-reduce their gradients stage by stage in parallel; in mixes of unequal replicas the collectives
+ * wait for each other. So for every number D of replicas each pool gives floor(N / D) GPUs to a pipeline, and a dynamic program
+ * over (GPUs used of each pool, class of the stage) minimises the layers that remain in front, at a given pace; classes may
+ * appear in any order and repeatedly. The least pace is found by bisection, and its order of classes is balanced exactly
+ * (template_balance). Stages have at most all, a half, a third … of the layers, because shorter stages have shorter gradient
+ * all-reduces. All of this is repeated without single GPUs, because wider devices give fewer stages with smaller shards.
+ * O(D · caps · bisection steps · states · classes² · log layers), states = Π (GPUs + 1), at most UNIFORM_STATES.
  */
 #ifndef PLANNER_FLEET_UNIFORM_H
 #define PLANNER_FLEET_UNIFORM_H

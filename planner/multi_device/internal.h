@@ -1,4 +1,4 @@
-/* planner/multi_device/internal.h - what the files of the search for stages on several devices share. */
+/* planner/multi_device/internal.h - state shared by the files of the search for stages on several devices. */
 #ifndef PLANNER_MULTI_DEVICE_INTERNAL_H
 #define PLANNER_MULTI_DEVICE_INTERNAL_H
 
@@ -6,8 +6,8 @@
 
 enum {
     MULTI_DEVICE_SPACES_MAX = 16,
-    MULTI_DEVICE_SEEN_MAX = 1 << 13, /* plans remembered, a power of two */
-    MULTI_DEVICE_SMALL_MAX = 40      /* simulations of small changes of one plan */
+    MULTI_DEVICE_SEEN_MAX = 1 << 13, /* hash set of plans tried, a power of two */
+    MULTI_DEVICE_SMALL_MAX = 40      /* simulations of small moves from one plan */
 };
 
 struct multi_device {
@@ -15,8 +15,8 @@ struct multi_device {
     struct arena *arena;
     int32_t n_spaces;
     struct space
-        spaces[MULTI_DEVICE_SPACES_MAX]; /* copies, which know the graphs of shares as well */
-    int64_t left, looks;                 /* simulations; plans made */
+        spaces[MULTI_DEVICE_SPACES_MAX]; /* copies with the graphs of batch shards */
+    int64_t left, looks;                 /* remaining simulations; remaining plans to construct */
     uint64_t *seen;                      /* (MULTI_DEVICE_SEEN_MAX) hashes; 0: free */
     int32_t n_seen;
 };
@@ -27,21 +27,21 @@ struct multi_device_point {
     int32_t space;
 };
 
-/* No simulations left, or no looks. */
+/* Whether either budget is spent. */
 bool multi_device_over(const struct multi_device *c);
-/* Plans of many devices were improved by small changes where they were found (planner/fleet/fleet_local_search.h), and simulations are few. */
+/* Whether the cluster is large: small moves are then left to planner/fleet/fleet_local_search.h, because simulations are few. */
 bool multi_device_many(const struct multi_device *c);
-/* A copy of default orders, counted as a look. */
+/* A copy with default orders; counts towards `looks`. */
 struct plan multi_device_copy(struct multi_device *c, const struct plan *p);
-/* *y becomes p where that is worth a simulation; its time is INT64_MAX where it was not: seen before, hopeless, or it does not fit. */
+/* *y becomes p with its simulated time. INT64_MAX: p was tried before, its bound is not below best, or it does not fit. */
 MUST_CHECK enum status multi_device_try(struct multi_device *c, struct plan *p, int32_t space,
                                         const struct search_plan *best,
                                         struct multi_device_point *y, struct error *err);
-/* Small changes as long as one helps, with at most so many simulations. */
+/* Local search with small moves, within `most` simulations. */
 MUST_CHECK enum status multi_device_local_search_small(struct multi_device *c,
                                                        struct multi_device_point *at, int64_t most,
                                                        struct error *err);
-/* Large changes, followed by small ones, as long as one helps. */
+/* Local search with large moves, each followed by small ones. */
 MUST_CHECK enum status multi_device_local_search(struct multi_device *c,
                                                  struct multi_device_point *at, struct error *err);
 

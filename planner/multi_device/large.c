@@ -3,11 +3,11 @@
 #include "planner/multi_device/internal.h"
 #include "planner/multi_device/moves.h"
 
-enum { PROMISING_MAX = 3 }; /* large changes that are followed up */
-/* A large change this much slower than the best may still win after small ones. */
+enum { PROMISING_MAX = 3 }; /* large moves followed by small ones */
+/* Relative excess over the best at which a large move is still followed by small ones. */
 #define PROMISING 1.2
 
-/* The best of the large changes of a point. */
+/* The best large moves from a point. */
 struct promising {
     int32_t n;
     struct multi_device_point at[PROMISING_MAX];
@@ -31,7 +31,7 @@ static void note(struct multi_device *c, const struct multi_device_point *best,
     out->at[at] = *y;
 }
 
-/* As it is, and with its layers levelled. */
+/* Tries the plan unchanged and with rebalanced layers. */
 static enum status consider(struct multi_device *c, const struct multi_device_point *best,
                             struct plan *p, int32_t space, struct promising *out, struct error *err)
 {
@@ -46,7 +46,7 @@ static enum status consider(struct multi_device *c, const struct multi_device_po
     return OK;
 }
 
-/* One kind of large change at the microbatch size of `space`: number k of it; *last true: there is none behind. */
+/* Move k of one type at the microbatch size of `space`; *last: no further move. */
 struct change {
     int32_t r, i, k; /* replica, stage, device: of the stage, or one of the cluster */
     int32_t to_r, to_i;
@@ -86,7 +86,7 @@ static bool do_resize(struct multi_device *c, const struct space *s, struct plan
     (void)c, (void)s, (void)h;
     return p->n_replicas > 0;
 }
-/* r and to_r: two replicas; to_r -1: all like r. */
+/* r and to_r: two replicas; to_r -1: all equal to r. */
 static bool do_join(struct multi_device *c, const struct space *s, struct plan *p,
                     const struct change *h)
 {
@@ -96,7 +96,7 @@ static bool do_join(struct multi_device *c, const struct space *s, struct plan *
                              : r == h->r || r == h->to_r;
     return multi_device_join(c->arena, s, p, set);
 }
-/* Added first, so that where it goes keeps its number. */
+/* Added before the removal, so that the target's index stays valid. */
 static bool do_move(struct multi_device *c, const struct space *s, struct plan *p,
                     const struct change *h)
 {
@@ -106,7 +106,7 @@ static bool do_move(struct multi_device *c, const struct space *s, struct plan *
            multi_device_drop(c->arena, s, p, h->r, h->i, h->k, h->behind);
 }
 
-/* A change made at each microbatch size from the plan's and one below it to two above. */
+/* A move at each microbatch size from one below the plan's to two above. */
 static enum status change_sizes(struct multi_device *c, const struct multi_device_point *best,
                                 make_change *make, const struct change *h, struct promising *out,
                                 struct error *err)
@@ -121,7 +121,7 @@ static enum status change_sizes(struct multi_device *c, const struct multi_devic
     return OK;
 }
 
-/* The same device as far as the space knows: an earlier one of the list stands for it. */
+/* Symmetry breaking: an earlier interchangeable device of the list represents it. */
 static bool stands_for(const struct space *s, int32_t d, int32_t e)
 {
     const struct device *x = &s->cluster->devices[d], *y = &s->cluster->devices[e];
@@ -158,7 +158,7 @@ static enum status move_device(struct multi_device *c, const struct multi_device
                                const struct change *at, struct promising *out, struct error *err)
 {
     struct change h = *at;
-    bool many = multi_device_many(c); /* then to neighbours alone */
+    bool many = multi_device_many(c); /* then only to adjacent stages */
     for (h.to_r = 0; h.to_r < best->x.plan.n_replicas; h.to_r++)
         for (h.to_i = 0; h.to_i < best->x.plan.replicas[h.to_r].n_stages; h.to_i++) {
             if (many && (h.to_r != h.r || h.to_i > h.i + 1 || h.to_i + 1 < h.i)) continue;
@@ -167,7 +167,7 @@ static enum status move_device(struct multi_device *c, const struct multi_device
     return OK;
 }
 
-/* All that begins with a device of a stage. */
+/* All moves of a device of a stage. */
 static enum status change_devices(struct multi_device *c, const struct multi_device_point *best,
                                   struct change h, struct promising *out, struct error *err)
 {

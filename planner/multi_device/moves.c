@@ -77,7 +77,7 @@ static bool take_all(struct members *m, const struct plan_stage *x)
     return true;
 }
 
-/* Zero is the plan's: all that hold a layer must agree. Buckets stay. */
+/* The ZeRO stage is the plan's, because all holders of a layer must agree. Buckets are unchanged. */
 void multi_device_plain(struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
@@ -108,7 +108,7 @@ static void remove_stage(struct plan_replica *x, int32_t i)
     x->n_stages--;
 }
 
-/* After its layers have changed. */
+/* After a change of its layers. */
 static void balance_again(const struct space *s, struct plan_stage *x)
 {
     if (!x->n_shards) return;
@@ -129,7 +129,7 @@ bool multi_device_merge(struct arena *a, const struct space *s, struct plan *p, 
     return multi_device_place(a, s, &x->stages[i], m.device, m.n);
 }
 
-/* Where two stages on these devices meet. */
+/* Layer boundary of two stages on these devices. */
 static bool halve(const struct space *s, struct plan_stage *one, struct plan_stage *two)
 {
     int32_t first = one->first_layer, last = two->last_layer;
@@ -260,13 +260,13 @@ bool multi_device_shift(const struct space *s, struct plan *p, int32_t r, int32_
     return true;
 }
 
-/* Every stage takes layers as long as it is no slower than `most`; false: some are left. write: they become the plan's. */
+/* Fills every stage up to time `most`; false: layers remain. write: stores the boundaries in the plan. */
 static bool level_within(const struct space *s, struct plan_replica *x, int64_t most, bool write)
 {
     int32_t at = 0;
     for (int32_t i = 0; i < x->n_stages; i++) {
         struct plan_stage one = x->stages[i];
-        int32_t end = s->n_layers - (x->n_stages - i); /* the others need one each */
+        int32_t end = s->n_layers - (x->n_stages - i); /* one layer for each other stage */
         one.first_layer = one.last_layer = at;
         if (multi_device_stage_ns(s, &one) > most) return false;
         for (; one.last_layer < end; one.last_layer++) {
@@ -313,7 +313,7 @@ bool multi_device_share(struct plan *p, int32_t r, int32_t q)
     return true;
 }
 
-/* Largest part first: one each, every further one where the share is most behind. */
+/* One each, largest first; every further one to the largest deficit. */
 static void share_out(struct plan *p, int32_t all)
 {
     struct plan_replica *x = p->replicas;

@@ -1,8 +1,8 @@
-/* planner/multi_device/moves.h - one change of a plan whose stages may stand on several devices.
+/* planner/multi_device/moves.h - the moves of the local search over plans with stages on several devices.
  *
- * Each changes *p, a copy of the caller's (score_copy_plan), and says whether the change is one. What a change makes is a plan of
- * default orders: its stages compute nothing again and take 1F1B's warm-ups until scorer_fit and refine_plan say else.
- * Devices of a stage stand in ascending order; its sequences are set by multi_device_balance.
+ * Each move modifies *p, a copy made by the caller, and returns false if it is not applicable. The result has default orders:
+ * no recomputation and 1F1B's warm-ups, until scorer_fit and refine_plan change them. The devices of a stage are in ascending
+ * order; multi_device_balance sets its sequences per device.
  */
 #ifndef PLANNER_MULTI_DEVICE_MOVES_H
 #define PLANNER_MULTI_DEVICE_MOVES_H
@@ -17,48 +17,49 @@ struct plan_stage;
 
 enum { MULTI_DEVICE_MEMBERS_MAX = 64 }; /* devices of one stage */
 
-/* The stage on these devices (any order, no device twice); false where a microbatch has fewer sequences. */
+/* Assigns the stage to n devices (any order, no duplicates); false: a microbatch has fewer sequences than devices. */
 bool multi_device_place(struct arena *a, const struct space *s, struct plan_stage *x,
                         const int32_t *devices, int32_t n);
-/* The sequences of each device that make the slowest of them as fast as it gets, times taken as proportional to sequences: each has
- * one, every further one goes where it ends first, the earliest of equals. O(sequences · devices). */
+/* Sequences per device, (n), that minimise the slowest device's time, taken as proportional to sequences: one each, every
+ * further one to the device that ends first, ties to the lowest index. O(sequences · devices). */
 void multi_device_balance(const struct space *s, int32_t first_layer, int32_t last_layer,
                           const int32_t *devices, int32_t n, int64_t *sequences);
-/* Forward and backward of a microbatch on the slowest device of a stage, times taken as proportional to sequences. */
+/* F + B of a microbatch on the slowest device of a stage in ns, taken as proportional to sequences. */
 int64_t multi_device_stage_ns(const struct space *s, const struct plan_stage *x);
 
-/* Default orders, nothing computed again. */
+/* Resets orders to their defaults, without recomputation. */
 void multi_device_plain(struct plan *p);
-/* No device owns two stages, and every stage has at most MULTI_DEVICE_MEMBERS_MAX. */
+/* Whether no device has two stages and no stage more than MULTI_DEVICE_MEMBERS_MAX devices. */
 bool multi_device_possible(const struct plan *p);
 
-/* Stages i and i + 1 of replica r on all their devices. */
+/* Merges stages i and i + 1 of replica r into one stage on all their devices. */
 bool multi_device_merge(struct arena *a, const struct space *s, struct plan *p, int32_t r,
                         int32_t i);
-/* Stage i falls in two: its first `front` devices take the layers before, or (behind) those after, a boundary where both take
- * about equally long. */
+/* Splits stage i in two: its first `front` devices take the layers before a boundary, or (behind) those after it, such that
+ * both stages take about equally long. */
 bool multi_device_split(struct arena *a, const struct space *s, struct plan *p, int32_t r,
                         int32_t i, int32_t front, bool behind);
+/* Adds a device to stage i of replica r. */
 bool multi_device_add(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
                       int32_t device);
-/* Device k of stage i is left out. Of a stage's only one the layers go to the stage before, or (behind) after it; of a
- * replica's only one the microbatches go to the others. */
+/* Removes device k from stage i. If it was the stage's only device, the layers go to the stage before, or (behind) after it; if
+ * it was the replica's only device, the microbatches go to the other replicas. */
 bool multi_device_drop(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
                        int32_t k, bool behind);
-/* All replicas of the set, of equally many stages, become one: stage by stage on all their devices. */
+/* Joins all replicas of the set, which have equally many stages, into one: each stage on the devices of all. */
 bool multi_device_join(struct arena *a, const struct space *s, struct plan *p, const bool *set);
-/* A replica whose stages all have two devices at least becomes two, each with every second one. */
+/* Divides a replica whose stages all have at least two devices in two, each with every second device. */
 bool multi_device_divide(struct arena *a, const struct space *s, struct plan *p, int32_t r);
-/* The layer boundary between stages i and i + 1, by `layers` up (> 0) or down. */
+/* Moves the layer boundary between stages i and i + 1 by `layers` up (> 0) or down. */
 bool multi_device_shift(const struct space *s, struct plan *p, int32_t r, int32_t i,
                         int32_t layers);
-/* Boundaries of the replica such that its slowest stage is as fast as it gets. O(stages · layers · log time). */
+/* Sets the replica's layer boundaries to minimise its slowest stage. O(stages · layers · log time). */
 void multi_device_balance_replica(const struct space *s, struct plan *p, int32_t r);
-/* A sequence of every microbatch from device k of the stage to device l. */
+/* Moves one sequence of every microbatch from device k of the stage to device l. */
 bool multi_device_pass(struct plan *p, int32_t r, int32_t i, int32_t k, int32_t l);
-/* A microbatch from replica r to replica q. */
+/* Moves one microbatch from replica r to replica q. */
 bool multi_device_share(struct plan *p, int32_t r, int32_t q);
-/* The plan at the microbatch size of s: shares keep their proportions, sequences are balanced anew. */
+/* Changes the plan to the microbatch size of s: shares keep their proportions, sequences are rebalanced. */
 bool multi_device_resize(struct arena *a, const struct space *s, struct plan *p);
 
 #endif

@@ -10,9 +10,9 @@
 
 enum {
     STARTS_MAX = 3,
-    PIPELINES_EACH = 12, /* of each microbatch size; of many devices: */
+    PIPELINES_EACH = 12, /* per microbatch size; on many devices: */
     PIPELINES_FEW = 4,
-    LOOKS_EACH = 8 /* plans made for each that may be simulated */
+    LOOKS_EACH = 8 /* plans constructed per allowed simulation */
 };
 
 static int32_t space_of(const struct multi_device *c, const struct plan *p)
@@ -41,7 +41,7 @@ static void keep_start(const struct multi_device *c, const struct multi_device_p
 
 static const struct search_plan unbeaten = {.iteration_ns = INT64_MAX};
 
-/* Plans kept as they would be with default orders. */
+/* Starts: incumbents with default orders. */
 static enum status start_from_kept(struct multi_device *c, struct multi_device_point *starts,
                                    int32_t *n, struct error *err)
 {
@@ -80,7 +80,7 @@ static enum status start_from_pipelines(struct multi_device *c, struct multi_dev
     return OK;
 }
 
-/* Where all starts have as many replicas: the best plan kept that has another number, which no small change leads to. */
+/* If all starts have equally many replicas: the best incumbent with another number, which no small move reaches. */
 static enum status start_distinct(struct multi_device *c, const struct multi_device_point *starts,
                                   int32_t n, struct multi_device_point *out, bool *found,
                                   struct error *err)
@@ -101,7 +101,7 @@ static enum status start_distinct(struct multi_device *c, const struct multi_dev
     return OK;
 }
 
-/* Kept as it is, and with other orders and buckets. */
+/* Kept unchanged, and refined. */
 static enum status finish(struct multi_device *c, struct multi_device_point *at, struct error *err)
 {
     struct search_context *t = c->t;
@@ -124,7 +124,7 @@ static enum status climb_all(struct multi_device *c, struct error *err)
     if (multi_device_many(c) && n > 1) n = 1;
     int64_t all = c->left;
     for (int32_t i = 0; i < n && !search_context_over(c->t); i++) {
-        int64_t mine = all / (n - i); /* what one leaves the next have */
+        int64_t mine = all / (n - i); /* unused simulations go to the next start */
         c->left = mine, c->looks = LOOKS_EACH * mine;
         TRY(multi_device_local_search(c, &starts[i], err));
         all -= mine - c->left;

@@ -10,19 +10,19 @@
 enum { MASKS_EACH = 3, MANY_UNITS = 7 };
 #define PERIOD_STEP 0.85
 
-/* What a stage takes or leaves whole: a device, or on many devices those of one type on one node. */
+/* Unit: indivisible set of devices of a stage; one device, or on many devices those of one type on one node. */
 struct unit {
     int32_t n, device[MULTI_DEVICE_MEMBERS_MAX];
 };
 
-/* A set of units: the device of each type that has most sequences of a microbatch. */
+/* A set of units, with the device of each type with most sequences of a microbatch. */
 struct set {
-    bool possible;       /* as a stage: linked, a sequence for each device */
-    bool taken_in_order; /* of units that are alike the first */
+    bool possible;       /* valid as a stage: linked, at least one sequence per device */
+    bool taken_in_order; /* contains the first of equal units */
     int32_t n, n_types;
     int32_t device[SPACE_DEVICES_MAX];
     int64_t sequences[SPACE_DEVICES_MAX];
-    double link_Bps; /* slowest between two of its units, or inside one */
+    double link_Bps; /* slowest route between two of its units, or within one */
 };
 
 struct table {
@@ -30,8 +30,8 @@ struct table {
     const struct space *s, *few;
     int32_t n_units;
     struct unit unit[SPACE_DEVICES_MAX];
-    int32_t cuts;                     /* parts of the model */
-    int32_t first[PIPELINE_CUTS + 1]; /* layer at which each begins; the last: n_layers */
+    int32_t cuts;                     /* pieces of the model */
+    int32_t first[PIPELINE_CUTS + 1]; /* first layer of each; the last: n_layers */
     uint32_t n_sets;
     struct set *set;
     double *best;    /* (sets, cuts + 1) f */
@@ -82,7 +82,7 @@ static double whole_ns(const struct space *s, int32_t device, int32_t first, int
     return (double)(c->forward_ns + c->input_ns + c->weight_ns);
 }
 
-/* Of so many sequences: on the line through those of few and of a whole microbatch. */
+/* Time of n sequences, interpolated linearly between few and all of a microbatch. */
 static double part_ns(const struct table *t, int32_t device, int64_t n, int32_t first, int32_t last)
 {
     double all = whole_ns(t->s, device, first, last), of = (double)t->s->microbatch;
@@ -91,7 +91,7 @@ static double part_ns(const struct table *t, int32_t device, int64_t n, int32_t 
     return few + (all - few) * ((double)n - from) / (of - from);
 }
 
-/* Parts of about equal work on the first device. */
+/* Pieces of about equal work on the first device. */
 static void find_cuts(struct table *t)
 {
     int32_t layers = t->s->n_layers,
@@ -107,7 +107,7 @@ static void find_cuts(struct table *t)
     t->first[t->cuts] = layers;
 }
 
-/* Slowest way between two of the units' first devices, and between two of a unit. */
+/* Slowest route between two units' first devices, and between two devices of a unit. */
 static double slowest_Bps(const struct table *t, uint32_t mask)
 {
     double slowest = INFINITY;
@@ -153,7 +153,7 @@ static void describe_set(struct table *t, uint32_t mask, struct set *x)
 }
 
 struct stage_ns {
-    double call, step; /* of a microbatch; once a step */
+    double call, step; /* per microbatch; per step */
 };
 
 static struct stage_ns price(const struct table *t, uint32_t mask, int32_t i, int32_t j)
@@ -171,7 +171,7 @@ static struct stage_ns price(const struct table *t, uint32_t mask, int32_t i, in
     return out;
 }
 
-/* The fastest message of the cut from a unit's first device to another's, by parts where there are more devices. */
+/* The fastest message of the cut between the first devices of two units, divided among more devices. */
 static double set_transfer_ns(const struct table *t, uint32_t from, uint32_t to, int32_t layer)
 {
     double least = INFINITY;
@@ -185,7 +185,7 @@ static double set_transfer_ns(const struct table *t, uint32_t from, uint32_t to,
     return least / (double)(n > m ? n : m);
 }
 
-/* All sets that end with stage `set` behind `before`, in periods of at most `most`. */
+/* Extends all pipelines `before` by stage `set`, with periods of at most `most`. */
 static void extend(struct table *t, uint32_t before, uint32_t set, double most)
 {
     int32_t wide = t->cuts + 1;
@@ -256,7 +256,7 @@ static bool make(struct table *t, struct arena *a, const struct pipeline_choice 
 {
     plan_skeleton(a, t->s, "found", 1, &x->n_stages, out);
     out->replicas[0].microbatches = t->s->microbatches;
-    for (int32_t i = 0; i < x->n_stages; i++) { /* the candidate's are last first */
+    for (int32_t i = 0; i < x->n_stages; i++) { /* the candidate's stages are in reverse order */
         struct plan_stage *y = &out->replicas[0].stages[i];
         int32_t k = x->n_stages - 1 - i, d[MULTI_DEVICE_MEMBERS_MAX],
                 n = members_of(t, x->stage[k], d);
@@ -267,7 +267,7 @@ static bool make(struct table *t, struct arena *a, const struct pipeline_choice 
     return true;
 }
 
-/* The least period of one stage that has everything. */
+/* The least period of a single stage with all layers. */
 static double alone(const struct table *t)
 {
     double least = INFINITY;
@@ -279,7 +279,7 @@ static double alone(const struct table *t)
     return least;
 }
 
-/* The best few sets for this T, each a candidate; false: none is left. */
+/* Adds the best few sets for this T as candidates; false: none is feasible. */
 static bool collect(const struct table *t, double most, struct pipeline_choice *list, int32_t *n,
                     int32_t room)
 {

@@ -1,4 +1,4 @@
-/* planner/multi_device/small.c - plans tried, and their small changes. */
+/* planner/multi_device/small.c - evaluation of plans, and local search with small moves. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "planner/multi_device/internal.h"
@@ -34,7 +34,7 @@ static uint64_t hash_of(const struct plan *p)
     return h ? h : 1;
 }
 
-/* Whether it was tried before; it is from now on. */
+/* Whether it was tried before; marks it as tried. */
 static bool is_seen(struct multi_device *c, const struct plan *p)
 {
     uint64_t h = hash_of(p);
@@ -45,7 +45,7 @@ static bool is_seen(struct multi_device *c, const struct plan *p)
     return false;
 }
 
-/* Some device alone computes as long as the best plan takes, or longer. */
+/* Lower bound: some device alone is busy for at least the best plan's iteration. */
 static bool is_hopeless(const struct multi_device *c, const struct space *s, const struct plan *p,
                         const struct search_plan *best)
 {
@@ -100,7 +100,7 @@ struct plan multi_device_copy(struct multi_device *c, const struct plan *p)
     return copy;
 }
 
-/* --- small changes --- */
+/* --- small moves --- */
 
 struct small {
     struct multi_device *c;
@@ -133,7 +133,7 @@ static enum status shift_layers(struct small *x, bool *any, struct error *err)
                 struct plan p = multi_device_copy(x->c, &x->at->x.plan);
                 if (!multi_device_shift(&x->c->spaces[x->at->space], &p, r, i, steps[k])) continue;
                 TRY(take_if_better(x, &p, err));
-                if (x->better) *any = true, k--; /* the same again */
+                if (x->better) *any = true, k--; /* an equal move */
             }
     return OK;
 }

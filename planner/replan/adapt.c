@@ -16,13 +16,13 @@ struct adapting {
     const struct plan *from;
     const int32_t *where;
     struct plan *p;
-    bool *used;          /* (n_devices) has a stage */
+    bool *used;          /* (n_devices) whether it has a stage */
     bool *changed;       /* (replicas of p, and as many more as there are devices) */
     bool same;           /* the old plan's job and microbatch size */
-    bool any_lost, done; /* what the way is about was done */
+    bool any_lost, done; /* the rule was applicable */
 };
 
-/* --- what is lost --- */
+/* --- lost devices --- */
 
 static bool same_type(const struct adapting *q, int32_t old, int32_t now)
 {
@@ -30,7 +30,7 @@ static bool same_type(const struct adapting *q, int32_t old, int32_t now)
     return !strcmp(c->types[c->devices[old].type].name, d->types[d->devices[now].type].name);
 }
 
-/* A spare device for the old one: of its type, else the first; -1: none. */
+/* A spare device to replace the old one: of its type, else the first; -1: none. */
 static int32_t stand_in(const struct adapting *q, int32_t old)
 {
     int32_t found = -1;
@@ -42,7 +42,7 @@ static int32_t stand_in(const struct adapting *q, int32_t old)
     return found;
 }
 
-/* Whether stage i of the old replica is its device's first. */
+/* Whether stage i of the old replica is the first of its device. */
 static bool is_first_chunk(const struct plan_replica *r, int32_t i)
 {
     for (int32_t k = 0; k < i; k++)
@@ -58,7 +58,7 @@ static bool is_whole(const struct adapting *q, const struct plan_replica *r)
     return true;
 }
 
-/* The stage on whoever is left of its devices; false: nobody, or its sequences do not go round. */
+/* The stage on its remaining devices; false: none, or fewer sequences than devices. */
 static bool carry_stage(struct adapting *q, const struct plan_stage *old, enum warm_lost lost,
                         struct plan_stage *x)
 {
@@ -77,7 +77,7 @@ static bool carry_stage(struct adapting *q, const struct plan_stage *old, enum w
     return multi_device_place(q->arena, q->s, x, now, n);
 }
 
-/* The layers of a stage that is gone: those before the boundary where its neighbours are equally slow go to the one before. */
+/* Divides the layers of a removed stage between its neighbours at the boundary where both are equally slow. */
 static void inherit(const struct adapting *q, struct plan_stage *before, struct plan_stage *behind,
                     int32_t first, int32_t last)
 {
@@ -94,7 +94,7 @@ static void inherit(const struct adapting *q, struct plan_stage *before, struct 
     before->last_layer = best, behind->first_layer = best + 1;
 }
 
-/* Default orders; warm-ups stay, they know what the simulator liked. */
+/* Default orders; warm-up counts stay, because they were chosen by simulation. */
 static void plain(struct plan_replica *r)
 {
     r->schedule = NULL, r->orders = NULL, r->split = false;
@@ -104,8 +104,8 @@ static void plain(struct plan_replica *r)
     }
 }
 
-/* A stage of several devices as stages of numbers that divide a microbatch, the largest first; all but the last have no layers
- * yet. How many. */
+/* Splits a stage of several devices into stages whose numbers of devices divide a microbatch, the largest first; all but the
+ * last have no layers yet. Returns their number. */
 static int32_t mesh(struct adapting *q, const struct plan_stage *x, struct plan_stage *out)
 {
     int32_t n = 0, left = plan_stage_devices(x), take = left, own[MULTI_DEVICE_MEMBERS_MAX];
@@ -119,7 +119,7 @@ static int32_t mesh(struct adapting *q, const struct plan_stage *x, struct plan_
     return n;
 }
 
-/* Every stage that lost devices as meshes: all layers are dealt out anew. */
+/* MESHES for every stage that lost devices; all layers are redistributed. */
 static bool make_meshes(struct adapting *q, const struct plan_replica *old, struct plan_replica *r)
 {
     int32_t n = 0;
@@ -142,7 +142,7 @@ static bool make_meshes(struct adapting *q, const struct plan_replica *old, stru
     return true;
 }
 
-/* A replica that lost devices, of one chunk a device from now on; false: nothing is left of it. */
+/* A replica that lost devices, from now on with one chunk per device; false: no device remains. */
 static bool repair(struct adapting *q, const struct plan_replica *old, enum warm_lost lost,
                    struct plan_replica *r)
 {
@@ -165,7 +165,7 @@ static bool repair(struct adapting *q, const struct plan_replica *old, enum warm
     return true;
 }
 
-/* A whole replica where it was. */
+/* An unchanged replica. */
 static void carry(struct adapting *q, const struct plan_replica *old, struct plan_replica *r)
 {
     for (int32_t i = 0; i < old->n_stages; i++) {
@@ -207,9 +207,9 @@ static void mark(struct adapting *q)
         }
 }
 
-/* --- what is spare --- */
+/* --- spare devices --- */
 
-/* 2: one of the stage's devices stands on the node; 1: is of the type; 0: neither. */
+/* 2: a device of the stage is on the same node; 1: of the same type; 0: neither. */
 static int nearness(const struct space *s, const struct plan_stage *x, int32_t device)
 {
     int near = 0;
@@ -222,7 +222,7 @@ static int nearness(const struct space *s, const struct plan_stage *x, int32_t d
     return near;
 }
 
-/* The stage that a spare device helps: of the nearest ones that of most work; in a replica of distinct devices. */
+/* The stage for a spare device: the nearest ones, of these the one with most work; in a replica of distinct devices. */
 static bool find_stage(const struct adapting *q, int32_t device, int32_t *replica, int32_t *stage)
 {
     int best = -1;
@@ -239,7 +239,7 @@ static bool find_stage(const struct adapting *q, int32_t device, int32_t *replic
     return best >= 0;
 }
 
-/* One chunk a device, default orders: what is changed next. */
+/* Prepares a replica for changes: one chunk per device, default orders. */
 static void simplify(struct adapting *q, int32_t r)
 {
     struct plan_replica *x = &q->p->replicas[r];
@@ -249,12 +249,12 @@ static void simplify(struct adapting *q, int32_t r)
     plain(x);
     for (int32_t i = 0; i < x->n_stages; i++)
         if (is_first_chunk(x, i)) x->stages[n++] = x->stages[i];
-    for (int32_t i = 0; i < n && n < x->n_stages; i++) /* any cut: all is levelled */
+    for (int32_t i = 0; i < n && n < x->n_stages; i++) /* any cut: layers are rebalanced */
         x->stages[i].first_layer = i, x->stages[i].last_layer = i + 1 < n ? i : q->s->n_layers - 1;
     x->n_stages = n;
 }
 
-/* A stage more behind stage i, of its last layer until layers are levelled. */
+/* Inserts a stage after stage i with its last layer, until layers are rebalanced. */
 static bool insert(struct adapting *q, int32_t r, int32_t i, const int32_t *devices, int32_t n)
 {
     struct plan_replica *x = &q->p->replicas[r];
@@ -270,7 +270,7 @@ static bool insert(struct adapting *q, int32_t r, int32_t i, const int32_t *devi
     return balance_layers(q->w, x);
 }
 
-/* Spare devices of one node, from d on, as many as the stage has. */
+/* Spare devices of one node, from d on, as many as the stage needs. */
 static int32_t companions(const struct adapting *q, int32_t d, int32_t most, int32_t *devices)
 {
     int32_t n = 0, node = q->s->cluster->devices[d].node;
@@ -304,7 +304,7 @@ static int32_t devices_of(const struct plan_replica *x)
     return n;
 }
 
-/* Stages on n devices: shaped like `like` where it has as many, else one each. */
+/* Stages on n devices: the shape of `like` if it has n, else one each. */
 static bool form(struct adapting *q, const struct plan_replica *like, const int32_t *devices,
                  int32_t n, struct plan_replica *x)
 {
@@ -346,7 +346,7 @@ static bool take_replicas(struct adapting *q)
 
 /* --- shares and warm-ups --- */
 
-/* After its share has changed: orders name microbatches. */
+/* After a change of the share, because orders name microbatches. */
 static void reshare(struct plan_replica *r, int32_t microbatches)
 {
     bool named = r->orders != NULL;
@@ -373,13 +373,13 @@ static bool share_out(struct adapting *q)
     partition_shares(weight, p->n_replicas, q->s->microbatches, share);
     for (int32_t r = 0; r < p->n_replicas; r++)
         reshare(&p->replicas[r], share[r]), equal &= share[r] == share[0];
-    for (int32_t r = 0; r < p->n_replicas && !equal; r++) /* parts of gradients want equal shares */
+    for (int32_t r = 0; r < p->n_replicas && !equal; r++) /* sharded gradients need equal shares */
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             if (p->replicas[r].stages[i].zero > 1) p->replicas[r].stages[i].zero = 1;
     return true;
 }
 
-/* By rule, and no fewer than a stage had: from one stage to the next they grow by as much as the rule says, or more. */
+/* Warm-ups by the rule, at least those the stage had; the differences between stages are at least those of the rule. */
 static void warm_up(struct adapting *q)
 {
     for (int32_t r = 0; r < q->p->n_replicas; r++) {
@@ -398,7 +398,7 @@ static void warm_up(struct adapting *q)
     }
 }
 
-/* Where job or microbatch size are others than the old plan's, nothing stays as it was. */
+/* If the job or the microbatch size differs from the old plan's, nothing is kept. */
 static bool renew(struct adapting *q)
 {
     for (int32_t r = 0; r < q->p->n_replicas; r++) {
@@ -425,7 +425,7 @@ static bool same_task(const struct adapting *q)
            r->stages[r->n_stages - 1].last_layer == q->s->n_layers - 1;
 }
 
-/* The old plan as text says it; of another task without layers, which `renew` gives. */
+/* The old plan unchanged; for another task without layers, which `renew` sets. */
 static void begin(struct adapting *q)
 {
     struct plan *p = q->p;

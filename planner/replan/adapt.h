@@ -1,22 +1,21 @@
-/* planner/replan/adapt.h - the layout of an old plan on the devices that are left, in a few ways.
+/* planner/replan/adapt.h - the layout of an old plan on the remaining devices, by fixed repair rules.
  *
- * What became of a stage that lost its device, or some of several:
- *   LEVEL       the rest of the replica shares all layers anew, its slowest stage as fast as it gets
- *   NEIGHBOURS  the stages before and behind take its layers, nobody else changes
- *   SPARES      devices that no stage has stand in, of the same type first
- *   MESHES      the same, but devices left of a stage of several become stages of as many of them as divide a microbatch
- *               evenly: of seven four, two and one
- *   STAGE       what is left of the stage is spare too
- *   REPLICA     the replica is given up, its devices are spare, its microbatches go to the others
- * And the devices that no stage has then:
- *   IDLE        stay so
- *   JOIN        share a stage with one of their node, or of their type, where a replica is slowest
- *   STAGES      each becomes a stage behind such a one
- *   REPLICAS    become replicas shaped like the smallest one; the last few, one of their own
- * Replicas that changed get 1F1B's orders with warm-ups for unequal stages (planner/schedule/refine.h) and compute nothing again until
- * scorer_fit says else; the others stay as they were. Microbatches are shared out so that the slowest replica is as fast as it
- * gets (integer water-filling). Times are balance_layers's: they only shape plans, the simulator tells
- * which is good.
+ * Rules for a stage that lost its device, or some of several devices:
+ *   LEVEL       the rest of the replica shares all layers anew, with a minimal slowest stage
+ *   NEIGHBOURS  the stages before and after take its layers, all other stages are unchanged
+ *   SPARES      idle devices replace the lost ones, those of the same type first
+ *   MESHES      as SPARES, but the remaining devices of a stage of several become stages of as many devices as divide a
+ *               microbatch evenly: of seven devices four, two and one
+ *   STAGE       the remaining devices of the stage become spare too
+ *   REPLICA     the replica is dropped, its devices become spare, its microbatches go to the others
+ * Rules for devices that then have no stage:
+ *   IDLE        stay idle
+ *   JOIN        share a stage with a device of their node, or of their type, where a replica is slowest
+ *   STAGES      each becomes a stage behind such a device
+ *   REPLICAS    become replicas with the shape of the smallest one; the last few form one more
+ * Changed replicas get 1F1B orders with warm-ups for unequal stages (planner/schedule/refine.h) and no recomputation until
+ * scorer_fit adds it; the others are unchanged. Microbatches are shared to minimise the slowest replica (integer
+ * water-filling). Times are estimates of planner/replan/balance_layers; they shape plans, the simulator compares them.
  */
 #ifndef PLANNER_REPLAN_ADAPT_H
 #define PLANNER_REPLAN_ADAPT_H
@@ -35,9 +34,9 @@ enum warm_lost {
 };
 enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_STAGES, SPARE_REPLICAS, SPARE_COUNT };
 
-/* where: (devices of from's cluster) the space's (w->whole) devices, -1: lost. from has the space's microbatch size, or it is changed.
- * false: nothing to do in that way (no spare device, no replica left), or the plan cannot be shaped so. The plan's lists are a's.
- * O(stages · layers · log time + microbatches · replicas). */
+/* Applies one pair of rules to `from`. where: (devices of from's cluster) index of the device in the space w->whole, -1: lost.
+ * The microbatch size becomes the space's. false: a rule is not applicable (no spare device, no replica left) or gives no
+ * valid plan. The plan's lists are in `a`. O(stages · layers · log time + microbatches · replicas). */
 bool adapt_plan(struct arena *a, const struct warm_prices *w, const struct plan *from,
                 const int32_t *where, enum warm_lost lost, enum warm_spare spare, struct plan *out);
 

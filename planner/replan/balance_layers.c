@@ -81,7 +81,7 @@ static const struct plan_stage *holder(const struct plan_replica *r, int32_t lay
     return x;
 }
 
-/* Sum of the stage's gradients over a way that all devices of a node use at once where it leaves the node. */
+/* Time of the gradients over a route that all devices of a node share if it leaves the node. */
 static int64_t path_ns(const struct warm_prices *w, const int32_t *on_node, int32_t from, int32_t to,
                       int64_t bytes)
 {
@@ -95,7 +95,7 @@ static int64_t path_ns(const struct warm_prices *w, const int32_t *on_node, int3
     return l ? cost_occupancy_ns(l, bytes) * users : INT64_MAX / 4;
 }
 
-/* A ring over all that hold the stage's first layer: in each direction carries the gradients twice, less one part. */
+/* Ring all-reduce over all holders of the stage's first layer: each link carries 2 (n - 1) / n of the gradients. */
 static int64_t sum_ns(const struct warm_prices *w, const struct plan *p, const int32_t *on_node,
                       int32_t r, int32_t i)
 {
@@ -141,8 +141,8 @@ int64_t balance_layers_estimate(struct arena *a, const struct warm_prices *w, co
     return most + sums;
 }
 
-/* The last boundary behind stage i whose message is no slower than `most` and that leaves the others a layer each and such
- * boundaries too; -1: none. */
+/* The last boundary after stage i with a message of at most `most` that leaves layers and such boundaries for the other
+ * stages; -1: none. */
 static int32_t latest(const struct warm_prices *w, const struct plan_replica *r, int32_t i,
                       int32_t next, int64_t most)
 {
@@ -151,8 +151,8 @@ static int32_t latest(const struct warm_prices *w, const struct plan_replica *r,
     return cut >= i ? cut : -1;
 }
 
-/* Every stage takes layers as long as neither it nor its message is slower than `most`; false: some are left. write: they become
- * the replica's. */
+/* Fills every stage while it and its message take at most `most`; false: layers remain. write: stores the boundaries in the
+ * replica. */
 static bool level_within(const struct warm_prices *w, struct plan_replica *r, int64_t most,
                          bool write)
 {

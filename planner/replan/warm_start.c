@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum {
-    /* What simulations may cost, in microseconds as measured: to lower a stage, to simulate a call, steps of a run. */
+    /* Budget of simulation and its measured cost in microseconds: lowering of a stage, simulation of a call, steps of a run. */
     BUDGET_US = 40000,
     BUDGET_DEVICE_US = 200,
     LOWER_US = 200,
@@ -25,9 +25,9 @@ enum {
     ORDER_OPERATIONS = 300000, /* about 10 ms */
     VARIANTS_MAX = LOST_COUNT * SPARE_COUNT
 };
-/* Times the best estimate: not simulated. */
+/* Plans above this multiple of the best estimate are not simulated. */
 #define HOPELESS 1.1
-/* Times what the old plan lets expect. */
+/* Multiple of the time expected from the old plan. */
 #define ENOUGH 1.1
 
 struct variant {
@@ -38,19 +38,19 @@ struct variant {
 struct warm {
     struct search_context *t;
     const struct warm_task *task;
-    struct arena *arena; /* the space and what is tried */
+    struct arena *arena; /* owns the space and the candidates */
     const struct plan *from;
     struct job job;
-    struct cluster cluster;  /* the task's, GPUs taken together as in the old plan */
-    int32_t *where;          /* (devices of the old cluster) -1: gone */
-    struct space space, few; /* few: of single sequences, where stages share them */
+    struct cluster cluster;  /* the task's cluster with the old plan's tensor-parallel groups */
+    int32_t *where;          /* (devices of the old cluster) -1: lost */
+    struct space space, few; /* few: of single sequences, if stages divide microbatches */
     struct warm_prices prices;
     int64_t left_us;
     int32_t n;
     struct variant *variants;
 };
 
-/* --- who is who --- */
+/* --- matching of devices --- */
 
 static int32_t tp_of(const struct cluster *c, int32_t device)
 {
@@ -58,7 +58,7 @@ static int32_t tp_of(const struct cluster *c, int32_t device)
     return n > 1 ? n : 1;
 }
 
-/* Mostly the same devices in the same order: looked for behind the one before. */
+/* Mostly the same devices in the same order, so the search starts after the previous match. */
 static int32_t find(const struct cluster *c, const char *name, int32_t *next)
 {
     for (int32_t k = 0; k < c->n_devices && k < 64; k++) {
@@ -75,7 +75,7 @@ static const char *model_of(const struct cluster *c, int32_t device)
     return c->types[c->devices[device].type].catalogue;
 }
 
-/* GPUs of the old device's node and type that nobody has, its own first; how many. */
+/* Free GPUs of the old device's node and type, its own first; returns their number. */
 static int32_t free_gpus(const struct warm *q, int32_t old, const bool *taken, int32_t most,
                          int32_t *gpus)
 {
@@ -91,7 +91,7 @@ static int32_t free_gpus(const struct warm *q, int32_t old, const bool *taken, i
     return n;
 }
 
-/* Fills where with GPUs of the task's cluster, and the groups that the old plan has and the cluster has not. */
+/* Fills `where` with GPUs of the task's cluster, and makes the old plan's groups that the cluster lacks. */
 static int32_t find_groups(struct warm *q, struct cluster_group *groups)
 {
     const struct cluster *o = &q->from->cluster, *c = q->task->cluster;
@@ -133,7 +133,7 @@ static enum status find_team(struct warm *q, struct error *err)
     return OK;
 }
 
-/* The old microbatch size where the job has it, else the nearest one. */
+/* The old microbatch size if the job has it, else the nearest one. */
 static int64_t size_of(const struct warm *q)
 {
     int64_t best = q->task->sizes[0], want = q->from->microbatch;
@@ -189,7 +189,7 @@ static void add_variant(struct warm *q, enum warm_lost lost, enum warm_spare spa
 
 /* --- simulations --- */
 
-/* Microseconds of simulating a plan. */
+/* Estimated microseconds to simulate a plan. */
 static int64_t cost_us(const struct plan *p)
 {
     int64_t stages = 0, calls = 0;
@@ -229,7 +229,7 @@ static enum status simulate(struct warm *q, struct warm_plans *out, struct error
     return OK;
 }
 
-/* Searched orders, where simulations are cheap. */
+/* Searches orders if simulations are cheap. */
 static enum status order(struct warm *q, struct search_plan *best, int64_t tries, struct error *err)
 {
     int64_t left = tries < q->t->evaluations_left ? tries : q->t->evaluations_left, had = left;
@@ -253,7 +253,7 @@ static enum status improve(struct warm *q, struct warm_plans *out, struct error 
     return OK;
 }
 
-/* Sequences a nanosecond of a device of such a name's type; 0 where the new team has none. */
+/* Sequences per nanosecond of a device of this type name; 0: the new cluster has none. */
 static double power_of(const struct warm *q, int32_t old)
 {
     const struct cluster *o = &q->from->cluster, *c = &q->cluster;
@@ -266,7 +266,7 @@ static double power_of(const struct warm *q, int32_t old)
     return 0;
 }
 
-/* What the old plan's devices and those that have come should take, as the old plan did; 0: who knows. */
+/* Expected iteration: the old plan's, scaled by the power of its devices to that of the remaining and new ones; 0: unknown. */
 static double expected_ns(const struct warm *q)
 {
     const struct cluster *o = &q->from->cluster;
@@ -299,8 +299,8 @@ static bool enough(const struct warm *q, const struct warm_plans *out)
     return same && (double)out->plans[0].iteration_ns <= ENOUGH * expected_ns(q);
 }
 
-/* Sharded stages: as they were, on the same devices, or not at all. Nothing else is made of them: which shares
- * and splits other devices want is for a search to say. */
+/* Plans with sharded stages are kept unchanged on the same devices or dropped, because other devices need another sharding,
+ * which only a search finds. */
 static enum status as_it_was(struct warm *q, struct warm_plans *out, struct error *err)
 {
     struct error why;

@@ -1,13 +1,12 @@
-/* planner/replan/warm_start.h - warm starts: what becomes of an old plan on a team that has changed.
+/* planner/replan/warm_start.h - warm start: an old plan adapted to a changed cluster.
  *
- * Devices of both teams are the same where their names are; where the old plan took GPUs together as one device
- * (core/cluster/group), so does the new one with those of the node that are left, half as many where they do not suffice.
- * The old layout is carried over in a few ways (planner/replan/adapt), those that should be fastest are simulated, and the best
- * is changed little by little (planner/fleet/fleet_local_search). What that may cost is counted in stages lowered and calls simulated: about a
- * tenth of a second for 64 devices.
- * Where the old microbatch size is not the job's, the layout is carried over to the job's nearest one.
- * A plan with sharded stages (core/sharding/sharding.h) is carried over as it is where all its devices are left and the job
- * has its microbatch size; that is never enough, a search goes on.
+ * Devices are matched by name. If the old plan used GPUs in tensor parallelism (core/cluster/group), the new plan groups the
+ * remaining GPUs of each node likewise, with half the degree if they do not suffice. The old layout is adapted by several
+ * rules (planner/replan/adapt), those with the best estimates are simulated, and the best is improved by local search
+ * (planner/fleet/fleet_local_search). The cost is limited by counts of lowered stages and simulated calls: about 0.1 s for 64
+ * devices. If the job does not have the old microbatch size, the layout is carried over to the job's nearest one. A plan with
+ * sharded stages (core/sharding/sharding.h) is kept unchanged if all its devices remain and the job has its microbatch size;
+ * this is never `enough`, so a search follows.
  */
 #ifndef PLANNER_REPLAN_WARM_START_H
 #define PLANNER_REPLAN_WARM_START_H
@@ -23,21 +22,21 @@ struct warm_task {
     const int64_t *sizes; /* (n_sizes) of microbatches */
     int32_t n_sizes;
 };
-/* Plans like t->o->from, best first, at most WARM_PLANS_MAX; none where nothing of it can be kept or fits. bound: NULL, or
- * what no plan of the microbatch size beats. Plans live in t->arena. */
+/* Plans derived from t->o->from, best first, at most WARM_PLANS_MAX; none if nothing of it can be kept or fits. bound: NULL,
+ * or a lower bound of all plans of the microbatch size. Plans live in t->arena. */
 enum { WARM_PLANS_MAX = 4 };
 struct warm_plans {
     int32_t n;
-    /* The best is about as fast as the old plan was, for the computing power that is left (a tenth slower at most) or has come. Else,
-     * and where that cannot be said, a search may find better. */
+    /* The best plan is at most 10 % slower than the old one after scaling by the change of computing power. If not, or if this
+     * is unknown, a search may find a better plan. */
     bool enough;
     struct search_plan plans[WARM_PLANS_MAX + 1];
 };
 MUST_CHECK enum status warm_start_search(struct search_context *t, const struct warm_task *task,
                                          struct warm_plans *out, struct bound_certificate *bound,
                                          struct error *err);
-/* What is left of them in the class of an exact search: devices, their layers and shares, with no orders or warm-ups of their
- * own; simulated and kept on n spaces. */
+/* Projects the plans to the exact search's class (devices, layers and shares without explicit orders and warm-ups), simulates
+ * them and adds them to t->incumbents. n spaces, one per microbatch size. */
 MUST_CHECK enum status warm_start_class(struct search_context *t, const struct space *spaces,
                                         int32_t n, const struct warm_plans *from,
                                         struct error *err);

@@ -1,7 +1,7 @@
-/* planner/schedule/dispatch.c - the list scheduler: the shop is played in time, one operation after another.
+/* planner/schedule/dispatch.c - the list scheduler: an event simulation of the shop, one operation at a time.
  *
- * Always the device goes next whose shortest alternative ends first: nothing that is still unknown can then arrive in time
- * to be among the alternatives of that device, so that the choice is made with all of them on the table.
+ * The next device is the one whose shortest ready operation ends first. No event that is still unknown can then add an earlier
+ * alternative for that device, so the dispatching rule chooses among all of them.
  */
 #include "planner/schedule/shop.h"
 
@@ -17,9 +17,9 @@ struct shop_list {
     int64_t *at;     /* (n_devices) length of the word so far */
     int64_t *free;   /* (n_devices) */
     int64_t *held;   /* (n_devices) bytes */
-    int64_t *first;  /* (n_devices) when its shortest alternative ends; NEVER: it has none */
-    int32_t *choice; /* (n_devices) the type it would take */
-    /* (2 · leaves) tournament of devices by `first`: the winner of 2i and 2i+1 stands at i */
+    int64_t *first;  /* (n_devices) end of its shortest alternative; NEVER: none */
+    int32_t *choice; /* (n_devices) type of that alternative */
+    /* (2 · leaves) tournament tree of devices by `first`: entry i is the winner of 2i and 2i+1 */
     int32_t *winner;
     int32_t leaves;   /* a power of two */
     int64_t *arrival; /* (n_nodes) */
@@ -40,7 +40,7 @@ struct shop_list *shop_list_new(struct arena *a, const struct shop *s)
     return l;
 }
 
-/* May the device take this type next? A type that gives memory back never makes a state worse. */
+/* Whether the device may run this type next. A type that frees memory never makes a state worse. */
 static bool allowed(struct shop_list *l, const struct shop_rule *r, int32_t d, int32_t k)
 {
     const struct shop *s = l->s;
@@ -56,7 +56,7 @@ static bool allowed(struct shop_list *l, const struct shop_rule *r, int32_t d, i
     return safe;
 }
 
-/* When its input is there; NEVER: not known yet, or memory forbids. */
+/* Arrival of its input; NEVER: unknown yet, or memory does not allow it. */
 static int64_t ready(struct shop_list *l, const struct shop_rule *r, int32_t d, int32_t k)
 {
     const struct shop *s = l->s;
@@ -94,7 +94,7 @@ static void choose(struct shop_list *l, const struct shop_rule *r, int32_t d)
     l->choice[d] = chosen;
 }
 
-/* Of two devices the lower number where both are as early; -1: no device. */
+/* The earlier of two devices, ties to the lower index; -1: no device. */
 static int32_t earlier(const struct shop_list *l, int32_t x, int32_t y)
 {
     if (x < 0 || y < 0) return x < 0 ? y : x;

@@ -1,4 +1,4 @@
-/* planner/schedule/find.c - starts, turning, moves. */
+/* planner/schedule/find.c - starts, forward-backward improvement ("turning"), tabu search ("moves"). */
 #include "planner/schedule/find.h"
 
 #include "core/base/arena.h"
@@ -15,7 +15,7 @@
 enum {
     ELITE = 6,
     DISPATCH_COST = 6
-}; /* the list scheduler takes so long as timing a word six times */
+}; /* cost of the list scheduler in timings of a word */
 
 struct find {
     struct arena *arena;
@@ -28,7 +28,7 @@ struct find {
     struct tabu *tabu;
     int64_t *priority; /* (n_nodes) */
     uint8_t *word, *trial;
-    /* the best words so far, each of another makespan (the newest of each, so that they stay unlike); best first */
+    /* incumbents: the newest word of each of the best makespans (for diversity); best first */
     struct {
         uint8_t *word;
         int64_t makespan_ns;
@@ -37,14 +37,14 @@ struct find {
     } elite[ELITE];
     int32_t n_elite;
     struct bound_schedule bound;
-    int64_t left; /* operations */
+    int64_t left; /* operations timed */
     struct shop_random random;
     bool stopped;
 };
 
 static uint64_t draw(struct find *f, uint64_t n) { return shop_draw(&f->random, n); }
 
-/* Words that no longer stay in the cache of a core take twice as long. */
+/* Words beyond the cache of a core take twice as long. */
 static void charge(struct find *f, int64_t times)
 {
     f->left -= times * f->shop.n_nodes * (f->shop.n_nodes > 65536 ? 2 : 1);
@@ -57,7 +57,7 @@ static bool over(struct find *f)
     return f->stopped || f->left <= 0;
 }
 
-/* --- what is kept --- */
+/* --- incumbents --- */
 
 static void insert_elite(struct find *f, const uint8_t *word, int64_t ns, const char *from)
 {
@@ -79,7 +79,7 @@ static void insert_elite(struct find *f, const uint8_t *word, int64_t ns, const 
     f->elite[at].from = from;
 }
 
-/* Times a word that fits; -1: it cannot be executed. */
+/* Times a word within memory; -1: deadlock. */
 static int64_t try_word(struct find *f, const uint8_t *word, const char *from)
 {
     charge(f, 1);
@@ -161,7 +161,7 @@ static bool dispatch(struct find *f, bool turned, int32_t patience, const int32_
     return shop_dispatch(turned ? f->turned_list : f->list, &rule, word);
 }
 
-/* Backward first, then forward, then what nobody waits for; or forward first. */
+/* Priorities: backward, forward, then operations without successors on other devices; or forward first. */
 static void plain_priority(struct find *f, bool forward_first)
 {
     const struct shop *z = &f->shop;
@@ -186,8 +186,8 @@ static void flights(const struct find *f, int rule, int32_t *out)
     schedule_warmup(&spec, out);
 }
 
-/* Without waiting, then with more and more patience: as memory allows, and with the warm-ups of three families. At most a third
- * of the budget. */
+/* Non-delay first, then with increasing patience, with warm-ups limited by memory and by three families of rules. At most a
+ * third of the budget. */
 static void try_rules(struct find *f)
 {
     static const int32_t patience[] = {0, 256, 512, 768, 1023};
@@ -215,7 +215,7 @@ static void reverse(const struct shop *z, uint8_t *word)
         }
 }
 
-/* f->times is of the word that is to be repaired. noise_ns: priorities are blurred by so much. */
+/* f->times: of the word to improve. noise_ns: amplitude of the noise on priorities. */
 static void remaining_priority(struct find *f, bool turned, int64_t noise_ns)
 {
     const struct shop *z = &f->shop;
@@ -236,7 +236,7 @@ static int64_t longest_type(const struct shop *z)
     return most;
 }
 
-/* From f->word, which f->times is of: rounds of turning, each on the last one's outcome. */
+/* Rounds of forward-backward improvement from f->word (timed in f->times), each from the result of the last. */
 static void turn_rounds(struct find *f, int32_t rounds, int64_t noise_ns, int32_t patience)
 {
     for (int32_t k = 0; k < rounds && !over(f); k++) {
@@ -282,13 +282,13 @@ static bool any_fused(const struct pipeline *p)
     return false;
 }
 
-/* steps: of the deep bound; a bound of before is never lost. */
+/* steps: of the deep bound; an earlier bound is never weakened. */
 static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
 {
     if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && f->o->cheap)) return;
     if (depth == BOUND_DEEP && over(f)) {
         if (f->stopped || f->elite[0].makespan_ns <= f->bound.lower_bound_ns) return;
-        depth = BOUND_CYCLES; /* what large pipelines, whose operations are soon spent, can have */
+        depth = BOUND_CYCLES; /* budget for large pipelines, which spend their operations quickly */
     }
     struct bound_schedule_options o = {.depth = depth,
                                        .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
@@ -297,8 +297,8 @@ static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
                                        .steps = steps};
     struct bound_schedule b;
     bound_schedule(f->p, f->shape->n_microbatches, &o, &b);
-    if (b.found) try_schedule(f, b.found, "proof"); /* what the proof came upon */
-    b.found = NULL;                                 /* it does not outlive the search */
+    if (b.found) try_schedule(f, b.found, "proof"); /* schedule found by the proof */
+    b.found = NULL;                                 /* it lives in the search's scratch */
     if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
 }
 
@@ -316,13 +316,13 @@ static void search_words(struct find *f)
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
         turn(f, 30);
         if (f->left > proved || proved < 0) continue;
-        proved = -1; /* once more with the better schedule, and then what is left of the search */
+        proved = -1; /* repeated with the better schedule, then the rest of the search */
         find_bound(f, BOUND_DEEP,
                    f->elite[0].makespan_ns < best ? PROOF_STEPS : PROOF_STEPS * 2 / 3);
     }
 }
 
-/* --- the answer --- */
+/* --- result --- */
 
 void schedule_shape(struct arena *a, int32_t devices, int32_t chunks, int32_t microbatches,
                     bool v_shaped, struct schedule *out)
@@ -379,7 +379,7 @@ static enum status prepare(struct find *f, struct error *err)
     return OK;
 }
 
-/* The schedule by the simulator's own hand: what is said of it is what sim/pipeline/static says. */
+/* The result is timed by sim/pipeline/static, so its makespan is the simulator's. */
 static enum status describe(struct arena *a, const struct pipeline *p, struct schedule_found *out,
                             struct error *err)
 {

@@ -1,4 +1,4 @@
-/* planner/schedule/halves.c - halves of stages: their pipeline, and what bounds every placement of them. */
+/* planner/schedule/halves.c - the pipeline of half stages, and a lower bound for every placement of them. */
 #include "planner/schedule/halves.h"
 
 #include "core/base/arena.h"
@@ -12,7 +12,7 @@ static struct pipeline_link crossing(const struct pipeline *p, int32_t link)
     return x;
 }
 
-/* From the last device back to the first: activations go up the links, so they take the way of gradients there. */
+/* From the last device back to the first: activations use the direction of gradients on each link. */
 static struct pipeline_link link_back(const struct pipeline *p)
 {
     struct pipeline_link x = {{0, 0}, {0, 0}};
@@ -72,7 +72,7 @@ static int64_t latency(const struct pipeline *p, int32_t link, int direction)
     return p->links ? 2 * p->links[link].latency_ns[direction] : 0;
 }
 
-/* Halves of F that the device can hold before it gives anything back. */
+/* Halves of F within the device's memory before anything is freed. */
 static int64_t halves_held(const struct pipeline *p, int32_t d, int32_t m)
 {
     int64_t bytes = p->stages[d].forward_bytes, most = 2 * (int64_t)m;
@@ -81,7 +81,7 @@ static int64_t halves_held(const struct pipeline *p, int32_t d, int32_t m)
     return held < 0 ? 0 : held < most ? held : most;
 }
 
-/* Whichever device is first, some other is late. */
+/* For any first device, some other device starts late. */
 static int64_t fill_ns(const struct pipeline *p, int32_t m)
 {
     int64_t least = INT64_MAX;

@@ -8,11 +8,11 @@
 
 enum {
     ATTEMPTS = 3,
-    /* Of plans of so few operations, whose programs are soon made, and which hold so few microbatches that few orders are passed
-     * over until one fits. */
+    /* For plans of few operations, which are quick to lower, and of few microbatches in flight, so that few orders are
+     * rejected before one fits. */
     SMALL_OPERATIONS = 300,
     SMALL_ATTEMPTS = 8,
-    /* more times than this no operation is timed: small pipelines need no large budget */
+    /* limit of timings per operation, because small pipelines need no large budget */
     OPERATIONS_EACH = 1000
 };
 
@@ -20,12 +20,12 @@ struct ordering {
     struct arena *arena, *scratch;
     struct scorer *scorer;
     const struct space *space;
-    struct plan *plan; /* the variant, whose stages get orders */
+    struct plan *plan; /* the variant that receives the orders */
     int64_t operations;
     const volatile sig_atomic_t *stop;
-    bool *lacks;               /* (stages of all replicas) memory, with some order that was tried */
-    struct pipeline *pipeline; /* (n_replicas) n_stages 0: left as it is */
-    /* (n_replicas) each (n_stages): joint peaks of the orders found last; NULL: none */
+    bool *lacks;               /* (stages of all replicas) whether memory was short with some order tried */
+    struct pipeline *pipeline; /* (n_replicas) n_stages 0: unchanged */
+    /* (n_replicas) rows (n_stages): joint peaks of the last orders found; NULL: none */
     const int64_t **peak;
 };
 
@@ -48,7 +48,7 @@ static int64_t operations_of(const struct plan *p)
     return n;
 }
 
-/* Then the program has the stages of the plan, each as often as it has devices, one after the other. */
+/* The program has each stage of the plan once per device, in order. */
 static bool one_stage_a_device(const struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
@@ -92,9 +92,9 @@ static void write_orders(struct ordering *x, struct plan_replica *r, const struc
     }
 }
 
-/* --- what a microbatch holds --- */
+/* --- memory of a microbatch --- */
 
-/* Bytes that are there from F to I, from F to W, from I to W. */
+/* Bytes alive from F to I, from F to W, from I to W. */
 enum life { F_TO_I, F_TO_W, I_TO_W, LIVES };
 
 static void lives_of(const struct program *p, const struct program_stage *s, int64_t bytes[LIVES])
@@ -109,7 +109,7 @@ static void lives_of(const struct program *p, const struct program_stage *s, int
     }
 }
 
-/* How many of each are alive at once in an order. */
+/* Peak counts of each in an order. */
 static void max_alive(const struct schedule_lane *l, int64_t most[LIVES])
 {
     int64_t f = 0, i = 0, w = 0;
@@ -131,7 +131,7 @@ static int64_t part(int64_t ns, int64_t sequences, int64_t of)
     return (ns * sequences + of - 1) / of;
 }
 
-/* A stage on several devices is as slow as the slowest of them. */
+/* A stage on several devices takes the time of its slowest device. */
 static void price_stage(const struct ordering *x, const struct plan_stage *g,
                         struct pipeline_stage *out)
 {
@@ -159,8 +159,8 @@ static void price_link(const struct space *s, const struct plan_stage *x,
     }
 }
 
-/* Of the stage's devices the one that holds the fewest microbatches counts. at: of its first device among the program's
- * stages; made: the order that the program has. */
+/* The device that holds the fewest microbatches counts. at: index of the stage's first device among the program's stages;
+ * made: the order of the program. */
 static void measure_memory(const struct program *program, int32_t at, int32_t n,
                            const struct schedule_lane *made, struct pipeline_stage *stage,
                            struct pipeline_device *device)
@@ -202,7 +202,7 @@ static void describe(struct ordering *x, const struct program *program, int32_t 
     }
 }
 
-/* Every replica with the order that ZB-H1 has, lowered: what its buffer rings say is true of any order with I and W. */
+/* Lowers every replica with the order of ZB-H1; the lifetimes of its buffer rings hold for any order with I and W. */
 static enum status describe_all(struct ordering *x, bool *possible, struct error *err)
 {
     struct plan *p = x->plan;
@@ -278,7 +278,7 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
     return OK;
 }
 
-/* *fits false: some replica keeps the order it has. */
+/* *fits false: some replica keeps its order. */
 static enum status order_all(struct ordering *x, bool *fits, struct error *err)
 {
     *fits = true;
@@ -299,9 +299,9 @@ static enum status order_all(struct ordering *x, bool *fits, struct error *err)
     return OK;
 }
 
-/* Stages whose program lacks memory are noted, and may have less: all that is lacking, or (gently) just less than what was found
- * has at its joint peak. By more, orders that fit are passed over, and one that less memory would have led to is not found
- * with more; or by less, if the joint peak is far from the limit, and the same order is found again. false: none lacks any. */
+/* Tightens the memory limits of stages whose program exceeds memory: by the missing bytes, or (gently) to just below the
+ * joint peak of the order found. A larger reduction rejects orders that fit; a smaller one finds the same order again if the
+ * joint peak is far from the limit. false: no stage exceeds memory. */
 static bool tighten(struct ordering *x, const struct program *program, bool gently)
 {
     bool missing = false;
@@ -324,7 +324,7 @@ static bool tighten(struct ordering *x, const struct program *program, bool gent
     return missing;
 }
 
-/* Orders of the variant that fit; *found false: none were. */
+/* Searches orders of the variant that fit; *found false: none. */
 static enum status search_orders(struct ordering *x, bool *found, struct error *err)
 {
     bool possible, fits = true, small = operations_of(x->plan) <= SMALL_OPERATIONS;
@@ -342,7 +342,7 @@ static enum status search_orders(struct ordering *x, bool *found, struct error *
     return OK;
 }
 
-/* The stages that lacked memory recompute. false: there are none that do not yet. */
+/* Sets recomputation for the stages that exceeded memory. false: all of them recompute already. */
 static bool recompute_lacking(struct ordering *x)
 {
     bool changed = false;
@@ -374,7 +374,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
                           struct plan *plan, int64_t *iteration_ns, int64_t *evaluations_left,
                           int64_t operations, const volatile sig_atomic_t *stop, struct error *err)
 {
-    /* Layers measured whole have one backward, and orders of I and W none. */
+    /* Measured layers have a fused backward, so they have no orders of I and W. */
     if (s->job->model.measured) return OK;
     struct plan best = *plan, variant = scorer_copy_plan(a, plan),
                 again = scorer_copy_plan(a, plan);

@@ -3,12 +3,12 @@
 #include "core/base/arena.h"
 #include "planner/schedule/plan.h"
 
-enum { ORDER_OPERATIONS = 300000 }; /* for the orders of one replica: about 10 ms */
+enum { ORDER_OPERATIONS = 300000 }; /* operations timed for the orders of one replica: about 10 ms */
 enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
 
 static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
 
-/* Of the slowest of its devices, a part of the sequences taken as that part of the time. */
+/* Time of the slowest device, proportional to its sequences. */
 static int64_t sharded_stage_ns(const struct space *s, const struct plan_stage *x)
 {
     int64_t slowest = 0;
@@ -22,7 +22,7 @@ static int64_t sharded_stage_ns(const struct space *s, const struct plan_stage *
     return slowest;
 }
 
-/* Of the slowest message between two devices that have sequences in common, as if it were that part of one of all. */
+/* The slowest message between two devices with common sequences, as a proportion of a full message. */
 static int64_t sharded_transfer_ns(const struct space *s, const struct plan_stage *x,
                                    const struct plan_stage *y)
 {
@@ -109,7 +109,7 @@ static enum status fit_variant(struct refinement *x, struct plan *variant, struc
     --*x->evaluations_left;
     struct error why = {0};
     enum status st = scorer_fit(x->scorer, x->space, variant, &time_ns, &why);
-    if (st == ERR_INPUT) return OK; /* a ring of members that no link joins */
+    if (st == ERR_INPUT) return OK; /* no route between members of a ring */
     if (st != OK) return error_set(err, st, "%s", why.text);
     if (time_ns >= *x->iteration_ns) return OK;
     *x->plan = *variant;
@@ -117,8 +117,8 @@ static enum status fit_variant(struct refinement *x, struct plan *variant, struc
     return OK;
 }
 
-/* The first stays where it is: turning a ring changes nothing. Exchanging two of the others reaches
- * all three rings of four replicas. */
+/* The first replica is fixed, because rotation does not change a ring. Exchanges of two others reach all three rings of four
+ * replicas. */
 static enum status try_rings(struct refinement *x, struct error *err)
 {
     for (int32_t i = 1; x->plan->n_replicas > 3 && i < x->plan->n_replicas; i++)

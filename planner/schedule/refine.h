@@ -1,9 +1,10 @@
-/* planner/schedule/refine.h - other warm-up counts, rings, gradient buckets and searched orders for a plan that is already good.
+/* planner/schedule/refine.h - refinement of a good plan: other warm-up counts, buffer rings, gradient buckets and searched
+ * orders.
  *
- * Warm-up rules: 1F1B (default), eager (two more a stage), GPipe, and heterogeneity-aware 1F1B by
- *   w_S = 1, w_i = w_{i+1} + max(1, ceil((t_{i+1} + 2 c_i) / t_max))   (t: F+B of a stage, c: one-way transfer)
+ * Warm-up rules: 1F1B (default), eager (two more per stage), GPipe, and heterogeneity-aware 1F1B by
+ *   w_S = 1, w_i = w_{i+1} + max(1, ceil((t_{i+1} + 2 c_i) / t_max))   (t: F+B of a stage, c: transfer in one direction)
  * which derives HARP's thresholds (arXiv 2509.24859 and its public code) from the steady period t_max. Last, orders of F, I
- * and W that no rule made (planner/schedule/plan.h).
+ * and W by search (planner/schedule/plan.h).
  */
 #ifndef PLANNER_SCHEDULE_REFINE_H
 #define PLANNER_SCHEDULE_REFINE_H
@@ -16,8 +17,8 @@
 enum { REFINE_WARMUPS = 3 };
 void refine_warmups(const struct space *s, struct plan *p, int rule);
 
-/* *plan and *iteration_ns become the best variant's where one is better. Spends evaluations;
- * ends early where *stop is set (NULL: never) or scorer_work is past work_end (0: never). */
+/* *plan and *iteration_ns become those of the best variant if it is faster. Spends evaluations; ends early if *stop is set
+ * (NULL: never) or scorer_work exceeds work_end (0: never). */
 MUST_CHECK enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s,
                                    struct plan *plan, int64_t *iteration_ns,
                                    int64_t *evaluations_left, int64_t work_end,

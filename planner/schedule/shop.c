@@ -1,4 +1,4 @@
-/* planner/schedule/shop.c - the shop, its turned self, times and memory of words. */
+/* planner/schedule/shop.c - the shop, its reversal, timing and memory of words. */
 #include "planner/schedule/shop.h"
 
 #include "core/base/arena.h"
@@ -67,7 +67,7 @@ static bool is_monotone(const struct shop *s, int32_t d)
     return true;
 }
 
-/* F gives what I and W take back, of each chunk and never the other way round (or all of it turned). */
+/* In each chunk F takes memory, and I and W free it (or, reversed, all the other way). */
 static int64_t rise_of(const struct shop *s, int32_t d)
 {
     int64_t rise = 0;
@@ -82,7 +82,7 @@ static int64_t rise_of(const struct shop *s, int32_t d)
     return rise;
 }
 
-/* Two pairs of stages that send the same way between two devices, one of them for some time. */
+/* Two pairs of stages that send in the same direction between two devices, one of them with occupancy. */
 static enum status check_directions(const struct shop *s, struct error *err)
 {
     int32_t n = s->n_devices * s->n_types;
@@ -94,8 +94,8 @@ static enum status check_directions(const struct shop *s, struct error *err)
                 s->type[k].after / s->n_types == x->after / s->n_types)
                 return error_set(
                     err, ERR_INPUT,
-                    "messages of several chunks take time on the way from device %" PRId32
-                    " to %" PRId32 ": expected latency alone, or one chunk a device",
+                    "messages of several chunks occupy the link from device %" PRId32 " to %" PRId32
+                    ": expected latency only, or one chunk per device",
                     x->device, x->after / s->n_types);
     }
     return OK;
@@ -123,7 +123,7 @@ enum status shop_make(struct arena *a, const struct pipeline *p, const struct sc
                        .microbatches = shape->n_microbatches};
     s->length = (int64_t)s->n_types * s->microbatches, s->n_nodes = s->length * s->n_devices;
     if (s->n_nodes >= UINT32_MAX / 2)
-        return error_set(err, ERR_INPUT, "%" PRId64 " operations: more than can be searched",
+        return error_set(err, ERR_INPUT, "%" PRId64 " operations: too many to search",
                          s->n_nodes);
     allocate(a, s);
     int32_t *place = ARENA_ARRAY(a, int32_t, (size_t)p->n_stages);
@@ -146,7 +146,7 @@ enum status shop_make(struct arena *a, const struct pipeline *p, const struct sc
     return check_directions(s, err);
 }
 
-/* I after W and before nothing of its own: what W waited for now waits for W. */
+/* Reversed, I follows W: predecessors and successors are exchanged. */
 void shop_turn(struct arena *a, const struct shop *s, struct shop *out)
 {
     *out = *s;
@@ -197,7 +197,7 @@ void shop_times_new(struct arena *a, const struct shop *s, struct shop_times *t)
     t->free = ARENA_ARRAY(a, int64_t, p), t->at = ARENA_ARRAY(a, int64_t, p);
 }
 
-/* One device as far as its inputs are known; appends to the order. */
+/* Advances one device as far as its inputs are known; appends to the order. */
 static uint32_t advance(const struct shop *s, const uint8_t *word, struct shop_times *t, int32_t d,
                         uint32_t n)
 {

@@ -17,7 +17,7 @@ enum {
 
 struct move {
     int64_t from,
-        to; /* places of the device's word: from > to: to the front; from < to: to the end */
+        to; /* positions in the device's word; from > to: move to the front, from < to: to the end */
     int32_t device;
     int64_t estimate_ns;
     bool forbidden;
@@ -26,10 +26,10 @@ struct tabu {
     const struct shop *s;
     struct shop_times times;
     uint8_t *word;  /* (n_devices, length) */
-    uint32_t *node; /* likewise: what stands there */
+    uint32_t *node; /* likewise: the node there */
     int64_t *held;  /* likewise: bytes after it */
-    int64_t *place; /* (n_nodes) in its device's word */
-    uint32_t *rank; /* (n_nodes) place in times.order */
+    int64_t *place; /* (n_nodes) position in its device's word */
+    uint32_t *rank; /* (n_nodes) position in times.order */
     uint32_t *path; /* (n_nodes) a critical path, last node first */
     int64_t n_path;
     int64_t *until; /* (FORBIDDEN) step until which a pair may not be exchanged back, by hash */
@@ -100,7 +100,8 @@ static void make_move(struct tabu *t, int32_t d, int64_t from, int64_t to)
 
 /* --- a critical path, from the end --- */
 
-/* Whose message the node waited for at its start; the one before it on the link where that one was in the way. -1: none */
+/* The message predecessor that determined the node's start, or the previous message on its link if that one delayed it. -1:
+ * none */
 static int64_t feeder(const struct tabu *t, uint32_t node, int64_t start)
 {
     const struct shop_type *x = type_of(t, node);
@@ -153,7 +154,7 @@ static uint32_t pair(uint32_t first, uint32_t second)
     return (uint32_t)(h >> 48);
 }
 
-/* What would stand in the other order: (moved, crossed) to the front, (crossed, moved) to the end. */
+/* The pair that a move reverses: (moved, crossed) to the front, (crossed, moved) to the end. */
 static bool is_forbidden(const struct tabu *t, const struct move *v)
 {
     const uint32_t *node = &t->node[v->device * t->s->length];
@@ -184,7 +185,7 @@ static int64_t input_of(const struct tabu *t, uint32_t node)
     return x->before < 0 ? 0 : t->times.arrival[(uint32_t)x->before * m + node % m];
 }
 
-/* From the node's end to the end of all by what it sends. */
+/* Tail from the node's end through its message. */
 static int64_t output_of(const struct tabu *t, uint32_t node)
 {
     const struct shop_type *x = type_of(t, node);
@@ -209,7 +210,8 @@ static bool room_for(const struct tabu *t, const struct move *v)
     return true;
 }
 
-/* Is there surely no route from what is crossed to the moved node's input, or from its output to what is crossed? */
+/* Sufficient condition for feasibility: no path from a crossed node to the moved node's input, or from its output to a
+ * crossed node. */
 static bool no_circle(const struct tabu *t, const struct move *v)
 {
     const struct shop *s = t->s;
@@ -223,14 +225,14 @@ static bool no_circle(const struct tabu *t, const struct move *v)
         uint32_t from = (uint32_t)x->before * m + j;
         return from != other && t->times.end[from] <= t->times.end[other];
     }
-    uint32_t own = moved + m; /* W follows I in the table of types */
+    uint32_t own = moved + m; /* W follows I in the list of types */
     if ((moved / m) % SHOP_KINDS == SHOP_I && t->place[own] <= v->to) return false;
     if (x->after < 0) return true;
     uint32_t to = (uint32_t)x->after * m + j;
     return to != other && t->times.rest[to] <= t->times.rest[other];
 }
 
-/* The longest way through the nodes that change places. */
+/* Estimate of a move: the longest path through the exchanged nodes. */
 static int64_t estimate(struct tabu *t, const struct move *v)
 {
     const struct shop *s = t->s;
@@ -274,7 +276,7 @@ static void consider(struct tabu *t, int32_t d, int64_t from, int64_t to, struct
     *best = v;
 }
 
-/* The first of every other type that can go to the front of a block, the last of every other that can go to its end. */
+/* Moves of a block: the first node of every other type to its front, the last of every other type to its end. */
 static void consider_block(struct tabu *t, int32_t d, int64_t low, int64_t high, struct move *best,
                            uint64_t *equal)
 {
@@ -309,9 +311,9 @@ static bool find_move(struct tabu *t, struct move *best)
     return best->device >= 0;
 }
 
-/* --- times after a move: only what comes after the first node that moved, only rests of what comes before the last --- */
+/* --- incremental timing after a move: heads after the first moved node, tails before the last --- */
 
-/* How many of the device's nodes stand before `rank` in the order. */
+/* Number of the device's nodes before `rank` in the order. */
 static int64_t before_rank(const struct tabu *t, int32_t d, uint32_t rank)
 {
     const uint32_t *node = &t->node[d * t->s->length];
@@ -339,7 +341,7 @@ static bool time_all(struct tabu *t)
     return true;
 }
 
-/* Every device as it stands where the order's first `from` nodes are done. */
+/* State of every device after the first `from` nodes of the order. */
 static void rewind_to(struct tabu *t, uint32_t from)
 {
     const struct shop *s = t->s;
@@ -359,7 +361,7 @@ static void rewind_to(struct tabu *t, uint32_t from)
     }
 }
 
-/* The move has been made; first: what stood where it begins. false: it cannot be executed. */
+/* Times the word after a move; first: the node formerly at its first position. false: deadlock. */
 static bool time_move(struct tabu *t, const struct move *v, uint32_t first)
 {
     const struct shop *s = t->s;
@@ -390,7 +392,7 @@ static bool step(struct tabu *t)
     forbid_back(t, &v);
     make_move(t, v.device, v.from, v.to);
     if (time_move(t, &v, first)) return true;
-    make_move(t, v.device, v.to, v.from); /* operations that take no time */
+    make_move(t, v.device, v.to, v.from); /* operations of zero duration */
     if (!time_all(t)) BUG("a move taken back");
     return true;
 }

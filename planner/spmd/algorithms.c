@@ -11,14 +11,14 @@
 
 #include <string.h>
 
-struct meant { /* a collective */
+struct meant { /* one collective */
     const char *match, *pattern;
     enum collective_kind kind;
     enum collective_algorithm algorithm;
     bool usual;
 };
 
-struct made { /* by a conversion: the k-th of its tensor */
+struct made { /* of a resharding: the k-th of its tensor */
     int32_t tensor, after;
     const char *name;
 };
@@ -70,7 +70,7 @@ static enum op_kind step_kind(const struct on_axis *from, const struct on_axis *
     return sharding ? OP_group_all_to_all : OP_group_all_gather;
 }
 
-/* What is said of a tensor in a placement: the conversion that makes it, NULL: none. */
+/* The resharding that makes a tensor in a placement; NULL: none. */
 static const char *made_by(const struct meanings *m, int32_t tensor, int32_t placement)
 {
     for (int32_t k = 0; k < m->n_made; k++)
@@ -78,7 +78,7 @@ static const char *made_by(const struct meanings *m, int32_t tensor, int32_t pla
     return NULL;
 }
 
-/* Conversions of a tensor are counted in the order in which they come, as core/sharding/shard does. */
+/* Reshardings of a tensor are numbered in order, as by core/sharding/shard. */
 static const char *made_first(struct meanings *m, int32_t tensor, int32_t after, enum op_kind kind)
 {
     const char *name = m->q->g->tensors[tensor].name, *known = made_by(m, tensor, after);
@@ -92,7 +92,7 @@ static const char *made_first(struct meanings *m, int32_t tensor, int32_t after,
     return name;
 }
 
-/* A conversion forwards, and back in whichever way it goes back; or a sum of what flows back. */
+/* A resharding forwards with its dual, or an all-reduce of a gradient. */
 static void mean_event(struct meanings *m, const struct spmd_event *e)
 {
     const char *name = m->q->g->tensors[e->tensor].name;
@@ -112,7 +112,7 @@ static void mean_event(struct meanings *m, const struct spmd_event *e)
              axis, after, before);
 }
 
-/* What rules meet for by themselves: parameters that are gathered, factors. One axis. */
+/* Collectives of the rules themselves: gathered parameters, sufficient factors. One axis. */
 static void mean_own(struct meanings *m, const struct spmd_answer *x, int32_t i)
 {
     const struct graph *g = m->q->g;
@@ -141,7 +141,7 @@ static void mean_own(struct meanings *m, const struct spmd_answer *x, int32_t i)
          spmd_placement(m->price, &need.output[0]), 0);
 }
 
-/* Do all collectives of its pattern and kind go as it does? first: is it the first of them? */
+/* Whether all collectives of its pattern and kind have its algorithm. first: whether it is the first of them. */
 static bool agree(const struct meanings *m, int32_t i, bool *first)
 {
     bool all = true;
@@ -168,9 +168,9 @@ static void state(struct meanings *m, struct sharding *s)
     }
 }
 
-/* --- which of them the view needs --- */
+/* --- collectives of the view --- */
 
-/* As core/lower/collectives has it: on a node of several, equally many. */
+/* As in core/lower/collectives: several nodes with equally many members, more than one. */
 static bool in_tiers(const struct spmd_question *q, const struct exchange *e)
 {
     int32_t node[256], tier[256];
@@ -183,7 +183,7 @@ static bool in_tiers(const struct spmd_question *q, const struct exchange *e)
 static void leave_out_idle(struct meanings *m, struct sharding *s)
 {
     const struct spmd_question *q = m->q;
-    struct graph forward = *q->g, *view; /* without what core/graph/gradient made of it */
+    struct graph forward = *q->g, *view; /* name without the suffix of core/graph/gradient */
     struct error none = {0};
     bool *used = ARENA_ARRAY(m->a, bool, (size_t)s->n_algorithms);
     int32_t n = 0;

@@ -34,23 +34,23 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
 enum {
     TURNS_MAX = 4,
     CAPS_DISTINCT_PART =
-        64 /* of what is counted: nearer than that nothing is asked between two caps */
+        64 /* fraction of the counted bytes: least distance of two caps in the bisection */
 };
 
-/* What the search is asked with by turns, bytes of each device. What is laid out beside what is counted is another's for
- * every answer, so no cap is the right one: too large ones lower it, then what lies between is halved. */
+/* Caps of successive searches, bytes per device. The bytes laid out beyond the counted ones differ between answers, so no
+ * single cap is right: an answer that is too large lowers it, then bisection follows. */
 struct turns {
     struct arena *a;
     const struct spmd_question *q;
     struct spmd_limits limits;
     int64_t *cap;        /* (n_devices) the problem's */
-    int64_t *low;        /* the highest that gave what fits, or nothing */
-    const int64_t *high; /* what the latest that was too large counts; NULL: none was */
-    bool halving;        /* low says something */
+    int64_t *low;        /* the highest caps with an answer that fits, or with none */
+    const int64_t *high; /* counted bytes of the latest answer that was too large; NULL: none */
+    bool halving;        /* low is valid */
     struct spmd_answer best;
 };
 
-/* Whether what lowering would lay out fits; where not, what it lays out beside what is counted is taken off the caps below. */
+/* Whether lowering's layout fits; if not, its excess over the counted bytes is subtracted from the caps. */
 static bool fits_laid_out(const struct turns *t, struct spmd_answer *x, int64_t *below)
 {
     struct error why = {0};
@@ -58,7 +58,7 @@ static bool fits_laid_out(const struct turns *t, struct spmd_answer *x, int64_t 
     bool fits = true;
     x->laid_out = ARENA_ARRAY(t->a, int64_t, (size_t)q->s->n_devices);
     if (spmd_laid_out(t->a, q, spmd_sharding(t->a, q, x), x->bytes, x->laid_out, &why) != OK) {
-        x->laid_out = NULL; /* lowering has its own say of it */
+        x->laid_out = NULL; /* lowering decides */
         return true;
     }
     for (int32_t d = 0; d < q->s->n_devices; d++) {
@@ -70,7 +70,7 @@ static bool fits_laid_out(const struct turns *t, struct spmd_answer *x, int64_t 
     return fits;
 }
 
-/* Halfway from low to high; false: they are near. */
+/* Caps halfway from low to high; false: they are close. */
 static bool halve(struct turns *t)
 {
     bool distinct = false;
@@ -82,7 +82,7 @@ static bool halve(struct turns *t)
     return distinct;
 }
 
-/* The caps of the next turn, from what this one found; false: there is none. */
+/* Caps of the next search from this answer; false: none. */
 static bool next_caps(struct turns *t, struct spmd_answer *x)
 {
     size_t n = (size_t)t->q->s->n_devices;
@@ -99,13 +99,13 @@ static bool next_caps(struct turns *t, struct spmd_answer *x)
     } else {
         t->high = x->bytes;
     }
-    if (!t->high) return false; /* the first, with all there is */
+    if (!t->high) return false; /* the first search, with all memory */
     if (t->halving) return halve(t);
     memcpy(t->cap, below, n * sizeof *below);
     return true;
 }
 
-/* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow. */
+/* Fitted cost in ns, as for the tables: of a label, and of the relaxation per rule of each operator. */
 enum { LABEL_NS = 400, FOLLOW_NS = 3000 };
 
 static int64_t search_work(const struct spmd_tables *t, int64_t labels)
@@ -130,7 +130,7 @@ enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spm
         TRY(spmd_search(a, &tables->problem, &t.limits, &x.found, err));
         labels += x.found.n_labels;
         if (!turn) t.best.found = x.found;
-        /* of what is counted, which holds whatever else is laid out */
+        /* of the counted bytes, valid for any layout */
         if (!turn) bound = x.found.bound_ns;
         read_answer(a, q, &x);
         more = next_caps(&t, &x);
@@ -170,7 +170,7 @@ int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const stru
     int64_t *mine = ARENA_ARRAY(a, int64_t, (size_t)t->problem.n_columns);
     for (int32_t k = 0; k < t->n_entries; k++) rule[k] = 0;
     for (int32_t turn = -1;
-         turn < t->n_entries;) { /* the cheapest way to be handed what comes in */
+         turn < t->n_entries;) { /* the cheapest placement of the inputs */
         int64_t ns = spmd_cost(a, &t->problem, rule, mine);
         if (ns < best && bytes) memcpy(bytes, mine, (size_t)t->problem.n_columns * sizeof *bytes);
         if (ns < best) best = ns;

@@ -45,7 +45,7 @@ static void grow_table(struct search *q)
     }
 }
 
-/* Is x at least as good as y? */
+/* Whether x dominates y. */
 static bool beats(const struct search *q, int32_t x, int32_t y)
 {
     int32_t n = q->p->n_columns;
@@ -55,7 +55,7 @@ static bool beats(const struct search *q, int32_t x, int32_t y)
     return true;
 }
 
-/* Takes the label that stands last in the list into the table, or takes it away. */
+/* Inserts the last label into the table, or removes it if dominated. */
 int32_t spmd_settle_label(struct search *q, const int32_t *state)
 {
     int32_t id = q->n_labels;
@@ -86,7 +86,7 @@ void spmd_room(struct search *q)
             arena_grow(q->a, q->bytes, q->byte_capacity, &q->byte_capacity, sizeof *q->bytes);
 }
 
-/* Members that cannot run out any more count as 0. false: one has. */
+/* Sets to 0 the bytes of devices whose cap can no longer be exceeded. false: a cap is exceeded. */
 bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes)
 {
     int32_t n = q->p->n_columns;
@@ -98,10 +98,10 @@ bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes)
     return true;
 }
 
-/* Bounds of what begins with a label. */
+/* Lower bounds of the solutions with this prefix. */
 static void bound_label(const struct search *q, struct label *l, const int32_t *state)
 {
-    int64_t least = l->least_ns; /* of the label that it comes from */
+    int64_t least = l->least_ns; /* of the parent label */
     if (q->relax) {
         int64_t ns = l->ns + spmd_relax_min(q->relax, l->place, state);
         if (ns > least) least = ns;
@@ -113,7 +113,7 @@ static void bound_label(const struct search *q, struct label *l, const int32_t *
     l->least_ns = least;
 }
 
-/* One more operator. -1: no way, or no better than what is there. */
+/* Extends by a rule of the next operator. -1: impossible, or dominated. */
 int32_t spmd_extend(struct search *q, int32_t from, int32_t rule)
 {
     spmd_room(q);
@@ -171,7 +171,7 @@ double spmd_price_max(const struct spmd_problem *p)
             int64_t most = 0;
             for (int32_t k = 0; b && k < p->n_placements; k++)
                 if (b[k] && b[k][c] > most) most = b[k][c];
-            bytes += (double)most * (double)(p->n_placements + 1); /* versions of it, at most */
+            bytes += (double)most * (double)(p->n_placements + 1); /* upper bound of its versions */
         }
         full += bytes / (double)(p->cap[c] > 0 ? p->cap[c] : 1);
     }

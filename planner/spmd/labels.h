@@ -1,7 +1,7 @@
-/* planner/spmd/labels.h - partial solutions of a search, between its files.
+/* planner/spmd/labels.h - labels (partial solutions) of the search over sharding rules; private to its files.
  *
- * A label: the operators before `place` have their rules. Labels of one place and state hang in one chain of the table; without
- * memory that counts a chain has one member. A label that was beaten after it went somewhere else is dropped there.
+ * A label assigns rules to the operators before `place`. Labels of one place and state form one chain of the hash table; if
+ * memory does not count, a chain has one member. A label dominated after its expansion is discarded when it is popped.
  */
 #ifndef PLANNER_SPMD_LABELS_H
 #define PLANNER_SPMD_LABELS_H
@@ -13,14 +13,14 @@
 
 struct label {
     int64_t ns;
-    int64_t least_ns; /* of every whole solution that begins so */
-    int64_t priced;   /* of its bytes, where labels have a second bound */
+    int64_t least_ns; /* lower bound of every complete solution with this prefix (f of A*) */
+    int64_t priced;   /* price of its bytes, if labels have a second bound */
     int32_t place, rule;
     int32_t parent; /* -1: none */
-    int32_t via;    /* >= 0: from parent to here as from the root of this label's chain to it */
-    int32_t next;   /* in the chain of the table; -1 */
-    int32_t run;    /* labels of different runs are different */
-    bool beaten;
+    int32_t via;    /* >= 0: the path from parent to here equals that from the root of label `via` to it */
+    int32_t next;   /* in the chain of the table; -1: last */
+    int32_t run;    /* labels of different runs are never compared */
+    bool beaten;    /* dominated */
     size_t state; /* into states, live[place].n numbers */
 };
 
@@ -28,14 +28,14 @@ struct search {
     struct arena *a;
     const struct spmd_problem *p;
     struct spmd_states *s;
-    const int32_t **rules; /* (n_ops) those that no other of the operator beats, -1 behind them */
-    struct spmd_relax *relax; /* what must follow; NULL: it is not asked for */
+    const int32_t **rules; /* (n_ops) rules not dominated by another of the operator, -1 terminated */
+    struct spmd_relax *relax; /* lower bound of the remaining cost; NULL: none */
     struct spmd_relax
-        *second; /* the same with bytes at their price, which `second_price` says, or NULL */
+        *second; /* Lagrangian bound at the prices `second_price`, or NULL */
     const double *second_price;
-    int64_t second_owed; /* what bytes up to all caps come to at that price */
+    int64_t second_owed; /* price of all caps: the constant of the Lagrangian bound */
     int64_t *least_bytes,
-        *most_bytes; /* (n_ops + 1, n_columns) that must, and can, follow; NULL: memory does not count */
+        *most_bytes; /* (n_ops + 1, n_columns) least and most remaining bytes; NULL: memory does not count */
     struct label *labels;
     int32_t n_labels;
     size_t label_capacity;
@@ -48,29 +48,29 @@ struct search {
     int32_t *heap;
     size_t n_heap, heap_capacity;
     int64_t n_applied, most;
-    int64_t enough_ns; /* what is no better than this is not wanted; INT64_MAX */
-    /* (n_columns) ns of a byte: labels' ns have it on top (Lagrange); NULL: none */
+    int64_t enough_ns; /* solutions that are not below it are pruned; INT64_MAX: none */
+    /* (n_columns) Lagrange multipliers in ns per byte, added to the labels' ns; NULL: none */
     const double *price;
     int64_t *spare; /* (n_columns) */
 };
 
-/* Live tensors in front of a place; none count behind the last. */
+/* Number of live tensors before a place; 0 after the last operator. */
 int32_t spmd_live_at(const struct search *q, int32_t place);
-/* Before a label is written behind the others. */
+/* Grows the list for one more label. */
 void spmd_room(struct search *q);
-/* Takes the label that stands last in the list into the table, or takes it away: -1. */
+/* Inserts the last label of the list into the table; if it is dominated, removes it and returns -1. */
 int32_t spmd_settle_label(struct search *q, const int32_t *state);
-/* One more operator. -1: no way, or no better than what is there. */
+/* Extends a label by a rule of the next operator. -1: no conversion exists, or the result is dominated. */
 int32_t spmd_extend(struct search *q, int32_t from, int32_t rule);
 int32_t spmd_new_root(struct search *q, int32_t place, int32_t run, const int32_t *state);
-/* Members that cannot run out any more count as 0. false: one has. */
+/* Sets to 0 the bytes of devices whose cap can no longer be exceeded. false: a cap is exceeded. */
 bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes);
-/* The label of the whole sequence's end, composed from pieces; -1: none. *n_pieces 0: no repeat of so many copies, or more
- * than q->most labels: nothing is known. */
+/* Final label of the whole sequence, composed from repeated pieces; -1: none. *n_pieces 0: not applicable (no repeat of
+ * min_copies copies, or more than q->most labels). */
 int32_t spmd_by_pieces(struct search *q, int32_t min_copies, int32_t *n_pieces);
 
-/* The highest price of a column's cap at which all that any choice may keep is a number of ns that sums bear, however little room
- * a column has. O(rules + tensors · placements) a column. */
+/* Largest price of a column's cap, in ns, at which no sum over the bytes of any choice overflows, however small the cap is.
+ * O(rules + tensors · placements) per column. */
 double spmd_price_max(const struct spmd_problem *p);
 
 #endif

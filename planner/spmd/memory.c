@@ -11,8 +11,8 @@ struct member { /* one device's own graph */
     const struct spmd_question *q;
     const struct sharding *s;
     const struct graph *g;
-    int32_t *made, *last; /* (n_tensors) operators: that makes it, that reads it last; -1 */
-    bool *used;           /* (n_tensors) the stage makes or reads it */
+    int32_t *made, *last; /* (n_tensors) producer and last reader; -1: none */
+    bool *used;           /* (n_tensors) whether the stage makes or reads it */
 };
 
 static bool owns(const struct member *d, int32_t op)
@@ -48,7 +48,7 @@ static void find_lives(struct member *d)
     }
 }
 
-/* Parameters with what belongs to them; what lives from the forward to the backward pass, and inputs. */
+/* Parameters with gradients and optimizer state; tensors alive from the forward to the backward pass, and inputs. */
 static int64_t held(const struct member *d)
 {
     const struct graph *g = d->g;
@@ -76,7 +76,7 @@ struct lying {
     int64_t at, bytes;
 };
 
-/* The lowest place among what lives, which stands by ascending place; the top of it. */
+/* First fit among the live tensors, sorted by address; returns the end. */
 static int64_t lay(struct lying *live, int32_t *n, int32_t tensor, int64_t bytes)
 {
     int64_t at = 0;
@@ -126,7 +126,7 @@ static int64_t staging(const struct member *d, const struct graph_op *op)
     return collective_tensor_staging_bytes(m, d->g->tensors[op->input[0]].dtype);
 }
 
-/* The largest collective's, or of all gradient all-reduces over the same axes in one: a chunk in each direction. */
+/* Staging of the largest collective, or of all gradient all-reduces over the same axes together: a chunk in each direction. */
 static int64_t buffers(const struct member *d)
 {
     const struct graph *g = d->g;
@@ -151,7 +151,7 @@ static int64_t buffers(const struct member *d)
 
 /* --- all devices --- */
 
-/* The forward graph that the question's was made from. */
+/* The forward graph of the question's training graph. */
 static struct graph *forward_of(struct arena *a, const struct graph *g)
 {
     struct graph *f = arena_copy(a, g, sizeof *f);

@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 
-/* Devices of each node, where all nodes have as many and they stand side by side; else 0. */
+/* Devices per node if all nodes have equally many and they are adjacent; else 0. */
 static int32_t row_of_nodes(int32_t n, const int32_t *node)
 {
     int32_t run = 1, row = 0;

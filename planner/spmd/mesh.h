@@ -1,10 +1,10 @@
-/* planner/spmd/mesh.h - the best sharded program over the meshes that a stage's devices can stand in.
+/* planner/spmd/mesh.h - the best sharded program over the possible device meshes of a stage.
  *
- * One axis of all devices, and two: devices in their order, rows of equal length. Where the devices stand on nodes of equally
- * many, side by side, rows of a node come first (sums inside nodes and between them then go by themselves), then rows of half
- * and of twice as many, then what else divides. At most SPMD_MESHES_MAX are looked at, in this order; each but the first
- * only for what is better than the best so far, so that one whose bound is no better ends after its tables.
- * Ratios of a place along an axis are sums over its devices (core/sharding/sharding.h).
+ * One-dimensional: one axis of all devices. Two-dimensional: devices in their order, rows of equal length. If the nodes have
+ * equally many adjacent devices, rows of one node come first, because collectives within and between nodes are then separate;
+ * then rows of half and of twice that length; then the other divisors. At most SPMD_MESHES_MAX meshes, in this order. The best
+ * cost so far is the upper bound of each search after the first, so a mesh whose lower bound is not below it ends after its
+ * tables. The ratio of a position along an axis is the sum over its devices (core/sharding/sharding.h).
  */
 #ifndef PLANNER_SPMD_MESH_H
 #define PLANNER_SPMD_MESH_H
@@ -16,16 +16,16 @@ enum { SPMD_MESHES_MAX = 6 };
 struct spmd_shape {
     int32_t rows, columns; /* 1 row: one axis */
 };
-/* What is looked at, in order; returns how many, out: (SPMD_MESHES_MAX). node: (n), or NULL. */
+/* Meshes in order of search; returns their number, out: (SPMD_MESHES_MAX). node: (n) node of each device, or NULL. */
 int32_t spmd_meshes(int32_t n, const int32_t *node, struct spmd_shape *out);
 
 struct spmd_mesh_best {
-    struct spmd_answer answer; /* ns INT64_MAX: nothing fits */
-    struct sharding *sharding; /* a plan's; NULL where nothing fits */
+    struct spmd_answer answer; /* ns INT64_MAX: infeasible */
+    struct sharding *sharding; /* for a plan; NULL: infeasible */
     struct spmd_shape shape;
-    int64_t work_ns; /* of all meshes, as spmd_answer's */
+    int64_t work_ns; /* of all meshes, as in spmd_answer */
 };
-/* q->s: ratios over the devices; its mesh is not read. */
+/* q->s: ratios over the devices; its mesh is ignored. */
 MUST_CHECK enum status spmd_best_mesh(struct arena *a, const struct spmd_question *q,
                                       struct spmd_mesh_best *out, struct error *err);
 

@@ -56,7 +56,7 @@ static void drop_beaten(struct search *q, struct front *f)
     f->n = n;
 }
 
-/* From one place to a later one, all states of every place between. */
+/* Expands all states from one place to a later one. */
 static void walk(struct search *q, struct front *f, int32_t to)
 {
     while (f->n && q->labels[f->label[0]].place < to) {
@@ -73,12 +73,12 @@ static void walk(struct search *q, struct front *f, int32_t to)
     }
 }
 
-struct piece { /* what one copy makes of the state in which it is entered */
+struct piece { /* transitions of one copy from its entry state */
     int32_t root;
     struct front exits;
 };
 
-/* The piece that begins at `first` for the state of label `from`; solved when it is first asked for. */
+/* The piece that begins at `first` for the entry state of label `from`; solved on first use. */
 static struct piece *piece_of(struct search *q, struct piece **pieces, int32_t *n, size_t *capacity,
                               const struct repeat *r, int32_t run, int32_t from)
 {
@@ -97,7 +97,7 @@ static struct piece *piece_of(struct search *q, struct piece **pieces, int32_t *
     return y;
 }
 
-/* All copies of a repeat: states at seams alone. */
+/* All copies of a repeat, with states at the seams only. */
 static void compose(struct search *q, struct front *f, const struct repeat *r, int32_t *run)
 {
     struct piece *pieces = NULL;
@@ -133,11 +133,11 @@ static void compose(struct search *q, struct front *f, const struct repeat *r, i
     *run += n;
 }
 
-/* A copy must be entered and left with as many live tensors as the others, all between places inside the sequence. */
+/* All copies must have equal numbers of live tensors at entry and exit and lie inside the sequence. */
 static bool composable(const struct search *q, const struct repeat *r)
 {
     int32_t end = r->first + r->period * r->copies;
-    if (end >= q->p->n_ops) return false; /* the last operator settles what leaves */
+    if (end >= q->p->n_ops) return false; /* the last operator settles the outputs */
     for (int32_t c = 0; c <= r->copies; c++)
         if (spmd_live_at(q, r->first + c * r->period) != spmd_live_at(q, r->first)) return false;
     return true;

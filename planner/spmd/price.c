@@ -7,7 +7,7 @@
 #include "sim/collective/rounds.h"
 #include <string.h>
 
-struct shards { /* of tensors of one shape in one placement */
+struct shards { /* shards of tensors of one shape in one placement */
     struct shape whole;
     int32_t placement;
     struct shape *local;      /* (n_devices) */
@@ -18,14 +18,14 @@ struct priced {
     int64_t element_bytes;
     enum op_kind kind;
     int32_t axis, before, after;
-    bool joined; /* one of many in one collective: latencies are not its own */
+    bool joined; /* bucketed with others: without latencies */
     int64_t ns;
     enum collective_algorithm algorithm;
 };
 
-struct members {     /* devices that meet along an axis; joined: the same with no latencies */
+struct members {     /* devices of a group along an axis; joined: the same without latencies */
     int32_t *member; /* (n) */
-    struct cost_link *hop[2]; /* (n, n) each; NULL: not asked for yet */
+    struct cost_link *hop[2]; /* (n, n) each; NULL: not computed yet */
 };
 
 struct spmd_price {
@@ -41,16 +41,16 @@ struct spmd_price {
     struct shards **shards;
     struct priced *prices;
     int32_t *table; /* of prices, 0: none */
-    /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
-     * sends to who stands k places on along the axis; NULL: nobody shares */
+    /* (n_devices, mesh[axis]) [d][k]: simultaneous messages on the link of d's node or of its peer's, if every device sends
+     * to the peer k positions further along the axis; NULL: no shared links */
     int32_t *share[MESH_AXES_MAX + 1];
     int64_t n_collectives, n_pairs; /* priced */
-    spmd_measured *measured;     /* NULL: nobody measured */
+    spmd_measured *measured;     /* NULL: no measurements */
     const void *of;
-    struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
+    struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) groups by first member; NULL: none yet */
 };
 
-/* Behind the axes of the mesh stands one of all devices in a row: sums over both axes go round it. */
+/* After the axes of the mesh: one axis of all devices in a row, for all-reduces over both axes. */
 static int32_t places_along(const struct spmd_price *y, int32_t axis)
 {
     return axis == SPMD_ALL_AXES ? y->s->n_devices : y->s->mesh[axis];
@@ -70,8 +70,8 @@ static void group_along(const struct spmd_price *y, int32_t device, int32_t axis
     for (int32_t d = 0; d < y->s->n_devices; d++) member[d] = d;
 }
 
-/* Who stands k places on along the axis, of all groups at once: what goes from one node to another shares the links that
- * leave the nodes, what stays inside a node with a bus shares the bus. */
+/* Counts messages to the peer k positions further along the axis, for all groups at once: messages between nodes share the
+ * nodes' links, messages within a node with a bus share the bus. */
 static int32_t *find_shares(struct spmd_price *y, int32_t axis)
 {
     int32_t n = y->s->n_devices, places = places_along(y, axis), member[256];
@@ -79,7 +79,7 @@ static int32_t *find_shares(struct spmd_price *y, int32_t axis)
     int32_t *out = ARENA_ARRAY(y->a, int32_t, (size_t)n),
             *in = ARENA_ARRAY(y->a, int32_t, (size_t)n);
     int32_t *inside = ARENA_ARRAY(y->a, int32_t, (size_t)n),
-            *first = ARENA_ARRAY(y->a, int32_t, (size_t)n); /* device of each one's node */
+            *first = ARENA_ARRAY(y->a, int32_t, (size_t)n); /* representative device of each one's node */
     for (int32_t d = 0; d < n; d++)
         while (y->node[first[d]] != y->node[d]) first[d]++;
     for (int32_t k = 1; k < places; k++) {
@@ -182,7 +182,7 @@ const struct shape *spmd_shards(struct spmd_price *y, const struct shape *whole,
     return shards_of(y, whole, placement)->local;
 }
 
-struct participants { /* members, by their places among the stage's devices */
+struct participants { /* members, by index among the stage's devices */
     struct spmd_price *y;
     int32_t n, axis;
     const int32_t *member;
@@ -190,10 +190,10 @@ struct participants { /* members, by their places among the stage's devices */
     const struct shards *before, *after;
     int64_t element_bytes;
     bool joined;
-    struct arena *scratch; /* of the step that is priced */
+    struct arena *scratch; /* of the current step */
 };
 
-/* Messages beside that of member i to who stands k places on, itself included. */
+/* Messages that share the link of member i's message to the peer k positions further, itself included. */
 static int64_t sharing(const struct participants *m, int32_t i, int32_t k)
 {
     const int32_t *share = m->y->share[m->axis];
@@ -223,11 +223,11 @@ static int64_t shard_elements(const struct participants *m, const struct shards 
     return shape_elements(&p->local[m->member[i]]);
 }
 
-struct rounds_of { /* what is priced round by round */
+struct rounds_of { /* state of pricing by rounds */
     const struct participants *m;
     const struct collective *c;
     int64_t inside,
-        between; /* in tiers: messages that share a link inside a node, and between nodes */
+        between; /* by tier: messages that share a link within a node, and between nodes */
 };
 
 static struct cost_link hop_of(const void *of, int32_t from, int32_t to)
@@ -243,7 +243,7 @@ static int64_t beside(const void *of, int32_t from, int32_t to)
     return r->c->tier[from] == r->c->tier[to] ? r->inside : r->between;
 }
 
-/* Round by round; -1 where its members do not fit. Shards are dealt out of one row. */
+/* Time by rounds; -1: the algorithm does not support these members. Shards are slices of one row. */
 static int64_t rounds_ns(struct participants *m, enum collective_kind kind, enum collective_algorithm w,
                          const struct shards *p)
 {
@@ -287,7 +287,8 @@ static int64_t sum_ns(const struct participants *m, const struct shards *p)
     return ring_ns(m, 2 * (m->n - 1), chunk * m->element_bytes);
 }
 
-/* Everybody's shard to everybody (all-gather), everybody's partial value of each shard to whom it belongs, or what shards of both share. */
+/* Exchange by pairs: every shard to all (all-gather), partial values of each shard to its owner (reduce-scatter), or the
+ * intersections of old and new shards (all-to-all). */
 static int64_t spread_ns(struct participants *m, const struct shards *p, const struct shape *whole,
                          enum collective_kind kind, enum collective_algorithm algorithm)
 {
@@ -306,7 +307,7 @@ static int64_t spread_ns(struct participants *m, const struct shards *p, const s
     return pairs_ns(m, bytes);
 }
 
-/* Kept, since many steps are priced and a group's hops are as many as its pairs. */
+/* Memoised, because many steps are priced and a group has as many hops as pairs. */
 static const struct members *group_at(struct spmd_price *y, int32_t device, int32_t axis,
                                       bool joined)
 {
@@ -348,7 +349,7 @@ static const struct shards *dealt_out(const struct participants *m, enum op_kind
     return kind == OP_group_reduce_scatter ? m->after : m->before;
 }
 
-/* As it was measured, -1 where it was not. Joined sums and all-to-all have no one size to be looked up by. */
+/* Measured time, -1: none. Bucketed all-reduces and all-to-all have no single size for the lookup. */
 static int64_t measured_ns(const struct participants *m, enum collective_kind k,
                            enum collective_algorithm algorithm, const struct shards *p)
 {
@@ -359,7 +360,7 @@ static int64_t measured_ns(const struct participants *m, enum collective_kind k,
     return m->y->measured(m->y->of, k, algorithm, m->member, m->n, bytes);
 }
 
-/* One group's collective in one way; -1: it cannot go so. */
+/* Time of one group's collective by one algorithm; -1: not supported. */
 static int64_t group_ns(struct participants *m, const struct shape *whole, enum op_kind kind,
                         enum collective_algorithm algorithm)
 {
@@ -376,7 +377,7 @@ static int64_t group_ns(struct participants *m, const struct shape *whole, enum 
     return k == COLLECTIVE_ALL_REDUCE ? sum_ns(m, p) : spread_ns(m, p, whole, k, algorithm);
 }
 
-/* The cheapest way that is allowed; of equal ones the first. Where none is that can go, the first that can. */
+/* The cheapest allowed algorithm, ties to the first. If no allowed one is supported, the first supported one. */
 static void price_step(struct spmd_price *y, struct priced *p)
 {
     bool allowed = false;
@@ -399,7 +400,7 @@ static void price_step(struct spmd_price *y, struct priced *p)
         p->ns = slowest, p->algorithm = (enum collective_algorithm)w, allowed = may;
     }
     arena_free(scratch);
-    if (p->ns < 0) BUG("no way for %s", op_kind_name(p->kind));
+    if (p->ns < 0) BUG("no algorithm for %s", op_kind_name(p->kind));
 }
 
 static uint64_t hash_price(const struct priced *p)
@@ -442,7 +443,7 @@ static enum status priced_step(struct spmd_price *y, struct priced *p, struct er
     int32_t n = places_along(y, p->axis);
     if (n < 2 || p->kind == OP_local_slice || p->kind == OP_KIND_COUNT) return OK;
     if (n > 256)
-        return error_set(err, ERR_INPUT, "%d devices share a stage; at most 256 along one axis", n);
+        return error_set(err, ERR_INPUT, "%d devices along one mesh axis: expected at most 256", n);
     int32_t id = y->table[bucket_of(y, p)] - 1;
     if (id >= 0) {
         *p = y->prices[id];

@@ -125,7 +125,7 @@ enum status ratio_solve(struct arena *a, const struct ratio_problem *p, double *
         for (int32_t k = 0; k < p->n_devices; k++) mine[k] /= sum;
     }
     lp_free(lp);
-    if (found == LP_INFEASIBLE) return OK; /* memory is too short */
+    if (found == LP_INFEASIBLE) return OK; /* memory does not suffice */
     if (found != LP_OPTIMAL)
         return error_set(err, ERR_INPUT,
                          "ratios of %d devices: the linear program found no optimum", p->n_devices);
@@ -140,7 +140,7 @@ double ratio_closed_form(int32_t n, const double *speed, double work, double tra
 {
     double best = INFINITY;
     int32_t by = 0;
-    for (int32_t k = 0; k <= n; k++) { /* the last round writes the best one down */
+    for (int32_t k = 0; k <= n; k++) { /* the last round stores the best */
         double sum = 0, slowest = 0, most = 0, level = speed[k < n ? k : by];
         for (int32_t i = 0; i < n; i++) sum += fmin(speed[i], level);
         for (int32_t i = 0; i < n; i++) {

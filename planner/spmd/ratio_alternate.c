@@ -21,7 +21,7 @@ struct relaxed {
     struct ratio_problem *out;
     int32_t *tag; /* of each block */
     struct ratio_collective *collectives;
-    double *bytes; /* of each collective's whole tensor */
+    double *bytes; /* bytes of each collective's unsharded tensor */
     size_t block_capacity, collective_capacity;
 };
 
@@ -48,7 +48,7 @@ static void fill_block(struct relaxed *w, const struct spmd_meaning *m, double *
             slope[m->choice.ratio[0] * w->n + k] = (double)m->device_ns[k] / share[k];
         else
             slope[m->choice.ratio[0] * w->n + k] =
-                steepest; /* it had nothing: no better is known */
+                steepest; /* it had no share: no better estimate */
     }
 }
 
@@ -116,7 +116,7 @@ static void add_tensor_collective(struct relaxed *w, const struct spmd_event *e)
         }
     struct ratio_collective m = ring_of(w, sharding->ratio, bytes);
     for (int32_t k = 0; k < w->n; k++) largest = fmax(largest, w->share[sharding->ratio * w->n + k]);
-    if (ns < 0.9 * ring_ns(&m, largest)) return; /* it goes by pairs */
+    if (ns < 0.9 * ring_ns(&m, largest)) return; /* algorithm pairs */
     size_t same = w->collective_capacity;
     w->collectives =
         arena_grow(w->a, w->collectives, (size_t)w->out->n_collectives, &w->collective_capacity, sizeof m);
@@ -127,7 +127,8 @@ static void add_tensor_collective(struct relaxed *w, const struct spmd_event *e)
 
 /* --- memory --- */
 
-/* The answer's program with vector v skewed and all others even: bytes of the devices with the least and most share. */
+/* The program of the answer with vector v skewed and all others even: bytes of the devices with the least and the largest
+ * share. */
 static enum status add_memory(struct relaxed *w, struct error *err)
 {
     size_t n = (size_t)w->n, v = (size_t)w->n_vectors;
@@ -164,7 +165,7 @@ enum status ratio_of_answer(struct arena *a, const struct spmd_question *q,
                             struct error *err)
 {
     if (q->s->n_axes != 1)
-        return error_set(err, ERR_INPUT, "ratios are sought along one axis; the mesh has %d",
+        return error_set(err, ERR_INPUT, "ratios are optimised on meshes of one axis; this mesh has %d",
                          q->s->n_axes);
     struct relaxed w = {.a = a, .q = q, .x = x, .n = q->s->n_devices, .n_vectors = q->s->n_ratios};
     w.out = out;
@@ -186,7 +187,7 @@ enum status ratio_of_answer(struct arena *a, const struct spmd_question *q,
     return q->memory_bytes ? add_memory(&w, err) : OK;
 }
 
-/* --- turns --- */
+/* --- alternation --- */
 
 enum { ROUNDS_MAX = 8 };
 
@@ -198,7 +199,7 @@ struct turns {
     bool begun;
 };
 
-/* One search with these ratios; kept where it is the best so far. */
+/* One search with these ratios; kept if it is the best so far. */
 static enum status try_ratios(struct turns *t, const double *ratios, struct spmd_question *q,
                               struct spmd_answer *x, struct error *err)
 {
@@ -217,7 +218,7 @@ static enum status try_ratios(struct turns *t, const double *ratios, struct spmd
     return OK;
 }
 
-/* From one vector on, until a round is no better than the one before it. */
+/* Alternates from one vector until a round does not improve. */
 static enum status chain(struct turns *t, const double *start, struct error *err)
 {
     size_t n = (size_t)(t->q->s->n_ratios * t->q->s->n_devices);
@@ -241,7 +242,7 @@ static enum status chain(struct turns *t, const double *start, struct error *err
     return OK;
 }
 
-/* Speeds, by what everybody would take to compute everything. */
+/* Speeds from the time of each device for all work. */
 static enum status speeds(const struct turns *t, double *out, struct error *err)
 {
     struct spmd_tables *x;
@@ -259,7 +260,7 @@ static enum status speeds(const struct turns *t, double *out, struct error *err)
 
 /* --- several vectors --- */
 
-/* The answer's vectors that some operator is dealt out by, numbered anew. */
+/* The vectors used by some operator of the answer, renumbered. */
 static void drop_unused(struct arena *a, const struct spmd_question *q, struct ratio_best *x)
 {
     struct sharding *s = x->sharding;
@@ -282,8 +283,8 @@ static void drop_unused(struct arena *a, const struct spmd_question *q, struct r
     sharding_set_choices(a, s, q->g, x->answer.choices, x->answer.gathered);
 }
 
-/* The best answer in tables of two vectors that are its own twice: what is dealt out by rows stays with the first, all else
- * takes the second. It costs the same, and the linear program may now move them apart. */
+/* The best answer with its vector duplicated: operators sharded by rows use the first copy, all others the second. The cost
+ * is equal, and the linear program may now separate them. */
 static enum status by_families(struct turns *t, const struct spmd_question *two,
                                struct spmd_answer *out, struct error *err)
 {
@@ -312,9 +313,9 @@ static enum status by_families(struct turns *t, const struct spmd_question *two,
     return OK;
 }
 
-/* From the best single vector on. What is dealt out by rows and what by anything else get a vector each, which the linear
- * program moves apart; then the best, even and proportional ones are offered side by side. Each operator takes one of them, and
- * what goes from one to another is dealt out anew. Only for what is better than one vector is. */
+/* Starts from the best single vector. Operators sharded by rows and all others get one vector each, which the linear program
+ * separates; then the best, even and proportional vectors are offered together. Each operator uses one of them, and tensors
+ * between different vectors are resharded. Only results better than one vector are kept. */
 static enum status by_segments(struct turns *t, const double *even, const double *fast,
                                struct error *err)
 {
@@ -364,11 +365,11 @@ enum status ratio_alternate(struct arena *a, const struct spmd_question *q, stru
     double *speed = ARENA_ARRAY(a, double, (size_t)n), sum = 0;
     *out = (struct ratio_best){.answer.ns = INT64_MAX};
     if (q->s->n_axes != 1)
-        return error_set(err, ERR_INPUT, "ratios are sought along one axis; the mesh has %d",
+        return error_set(err, ERR_INPUT, "ratios are optimised on meshes of one axis; this mesh has %d",
                          q->s->n_axes);
     TRY(speeds(&t, speed, err));
     for (int32_t k = 0; k < n; k++) sum += speed[k];
-    for (int32_t i = 0; i < v; i++) /* of several vectors, one begins as the other is */
+    for (int32_t i = 0; i < v; i++) /* with several vectors, one starts as a copy of the other */
         for (int32_t k = 0; k < n; k++) {
             even[i * n + k] = i % 2 ? speed[k] / sum : 1.0 / n;
             fast[i * n + k] = i % 2 ? 1.0 / n : speed[k] / sum;

@@ -4,12 +4,12 @@
 
 #include <string.h>
 
-/* States · rules, of one place (with prices, which are tried many times, and without) and of all. */
+/* Limits of states · rules: of one place with multipliers (solved many times) and without, and of all places. */
 enum { WORK_PRICED = 40000, WORK_FREE = 4000000, WORK_ALL = 40000000 };
 
 struct from { /* a tensor of one class, made in one placement; each (n_placements) */
     int64_t *forward;
-    int64_t (*back)[4]; /* by what the reader's gradient is a partial value of */
+    int64_t (*back)[4]; /* by the axes over which the reader's gradient is partial */
 };
 struct known { /* a class of tensors */
     const struct spmd_tensor_class *class;
@@ -17,7 +17,7 @@ struct known { /* a class of tensors */
     struct from **made; /* (n_placements) */
 };
 struct seen {                 /* a tensor */
-    int32_t n_readers, radix; /* radix 1 and forgotten: it has no digit */
+    int32_t n_readers, radix; /* radix 1: dropped, without a digit */
     bool forgotten, maker_keeps;
     int32_t *value; /* (radix) placement */
     uint8_t *partial; /* (radix) of a shared parameter */
@@ -57,7 +57,7 @@ static int64_t sums_of(const struct spmd_tensor_class *of, int32_t placement, in
     return (partial & 1 ? of->sum_ns[placement][0] : 0) + (partial & 2 ? of->sum_ns[placement][1] : 0);
 }
 
-/* The least that flows back over a step costs, with what its source then owes. */
+/* Least backward cost of a step, with the all-reduce that remains for its source. */
 static void back_over(const struct spmd_tensor_class *of, const struct spmd_step *s, int32_t source,
                       bool root, int64_t *back)
 {
@@ -71,7 +71,7 @@ static void back_over(const struct spmd_tensor_class *of, const struct spmd_step
     }
 }
 
-/* Shortest ways over all steps that lead from what was made anywhere: a version may have come to be on any of them. */
+/* Shortest paths over all steps from the initial placement, because a version may arise on any of them. */
 static struct from *find_from(struct spmd_relax *x, const struct spmd_tensor_class *of, bool wanted,
                               int32_t made)
 {
@@ -124,7 +124,7 @@ static int64_t priced(const struct spmd_relax *x, const struct spmd_tensor_class
     return x->price && bytes ? spmd_relax_priced(x->p, x->price, bytes) : 0;
 }
 
-/* Input k of an operator by a rule, alone, where the tensor was made in its digit's placement. */
+/* Cost of input k of an operator by a rule as the only reader, for each initial placement (digit). */
 static int64_t reading(const struct spmd_relax *x, const struct spmd_op *op,
                        const struct spmd_rule *r, int32_t k, int32_t digit)
 {
@@ -173,7 +173,7 @@ static int32_t home_digit(const struct seen *y, int32_t home, uint8_t partial)
 
 enum { HOMES_MAX = 64 };
 
-/* Every home that readers up to here can have asked for. */
+/* All homes possible after the readers so far. */
 static void find_homes(struct spmd_relax *x, int32_t op, int32_t k)
 {
     const struct spmd_op *o = &x->p->ops[op];
@@ -216,7 +216,7 @@ static int32_t rules_at(const struct spmd_relax *x, int32_t place)
     return n;
 }
 
-/* Forgets the tensor of most placements until the place's table is small enough; what filling it takes. */
+/* Drops the tensor with most placements until the table is small enough; returns the cost of filling it. */
 static int64_t fit_place(struct spmd_relax *x, int32_t place, int64_t most)
 {
     const struct spmd_live *l = &x->s->live[place];
@@ -238,7 +238,7 @@ static void fit_places(struct spmd_relax *x)
 {
     const struct spmd_states *s = x->s;
     int64_t most = x->price ? WORK_PRICED : WORK_FREE, all;
-    for (int32_t i = 0; i < x->p->n_ops; i++) /* where nobody gets nothing is known */
+    for (int32_t i = 0; i < x->p->n_ops; i++) /* unreachable states have no value */
         for (int32_t k = 0; s->live[i].n > SPMD_LIVE_MAX && k < s->live[i].n; k++)
             x->seen[s->live[i].tensor[k]].forgotten = true;
     do {
@@ -265,11 +265,11 @@ static void make_place(struct spmd_relax *x, int32_t place)
 
 /* --- tables --- */
 
-struct move { /* one rule at one place: what it costs and where it leads, by digits of what lives */
+struct move { /* one rule at one place: cost and transition by digits of the live tensors */
     int64_t ns;
     int32_t next;
-    int64_t *cost[SPMD_LIVE_MAX]; /* NULL: nothing */
-    int32_t *step[SPMD_LIVE_MAX]; /* NULL: the digit stays as it is */
+    int64_t *cost[SPMD_LIVE_MAX]; /* NULL: 0 */
+    int32_t *step[SPMD_LIVE_MAX]; /* NULL: unchanged digit */
 };
 
 static int32_t radix_of(const struct spmd_relax *x, int32_t tensor)
@@ -293,7 +293,7 @@ static void add_cost(struct spmd_relax *x, struct arena *a, struct move *m, int3
     if (n == 1) m->cost[at][0] += least;
 }
 
-/* A shared parameter: its next home, and what the home costs where nobody reads it any more. */
+/* A shared parameter: its next home, and the home's cost after its last reader. */
 static void add_home(struct spmd_relax *x, struct arena *a, struct move *m, int32_t place,
                      int32_t op, int32_t k, const struct spmd_rule *r)
 {
@@ -315,7 +315,7 @@ static void add_home(struct spmd_relax *x, struct arena *a, struct move *m, int3
         if (last) ns = t->home_ns(p->user, tensor, home, partial, &bytes);
         if (last && bytes && x->price) ns += spmd_relax_priced(p, x->price, bytes);
         int32_t to = home_digit(y, home, partial);
-        if (to == y->radix) to = 0, ns = SPMD_NEVER; /* nobody comes here */
+        if (to == y->radix) to = 0, ns = SPMD_NEVER; /* unreachable */
         int32_t step = last || behind < 0 ? 0 : to * x->places[place + 1].stride[behind];
         if (d < 0) {
             m->ns += ns, m->next += step;
@@ -353,7 +353,7 @@ static void make_move(struct spmd_relax *x, struct arena *a, int32_t op, const s
     }
 }
 
-/* Strides of what lives on unchanged: (live before). */
+/* Strides of the tensors that stay live: (live before). */
 static void staying(const struct spmd_relax *x, int32_t op, int32_t *stride)
 {
     const struct spmd_live *after = &x->s->live[op + 1];
@@ -431,9 +431,9 @@ struct spmd_relax *spmd_relax_new(struct arena *a, struct spmd_states *s,
     return x;
 }
 
-/* --- what a state has paid in advance --- */
+/* --- costs that a state has paid in advance --- */
 
-/* More than the shares of those that have read it; less than nothing where they owe more. */
+/* Paid cost minus the shares of past readers; negative if they still owe more. */
 static int64_t paid_ahead(const struct spmd_relax *x, int32_t tensor, const struct spmd_record *r)
 {
     const struct spmd_tensor_class *of = x->p->tensors[tensor].of;

@@ -1,15 +1,15 @@
-/* planner/spmd/relax.h - between the files of the search: what must at least follow a state.
+/* planner/spmd/relax.h - the relaxation of the search over rules: an admissible lower bound of the remaining cost (h of A*).
  *
- * The relaxed problem forgets which versions of a tensor there are: of each live tensor it knows where it was made (of a
- * shared parameter its home so far). A reader pays its share, 1 ÷ the tensor's readers, of what the tensor would cost
- * if it were the only reader: the way from where it was made, what flows back on it, what it keeps. What all readers cost
- * together is no less than what the dearest costs alone, so no less than those shares. The least that follows each
- * such state is found exactly, from the end on, in tables over the product of placements (a place of a Transformer has
- * some hundreds); where they would be too large the tensors of most placements are forgotten, the cheapest of which counts.
- * (Mini-buckets: Kask and Dechter 2001, with what costs are shared by as the buckets.)
+ * The relaxation forgets the versions of a tensor. Of each live tensor it keeps the placement in which it was made (of a
+ * shared parameter its home so far). A reader pays its share, 1 ÷ the tensor's readers, of the cost of the tensor with this
+ * reader alone: resharding from the initial placement, its backward dual, kept bytes. All readers together cost at least as
+ * much as the dearest alone, so at least the sum of those shares. The minimum over the remaining operators is exact for each
+ * relaxed state, computed backwards in tables over the product of placements (some hundreds of states at a place of a
+ * Transformer). If a table would be too large, the tensors with most placements are dropped and their cheapest placement
+ * counts. (Mini-buckets: Kask and Dechter 2001, with cost-shifting between readers.)
  *
- * A state that has versions has paid for them in full, its past readers' shares came to less or, with what still flows back,
- * to more: spmd_relax_min takes off the difference, and what it says is a lower bound of what the state has yet to pay.
+ * A real state has paid its versions in full, while the shares of its past readers came to less, or to more with what still
+ * flows back. spmd_relax_min subtracts the difference, so its result is a lower bound of the remaining cost of the state.
  */
 #ifndef PLANNER_SPMD_RELAX_H
 #define PLANNER_SPMD_RELAX_H
@@ -19,13 +19,13 @@
 struct arena;
 struct spmd_relax;
 
-/* rules: (n_ops) of each operator those that count, -1 behind them. price: (n_columns) ns of a byte, or NULL.
- * O(places · states of the relaxed problem · rules), both bounded. */
+/* rules: (n_ops) candidate rules of each operator, -1 terminated. price: (n_columns) ns per byte, or NULL.
+ * O(places · relaxed states · rules), with bounded states and rules. */
 struct spmd_relax *spmd_relax_new(struct arena *a, struct spmd_states *s,
                                   const int32_t *const *rules, const double *price);
-/* What follows a state in front of a place costs no less; SPMD_NEVER and more: nothing can follow. O(live tensors). */
+/* Lower bound in ns of the remaining cost of a state before a place; >= SPMD_NEVER: infeasible. O(live tensors). */
 int64_t spmd_relax_min(const struct spmd_relax *x, int32_t place, const int32_t *state);
-/* Bytes by the prices of columns. */
+/* Σ bytes · price over the columns, in ns. */
 int64_t spmd_relax_priced(const struct spmd_problem *p, const double *price, const int64_t *bytes);
 
 #define SPMD_NEVER (INT64_MAX / 64)

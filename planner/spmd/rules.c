@@ -26,13 +26,13 @@ struct local { /* a forward operator on one device */
     struct op_shapes shapes;
 };
 
-struct dealt { /* units by a vector along an axis, to each place */
+struct dealt { /* units by a vector along an axis, for each position */
     int32_t axis, ratio;
     int64_t n_units, *units;
     struct dealt *next;
 };
 
-/* Many operators deal out equally many. */
+/* Memoised, because many operators distribute equal numbers of units. */
 static const int64_t *dealt_out(struct builder *b, int32_t axis, int32_t ratio, int64_t n_units)
 {
     const struct sharding *s = b->q->s;
@@ -84,7 +84,7 @@ static enum status price_op(struct builder *b, int32_t type, enum op_kind kind, 
     return OK;
 }
 
-/* Where the forward operator has this operand of a gradient operator; input k, or n_inputs + output; -1. */
+/* The forward operator's operand for an operand of a gradient operator: input k, or n_inputs + output; -1: none. */
 static int32_t operand_of(const struct builder *b, const struct graph_op *op, int32_t tensor,
                           bool reads, uint32_t *used)
 {
@@ -93,7 +93,7 @@ static int32_t operand_of(const struct builder *b, const struct graph_op *op, in
     int32_t of = gradient ? x->of : tensor, n = op->n_inputs + op->n_outputs;
     for (int32_t k = 0; k < n && of >= 0; k++)
         if ((k < op->n_inputs ? op->input[k] : op->output[k - op->n_inputs]) == of) return k;
-    for (int32_t j = 0; j < n; j++) { /* what is read is dy, what is made dx */
+    for (int32_t j = 0; j < n; j++) { /* inputs are dy, outputs are dx */
         int32_t k = reads ? (j < op->n_outputs ? op->n_inputs + j : j - op->n_outputs) : j;
         int32_t t = k < op->n_inputs ? op->input[k] : op->output[k - op->n_inputs];
         if ((!reads && *used >> k & 1) || !shape_equal(&b->g->tensors[t].shape, &x->shape))
@@ -122,7 +122,7 @@ static enum status price_back(struct builder *b, const struct local *l, int32_t 
                                                            : l->shapes.output[at - l->op->n_inputs];
     }
     op_index_local_back_attrs(&l->attrs, &l->shapes, &attrs);
-    /* What the operator does not know is what it makes of the others; prices are kept by what goes in. */
+    /* Unknown operands are inferred from the others; costs are memoised by inputs. */
     struct op_shapes whole = shapes;
     if (op_infer(op->kind, &attrs, &shapes, NULL) != OK) shapes = whole;
     return price_op(b, type, op->kind, op->phase, &attrs, &shapes, op->name, ns, err);
@@ -175,7 +175,7 @@ static enum status make_local(struct builder *b, const struct op_choice *c, int3
     return op_infer(l->op->kind, &l->attrs, &l->shapes, err);
 }
 
-/* What stays where it is made and its gradients read has no size of its own but what the operator makes there. */
+/* The size of a tensor that is never resharded but read by gradient operators is inferred from the operator. */
 static int64_t own_bytes(const struct builder *b, const struct local *l, const struct spmd_rule *r)
 {
     int64_t sum = 0;
@@ -186,7 +186,7 @@ static int64_t own_bytes(const struct builder *b, const struct local *l, const s
     return sum * b->q->in_flight;
 }
 
-/* Computing of one microbatch, and bytes of what stays where it is made: (n_devices) each. */
+/* Computation of one microbatch, and bytes of tensors that are never resharded: (n_devices) each. */
 static enum status price_devices(struct builder *b, int32_t i, const struct spmd_rule *r,
                                  const struct op_choice *c, bool whole_w, int64_t *out,
                                  int64_t *bytes, struct error *err)
@@ -270,11 +270,11 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
 /* --- variants --- */
 
 struct variant {
-    int32_t gather; /* which input is kept sharded; -1 */
+    int32_t gather; /* index of the input kept sharded; -1 */
     bool sufficient_factors;
 };
 
-/* Kept by its first dimension; as core/sharding/shard keeps it. */
+/* Sharded by its first dimension, as by core/sharding/shard. */
 static int32_t home_sharded(struct builder *b, const struct shape *shape)
 {
     struct placement p = {0};
@@ -296,7 +296,7 @@ static enum status gather_ns(struct builder *b, const struct tensor *p, int32_t 
     return OK;
 }
 
-/* x and dy to everybody, once a microbatch. */
+/* All-gathers of x and dy, once per microbatch. */
 static enum status factors_ns(struct builder *b, const struct graph_op *op,
                               const struct spmd_rule *r, int64_t *ns, struct error *err)
 {
@@ -312,12 +312,12 @@ static enum status factors_ns(struct builder *b, const struct graph_op *op,
 static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
                                   const struct spmd_rule *r, int64_t *ns, struct error *err)
 {
-    /* two numbers a row of each member: its shards of a (rows, 2n) tensor */
+    /* two numbers per row and member: shards of a (rows, 2n) tensor */
     struct shape pairs = b->g->tensors[op->input[0]].shape;
     const struct placement *rows = spmd_placement_of(b->t->price, r->need[0]);
     int64_t size = 2;
     for (int32_t x = b->q->s->n_axes - 1; x >= 0;
-         x--) { /* inner first, as core/sharding/shard does */
+         x--) { /* inner axis first, as by core/sharding/shard */
         struct placement p = *rows;
         int32_t n = b->q->s->mesh[x];
         int64_t cost;
@@ -327,7 +327,7 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
         if (b->q->s->n_axes > 1 && p.axis[1 - x].how == PLACED_SHARDED &&
             p.axis[1 - x].dim == pairs.rank - 1)
             p.axis[1 - x] = (struct on_axis){.how = PLACED_REPLICATED};
-        /* equal shards, round the ring: half of what summing all of them takes */
+        /* equal shards by ring: half of an all-reduce */
         const struct shape *local =
             spmd_shards(b->t->price, &pairs, spmd_placement(b->t->price, &p));
         struct shape all = {.rank = 2, .dim = {n, 0}};
@@ -343,7 +343,7 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
 
 /* --- one rule --- */
 
-/* An input of the model is kept from F to B by who reads it first. */
+/* An input of the model is kept from F to B by its first reader. */
 static void add_input(struct builder *b, int32_t i, int32_t k, const struct spmd_rule *r,
                       int64_t *bytes)
 {
@@ -375,7 +375,7 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
             TRY(gather_ns(b, p, home, partial & 1, &collective, err));
             partial = 0;
             for (int32_t d = 0; d < b->n_devices;
-                 d++) /* whole for as long as its gradient needs it */
+                 d++) /* replicated as long as its gradient operator needs it */
                 bytes[d] += shape_elements(&p->shape) * dtype_bytes(p->dtype) * b->q->in_flight;
         }
         TRY(spmd_parameter(b, op->input[k], home, partial, &collective, ns, bytes, err));
@@ -408,7 +408,7 @@ static enum status add_rule(struct builder *b, int32_t i, const struct op_choice
     for (int32_t k = 0; k < op->n_inputs; k++) {
         r.need[k] = spmd_placement(b->t->price, &need.input[k]);
         r.partial[k] = need.gradient_partial[k];
-        for (int32_t x = 0; x < b->q->s->n_axes; x++) /* a source is nobody's partial value */
+        for (int32_t x = 0; x < b->q->s->n_axes; x++) /* a source is never partial */
             if (need.input[k].axis[x].how == PLACED_PARTIAL &&
                 b->g->tensors[op->input[k]].role != TENSOR_ACTIVATION)
                 return OK;
@@ -439,7 +439,7 @@ static int32_t axis_choices(const struct builder *b, int32_t i, int32_t x, struc
     return n;
 }
 
-/* The matrix that may be kept sharded: a parameter of at least two dimensions that nobody else reads. */
+/* The input that may be kept sharded: a parameter of at least two dimensions without other readers. */
 static int32_t large_parameter(const struct builder *b, const struct graph_op *op)
 {
     for (int32_t k = 0; k < op->n_inputs; k++) {
@@ -475,7 +475,7 @@ enum status spmd_rules_of(struct builder *b, int32_t i, struct spmd_op *out, str
                      second[AXIS_CHOICES_MAX] = {{{0}, {0}, false}};
     size_t capacity = 0;
     if (s->n_ratios * INDEX_COUNT > AXIS_CHOICES_MAX)
-        return error_set(err, ERR_INPUT, "%d vectors of ratios; at most %d", s->n_ratios,
+        return error_set(err, ERR_INPUT, "%d vectors of ratios: expected at most %d", s->n_ratios,
                          AXIS_CHOICES_MAX / INDEX_COUNT);
     b->keeps_output = out->keeps_output;
     int32_t n = axis_choices(b, i, 0, first), m = s->n_axes > 1 ? axis_choices(b, i, 1, second) : 1;

@@ -1,4 +1,4 @@
-/* planner/spmd/search.c - A*, its bounds, and the door. */
+/* planner/spmd/search.c - beam search, A*, Lagrangian bounds, and the entry point. */
 #include "planner/spmd/search.h"
 
 #include "core/base/arena.h"
@@ -7,8 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Partial solutions that are looked at, at most: in proving where memory binds and where it does not, and of copies of a piece;
- * what a beam keeps of each place. */
+/* Limits of labels: in proofs with and without binding memory, and of copies of a piece; width of the beam per place. */
 enum {
     LABELS_USUAL = 20000,
     LABELS_FREE = 60000,
@@ -55,8 +54,8 @@ static int32_t heap_pop(struct search *q)
     return top;
 }
 
-/* Better than what is there already: *goal, or -1. Given up after so many labels: true, and no solution is cheaper than
- * *bound. */
+/* A solution better than the incumbent: *goal, or -1. Returns true if the limit of labels was reached; then *bound is a
+ * lower bound. */
 static bool a_star(struct search *q, int32_t *goal, int64_t *bound)
 {
     int64_t most = q->n_applied + q->most;
@@ -88,7 +87,7 @@ static bool a_star(struct search *q, int32_t *goal, int64_t *bound)
 
 /* --- a beam --- */
 
-/* The best so many of the first n, by their bounds, to the front. */
+/* Moves the best of the first n labels by bound to the front. */
 static int32_t best_labels(struct search *q, int32_t *label, int32_t n, int32_t width)
 {
     int32_t kept = 0;
@@ -102,7 +101,7 @@ static int32_t best_labels(struct search *q, int32_t *label, int32_t n, int32_t 
     return kept;
 }
 
-/* A good solution, place by place; -1: none was kept. O(operators · width · rules). */
+/* Beam search: a good solution, place by place; -1: none. O(operators · width · rules). */
 static int32_t beam(struct search *q, int32_t width)
 {
     int32_t n = 1, most = width;
@@ -142,11 +141,11 @@ static void least_and_most(const struct spmd_problem *p, int32_t op, int32_t c, 
             if (b && (o->keeps_output >> k & 1)) kept += b[c];
         }
         for (int32_t k = 0; k < o->n_inputs;
-             k++) { /* may be there already: of what must, nothing */
+             k++) { /* may exist already: contributes 0 to the least bytes */
             const struct spmd_tensor *t = &p->tensors[o->input[k]];
             if (t->kind == SPMD_SOURCE) continue;
             if (t->kind == SPMD_SHARED) {
-                more = INT64_MAX / 4; /* known at the end only */
+                more = INT64_MAX / 4; /* known only at the end */
                 continue;
             }
             const int64_t *b = t->of->bytes ? t->of->bytes[o->rules[r].need[k]] : NULL;
@@ -174,9 +173,9 @@ static void find_bounds(struct search *q)
         }
 }
 
-/* --- rules that others beat --- */
+/* --- dominated rules --- */
 
-/* Is x never worse than y: the same placements, no dearer, no more partial values, and where memory counts no larger? */
+/* Whether x dominates y: same placements, not costlier, no more partial axes, and no more bytes if memory counts. */
 static bool rule_beats(const struct search *q, const struct spmd_op *op, const struct spmd_rule *x,
                        const struct spmd_rule *y)
 {
@@ -208,7 +207,7 @@ static int32_t *good_rules(const struct search *q, const struct spmd_op *op)
     return list;
 }
 
-/* Operators of one class have one list. */
+/* Operators of one class share a list. */
 static void find_rules(struct search *q)
 {
     int32_t *seen = ARENA_ARRAY(q->a, int32_t, (size_t)q->p->n_ops + 1), n = 0;
@@ -224,7 +223,7 @@ static void find_rules(struct search *q)
     }
 }
 
-/* The rules from a label back to the root of its chain, `shift` places later than they stand. */
+/* Stores the rules from a label back to its root, shifted by `shift` places. */
 static void read_rules(const struct search *q, int32_t label, int32_t shift, int32_t *rule)
 {
     for (const struct label *l = &q->labels[label]; l->parent >= 0; l = &q->labels[l->parent]) {
@@ -235,7 +234,7 @@ static void read_rules(const struct search *q, int32_t label, int32_t shift, int
     }
 }
 
-/* --- the door --- */
+/* --- entry point --- */
 
 static struct search *search_new(struct arena *a, const struct spmd_problem *p, bool memory,
                                  const double *price)
@@ -257,7 +256,7 @@ static bool fits(const struct spmd_problem *p, const int64_t *bytes)
     return true;
 }
 
-/* The rules of a chain; what they cost in truth. */
+/* The rules of a solution, and their true cost. */
 static int64_t take(struct arena *a, struct search *q, int32_t goal, struct spmd_found *out)
 {
     if (goal < 0) return INT64_MAX;
@@ -270,7 +269,7 @@ static int64_t take(struct arena *a, struct search *q, int32_t goal, struct spmd
     return ns;
 }
 
-/* What a beam finds, then whether anything is better: the label of the best, -1. *bound: nothing costs less. */
+/* Beam search, then A*: the best label, or -1. *bound: lower bound. */
 static int32_t beam_and_prove(struct search *q, int32_t width, int64_t most, int64_t *bound)
 {
     int32_t first = beam(q, width), better;
@@ -280,8 +279,8 @@ static int32_t beam_and_prove(struct search *q, int32_t width, int64_t most, int
     return better >= 0 ? better : first;
 }
 
-/* Memory does not count, but for its price. Sets out's rules, bytes, labels and pieces; out->bound_ns is of costs with the
- * price on top. */
+/* Search without caps, with bytes at their multipliers. Sets out's rules, bytes, labels and pieces; out->bound_ns includes
+ * the multipliers' cost. */
 static void search_free(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
                         const double *price, struct spmd_found *out)
 {
@@ -304,7 +303,7 @@ static void search_free(struct arena *a, const struct spmd_problem *p, const str
     arena_free(scratch);
 }
 
-/* --- what a choice costs --- */
+/* --- cost of given rules --- */
 
 static int64_t play(struct spmd_states *s, const int32_t *rule, int64_t *bytes)
 {
@@ -324,15 +323,15 @@ static int64_t play(struct spmd_states *s, const int32_t *rule, int64_t *bytes)
     return ns;
 }
 
-/* --- where memory binds --- */
+/* --- binding memory: Lagrangian relaxation --- */
 
-struct prices {         /* of bytes: so many ns for as many as a column's cap; (n_columns) each */
-    double *now, *best; /* at `best` the bound is highest; NULL: it is none */
+struct prices {         /* multipliers: ns for bytes equal to a column's cap; (n_columns) each */
+    double *now, *best; /* multipliers of the best bound; NULL: none */
     double *of_byte;
-    int64_t bound_ns; /* nothing that fits is cheaper */
+    int64_t bound_ns; /* lower bound of answers that fit */
     int64_t n_labels;
-    struct spmd_found *found; /* the best that fits */
-    const int32_t *fat;       /* the rules of the latest that does not; NULL */
+    struct spmd_found *found; /* the best answer that fits */
+    const int32_t *fat;       /* rules of the latest answer that does not fit; NULL: none */
 };
 
 static double set_prices(const struct spmd_problem *p, const double *price, double *of_byte)
@@ -345,8 +344,8 @@ static double set_prices(const struct spmd_problem *p, const double *price, doub
     return owed;
 }
 
-/* One choice up to an operator and another from it on: the last place where the two together fit, by halving; either first.
- * Where prices tell many equal layers alike, all of them turn at one price: this turns some of them. */
+/* Combines two answers: one up to an operator, the other from there on, at the last place that fits, by bisection; both
+ * orders. Equal layers change at the same multiplier, so this changes only some of them. */
 static void mix(struct arena *a, const struct spmd_problem *p, const int32_t *fat,
                 const int32_t *thin, struct spmd_found *best)
 {
@@ -356,7 +355,7 @@ static void mix(struct arena *a, const struct spmd_problem *p, const int32_t *fa
     int32_t *rule = ARENA_ARRAY(scratch, int32_t, n);
     int64_t *bytes = ARENA_ARRAY(scratch, int64_t, (size_t)p->n_columns);
     for (int fat_first = 0; fat_first < 2; fat_first++) {
-        int32_t low = 0, high = p->n_ops; /* operators that take the fat rule: low fits */
+        int32_t low = 0, high = p->n_ops; /* number of operators with the larger rule: low fits */
         while (high - low > 1) {
             int32_t mid = low + (high - low) / 2;
             for (int32_t i = 0; i < p->n_ops; i++)
@@ -377,7 +376,7 @@ static void mix(struct arena *a, const struct spmd_problem *p, const int32_t *fa
     arena_free(scratch);
 }
 
-/* One search at the prices of now; fit: what it found does. */
+/* One search at the current multipliers; fit: whether its answer fits. */
 static void try_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
                        struct prices *y, struct spmd_found *now, bool *fit)
 {
@@ -394,8 +393,8 @@ static void try_prices(struct arena *a, const struct spmd_problem *p, const stru
     memcpy(y->best, y->now, (size_t)p->n_columns * sizeof *y->best);
 }
 
-/* One price of all columns that grows until what is found fits; then from the highest bound on each column's
- * own, which grows with what is lacking there and falls with what is left. */
+/* First one multiplier of all columns, raised until the answer fits; then, from the best bound, one per column by
+ * subgradient steps: raised by the missing bytes, lowered by the slack. */
 static void by_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
                       int64_t free_ns, struct prices *y)
 {
@@ -416,7 +415,7 @@ static void by_prices(struct arena *a, const struct spmd_problem *p, const struc
         if (now.ns == INT64_MAX) return;
         for (int32_t c = 0; c < p->n_columns; c++) {
             double full = (double)now.bytes[c] / (double)(p->cap[c] > 0 ? p->cap[c] : 1);
-            double times = pow(full, k < TURNS / 2 ? 6 : 2); /* finer steps at last */
+            double times = pow(full, k < TURNS / 2 ? 6 : 2); /* smaller steps at the end */
             y->now[c] *= times < 0.2 ? 0.2 : times > 5 ? 5 : times;
             high = high || y->now[c] > most;
         }
@@ -424,7 +423,7 @@ static void by_prices(struct arena *a, const struct spmd_problem *p, const struc
     }
 }
 
-/* Memory counts: what prices find, what a beam finds, then what can be proved to be the best within so many labels. */
+/* With binding memory: Lagrangian search, beam search, then A* within the limit of labels for a proof. */
 static void search_bound(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
                          struct spmd_found *out)
 {

@@ -1,30 +1,26 @@
-/* planner/spmd/search.h - the cheapest way to share a sequence of operators, over tables that say what everything costs.
+/* planner/spmd/search.h - the cheapest sharding rules of a sequence of operators, by A* over cost tables.
  *
- * A problem is operators in an order that is valid to execute. Each has rules: in which placement it needs each operand and
- * gives each output, and what it costs by itself. A tensor that is not where a rule needs it is converted, step by step from
- * what its maker gave, once for every placement: later readers find it. What flows back: a step's dual, always (back_ns)
- * or, of a gather, only where some reader's gradient is partial over the step's axis (back_partial_ns); of any other
- * version of a tensor such partial values are summed first (sum_ns), as core/graph/gradient does. All of that is settled when the
- * last reader of a tensor has been placed.
- * So costs add up, and the state between two operators is: for each live tensor its versions, which of them owe a sum, and
- * which are kept for the backward pass. This is HAP's search over sets of placed tensors (arXiv 2401.05965) with the order
- * fixed (costs that add do not depend on it), conversions fused into the rules that need them, and duals exact.
+ * Problem: operators in a valid order of execution. Each has rules: the placement of each operand and result, and its own
+ * cost. A tensor that is not in the needed placement is resharded step by step from the placement in which it was made, once
+ * per placement; later readers reuse the version. Backward: the dual of a step, always (back_ns) or, for a gather, only if
+ * some reader's gradient is partial over the step's axis (back_partial_ns); partial gradients of any other version are reduced
+ * first (sum_ns), as in core/graph/gradient. All of this is settled at a tensor's last reader. So costs are additive, and the
+ * state between two operators is, for each live tensor, its versions, the partial ones among them and those kept for the
+ * backward pass. This is HAP's search over sets of placed tensors (arXiv 2401.05965) with a fixed order (additive costs do not
+ * depend on it), reshardings fused into the rules that need them, and exact duals.
  *
- * spmd_search is a beam, then A* for anything better: h is what the relaxed problem of planner/spmd/relax.h says must follow,
- * admissible. Of equal states at one place only those stay that no other beats in cost and in every column of memory
- * (exact dominance). A column is one member's bytes; a partial solution that with the least that must follow exceeds a
- * cap is cut off. Members whose memory cannot run out any more (with the most that can follow) count as 0, so that they part
- * no states.
- * First everything is tried without memory: where that answer fits it is the best one. Where it does not, bytes get
- * prices (Lagrange), one of all columns that grows until what is found fits, then each column's own: each is a lower bound of
- * all that fits, and choices that fit and that do not are joined, one up to some operator and the other from it on. A beam
- * and A* with memory, bounded by the best prices as well, then prove or better it within so many labels; given up, the
- * answer stands with its bound. All of it is counted work: labels are what a search takes time for, and none goes on
- * past its most.
+ * Method: a beam search gives the incumbent, then A* with h from the relaxation of planner/spmd/relax.h, which is admissible.
+ * Dominance: of equal states at one place only labels stay that no other beats in cost and in every memory column. A column is
+ * one device's bytes; a label whose bytes plus the least remaining bytes exceed a cap is pruned. Bytes of devices that cannot
+ * exceed their cap any more (with the most remaining bytes) count as 0, so that they do not separate states. Memory: the
+ * problem is first solved without it; an answer that fits is optimal. Else caps are dualised: bytes get Lagrange multipliers,
+ * first one for all columns, raised until an answer fits, then one per column. Each is a lower bound of all feasible answers;
+ * feasible and infeasible answers are combined, one up to some operator and the other from there on. Then beam search and A*
+ * with memory, bounded also by the best multipliers, prove or improve the answer within max_labels; if the limit is reached
+ * the answer is returned with its bound. All work is counted in labels, never timed.
  *
- * Where a piece of the sequence repeats and memory does not bind, the piece is solved once for every state in which it is
- * entered, and its copies are composed by (min,+): of what is kept of a sequence of L pieces only states at seams count.
- * Both give the same cost; ties may fall otherwise.
+ * If a piece of the sequence repeats and memory does not bind, the piece is solved once for every entry state, and its copies
+ * are composed by (min,+) products over states at the seams. The cost is the same; ties may be broken differently.
  * Deterministic. Ownership: the arena's.
  */
 #ifndef PLANNER_SPMD_SEARCH_H
@@ -40,13 +36,13 @@ struct arena;
 
 enum { SPMD_STEPS_MAX = 6, SPMD_COLUMNS_MAX = 4096 };
 
-struct spmd_step { /* one conversion */
+struct spmd_step { /* one step of a resharding */
     int32_t after; /* placement */
     int8_t axis;   /* of the mesh */
-    bool gather;   /* keeps partial values of gradients apart: one reduce-scatter takes them back */
+    bool gather;   /* leaves gradients partial: its dual is one reduce-scatter */
     int64_t forward_ns, back_ns, back_partial_ns;
 };
-struct spmd_reshard { /* from one placement to another; n -1: there is none */
+struct spmd_reshard { /* from one placement to another; n -1: impossible */
     int32_t n;
     struct spmd_step step[SPMD_STEPS_MAX];
 };
@@ -54,17 +50,17 @@ struct spmd_reshard { /* from one placement to another; n -1: there is none */
 struct spmd_tensor_class { /* tensors of one shape */
     const struct spmd_reshard *const
         *reshard;                    /* (n_placements, n_placements); NULL: none. [p][p] is not read */
-    const int64_t (*sum_ns)[2];  /* (n_placements): a sum over axis 0 | 1 of what is placed so */
+    const int64_t (*sum_ns)[2];  /* (n_placements): all-reduce over axis 0 | 1 in this placement */
     const int64_t *const *bytes; /* (n_placements) each (n_columns), or NULL: kept for backward */
 };
 
-/* SHARED: a parameter of several operators. Its home is what all need, along each axis, else replicated (join); partial gradients
- * are owed over the axes that `join` gathers; what it costs is known at its last reader (home_ns, home_bytes). */
-enum spmd_tensor_kind { SPMD_SOURCE /* at hand in any placement */, SPMD_MADE, SPMD_SHARED };
+/* SHARED: a parameter of several operators. Its home along each axis is the placement common to all readers, else replicated
+ * (join). Its gradient is partial over the axes collected by `join`; its cost is known at its last reader (home_ns). */
+enum spmd_tensor_kind { SPMD_SOURCE /* available in any placement */, SPMD_MADE, SPMD_SHARED };
 struct spmd_tensor {
     enum spmd_tensor_kind kind;
     const struct spmd_tensor_class *of;
-    bool wanted; /* a gradient flows back through it */
+    bool wanted; /* it has a gradient */
     /* SHARED */
     void (*join)(const void *user, int32_t *home, uint8_t *partial, int32_t need, uint8_t need_partial);
     int64_t (*home_ns)(const void *user, int32_t tensor, int32_t home, uint8_t partial,
@@ -73,19 +69,19 @@ struct spmd_tensor {
 
 struct spmd_rule {
     int64_t
-        ns; /* a step, all microbatches, forward and backward, its own parameters' sums included */
-    int32_t need[OP_OPERANDS_MAX]; /* placements; of sources: not read */
-    int32_t give[OP_OPERANDS_MAX];
-    uint8_t partial[OP_OPERANDS_MAX]; /* axes over which what flows back is partial */
-    const int64_t *bytes;           /* (n_columns) its own parameters …; NULL: nothing */
+        ns; /* per step: all microbatches, forward and backward, gradient all-reduces of its own parameters */
+    int32_t need[OP_OPERANDS_MAX]; /* placements of inputs; ignored for sources */
+    int32_t give[OP_OPERANDS_MAX]; /* placements of outputs */
+    uint8_t partial[OP_OPERANDS_MAX]; /* axes over which the input's gradient is partial */
+    const int64_t *bytes;           /* (n_columns) of its own parameters …; NULL: none */
     int32_t tag;                    /* the caller's */
 };
 struct spmd_op {
     int32_t n_rules, n_inputs, n_outputs;
     const struct spmd_rule *rules;
     int32_t input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
-    uint8_t keeps_input, keeps_output; /* bit k: its gradient operators read it */
-    uint8_t silent;                    /* bit k: no gradient flows back through input k */
+    uint8_t keeps_input, keeps_output; /* bit k: operand k is kept for its gradient operators */
+    uint8_t silent;                    /* bit k: input k gets no gradient */
     int32_t class;                     /* operators of one class have equal rules */
 };
 struct spmd_problem {
@@ -93,35 +89,36 @@ struct spmd_problem {
     const struct spmd_op *ops;
     const struct spmd_tensor *tensors;
     const int64_t *cap; /* (n_columns) bytes */
-    /* of a tensor that leaves the sequence, by what was made: the placement that it leaves in, -1: the same; -2: it stays */
-    const int32_t *leaves; /* (n_tensors, n_placements); NULL: nothing leaves */
+    /* outputs of the sequence: the placement in which a tensor leaves, by the placement in which it was made; -1: the same;
+     * -2: it is no output */
+    const int32_t *leaves; /* (n_tensors, n_placements); NULL: no outputs */
     const void *user;
 };
 
 struct spmd_limits {
-    /* compose repeats of at least so many copies, >= 2, where that takes few labels; 0: none. Pays from some 24 on */
+    /* compose repeats of at least so many copies (>= 2) if that takes few labels; 0: never. Faster from about 24 copies on */
     int32_t pieces_from;
-    int64_t max_labels; /* in proving the best where memory binds; 0: 20,000 */
-    int64_t enough_ns; /* what is no better than this need not be found; 0: everything is wanted */
+    int64_t max_labels; /* of the proof under binding memory; 0: 20,000 */
+    int64_t enough_ns; /* upper bound: only answers below it are sought; 0: none */
 };
 struct spmd_found {
     int64_t
-        ns; /* INT64_MAX: nothing fits, or nothing was found that does (bound_ns less than it) */
-    int64_t bound_ns; /* nothing that fits is cheaper; ns itself where the best is proved */
+        ns; /* INT64_MAX: infeasible, or no feasible answer was found (then bound_ns is less) */
+    int64_t bound_ns; /* lower bound of feasible answers; equal to ns if optimality is proved */
     int32_t *rule;    /* (n_ops) */
     int64_t *bytes;   /* (n_columns) */
-    int64_t n_labels; /* partial solutions looked at */
-    int32_t n_pieces; /* copies that were composed; 0: the plain search */
+    int64_t n_labels; /* labels created */
+    int32_t n_pieces; /* composed copies; 0: plain search */
 };
 /* O(labels · rules · log labels). */
 MUST_CHECK enum status spmd_search(struct arena *a, const struct spmd_problem *p,
                                    const struct spmd_limits *l, struct spmd_found *out,
                                    struct error *err);
-/* What a choice of rules costs, by the same accounts; INT64_MAX where a conversion does not exist. bytes: (n_columns) or NULL. */
+/* Cost in ns of given rules in the same model; INT64_MAX: a resharding does not exist. bytes: (n_columns) or NULL. */
 int64_t spmd_cost(struct arena *a, const struct spmd_problem *p, const int32_t *rule,
                   int64_t *bytes);
-/* The same, as a list of what happens: operators, and a tensor's conversions (step.forward_ns) and what flows back through them
- * (back_ns, or back_partial_ns where `partial`). */
+/* The same as a list of events: operators, reshardings of tensors (step.forward_ns) and their duals (back_ns, or
+ * back_partial_ns if `partial`). */
 struct spmd_event {
     int32_t op, tensor;    /* one of them -1 */
     int32_t from;          /* placement; tensor's */

@@ -1,12 +1,12 @@
-/* planner/spmd/shared.c - what no operator of the stage decides alone: parameters that several read (one home for all of them,
- * priced when it is known), and how what comes into the stage is handed to it. */
+/* planner/spmd/shared.c - decisions that concern several operators: the home of shared parameters (priced once it is known),
+ * and the placement of the stage's inputs. */
 #include "planner/spmd/rules.h"
 
 #include "core/base/arena.h"
 
 #include <string.h>
 
-struct home { /* a shared parameter's, priced */
+struct home { /* cost of a shared parameter's home */
     int32_t tensor, placement;
     uint8_t partial;
     int64_t ns, *bytes;
@@ -32,7 +32,7 @@ void spmd_join(const void *user, int32_t *home, uint8_t *partial, int32_t need,
         if (on_axis_said_alike(&p.axis[x], &n.axis[x])) continue;
         if (p.axis[x].how == PLACED_SHARDED || n.axis[x].how == PLACED_SHARDED)
             *partial |=
-                (uint8_t)(1 << x); /* who needs a shard adds a partial value into the whole */
+                (uint8_t)(1 << x); /* a reader of a shard contributes a partial gradient */
         p.axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
     }
     *home = spmd_placement(y, &p);
@@ -52,7 +52,7 @@ int64_t spmd_home_ns(const void *user, int32_t tensor, int32_t home, uint8_t par
     *h = (struct home){.tensor = tensor, .placement = home, .partial = partial, .next = u->homes};
     h->bytes = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
     if (spmd_parameter(b, tensor, home, partial, &h->ns, ns, h->bytes, &err) != OK)
-        h->ns = INT64_MAX / 8; /* its rules were priced: cannot be */
+        h->ns = INT64_MAX / 8; /* impossible: its rules were priced */
     for (int32_t d = 0; d < b->n_devices; d++) most = ns[d] > most ? ns[d] : most;
     h->ns += most;
     u->homes = h;
@@ -73,7 +73,7 @@ void spmd_entry_rules(struct builder *b, struct spmd_op *op)
     const struct sharding *s = b->q->s;
     size_t capacity = 0;
     struct spmd_rule *rules = NULL;
-    int32_t algorithms = 1 + s->n_ratios; /* an axis: whole, or by batch with a vector */
+    int32_t algorithms = 1 + s->n_ratios; /* along an axis: replicated, or sharded by batch with a vector */
     int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
     for (int32_t w = 0; w < algorithms * (s->n_axes > 1 ? algorithms : 1); w++) {
         struct spmd_rule r = {0};

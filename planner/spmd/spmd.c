@@ -1,7 +1,7 @@
 /* planner/spmd/spmd.c - a stage's graph as a problem of planner/spmd/search, and its answer as a sharding.
  *
- * Operators that cost the same by any choice are one class, and their rules are made once: a model has some twenty. The
- * conversions between placements are made for the pairs that some maker and some reader of a tensor of that shape can ask for. */
+ * Operators with equal costs under every choice form a class, whose rules are made once; a model has about twenty. Reshardings are
+ * made for the pairs of placements that some producer and some reader of a tensor of that shape may have. */
 #include "planner/spmd/spmd.h"
 
 #include "core/base/arena.h"
@@ -25,7 +25,7 @@ struct making {
     size_t class_capacity;
     struct spmd_op *ops;               /* of the problem */
     struct spmd_tensor *tensors;       /* (n_tensors) */
-    struct spmd_tensor_class **shapes; /* tensor classes, and what they are of */
+    struct spmd_tensor_class **shapes; /* tensor classes and their shapes */
     struct shape *shape_of;
     int64_t *element_bytes;
     int32_t n_shapes;
@@ -52,7 +52,7 @@ static uint64_t op_signature(const struct builder *b, int32_t i)
 static bool same_operand(const struct builder *b, int32_t t, int32_t u)
 {
     const struct tensor *x = &b->g->tensors[t], *y = &b->g->tensors[u];
-    if (x->role == TENSOR_INPUT && t != u) return false; /* who reads it first keeps it */
+    if (x->role == TENSOR_INPUT && t != u) return false; /* kept by its first reader */
     return x->role == y->role && x->dtype == y->dtype && shape_equal(&x->shape, &y->shape) &&
            b->shared[t] == b->shared[u] && grain_equal(&b->grains[t], &b->grains[u]) &&
            b->grains[t].name == b->grains[u].name && x->decay == y->decay;
@@ -70,7 +70,7 @@ static bool same_class(const struct builder *b, int32_t i, int32_t j)
     return true;
 }
 
-/* What its gradient operators read of its operands; through which gates nothing flows back. */
+/* Operands read by its gradient operators; gates without a gradient. */
 static void find_kept(const struct builder *b, int32_t i, struct spmd_op *out)
 {
     const struct graph_op *op = &b->g->ops[i];
@@ -146,7 +146,7 @@ static void add_maker(struct making *m, int32_t at)
         m->maker[op->output[k]] = at, m->maker_output[op->output[k]] = k;
 }
 
-/* What comes into the stage is made by operators that cost nothing, as many operands each as one can have. */
+/* Stage inputs are produced by entry operators of cost 0, each with as many operands as allowed. */
 static int32_t make_entries(struct making *m)
 {
     const struct cut *cut = &m->b.g->cut[m->b.q->first_layer - 1];
@@ -223,7 +223,7 @@ static void make_tensors(struct making *m)
 
 /* --- resharding --- */
 
-struct reshards {               /* while placements still come to be */
+struct reshards {               /* while placements are still being added */
     int32_t n;              /* placements that rules name */
     struct spmd_reshard ***reshard; /* by shape: (n, n) */
     bool **seen;
@@ -247,7 +247,7 @@ static enum status make_reshard(struct making *m, int32_t shape, int32_t from, i
                      partial = conversion_dual(c[k].kind, true);
         bool gather = c[k].kind == OP_group_all_gather;
         if (c[k].kind == OP_group_all_reduce)
-            dual = partial = OP_KIND_COUNT; /* partial values are summed by themselves */
+            dual = partial = OP_KIND_COUNT; /* partial values are reduced separately */
         struct spmd_step s = {.after = after, .axis = (int8_t)c[k].axis, .gather = gather};
         TRY(spmd_step_ns(y, whole, bytes, c[k].kind, s.axis, before, after, &s.forward_ns, err));
         TRY(spmd_step_ns(y, whole, bytes, dual, s.axis, after, before, &s.back_ns, err));
@@ -271,7 +271,7 @@ static enum status need_reshard(struct making *m, struct reshards *w, int32_t sh
     return OK;
 }
 
-/* Where what crosses to the next stage leaves to: sharded by batch stays, all else becomes replicated. */
+/* Placement of outputs to the next stage: sharded by batch stays, all others become replicated. */
 static int32_t leaving(struct making *m, int32_t from)
 {
     struct placement p = *spmd_placement_of(m->b.t->price, from);
@@ -291,7 +291,7 @@ static enum status find_reshards(struct making *m, struct reshards *w, struct er
 {
     const struct spmd_problem *p = &m->b.t->problem;
     const struct cut *cut = last_cut(m);
-    for (int32_t c = 0; cut && c < cut->n; c++) { /* placements that nobody's rule names */
+    for (int32_t c = 0; cut && c < cut->n; c++) { /* placements that appear in no rule */
         const struct spmd_op *maker = &m->ops[m->maker[cut->tensor[c]]];
         for (int32_t r = 0; r < maker->n_rules; r++)
             leaving(m, maker->rules[r].give[m->maker_output[cut->tensor[c]]]);
@@ -324,7 +324,7 @@ static enum status find_reshards(struct making *m, struct reshards *w, struct er
     return OK;
 }
 
-/* Sums and bytes of one shape in every placement. */
+/* All-reduce times and bytes of one shape in every placement. */
 static enum status finish_shape(struct making *m, const struct reshards *w, int32_t shape,
                                 struct error *err)
 {
@@ -341,7 +341,7 @@ static enum status finish_shape(struct making *m, const struct reshards *w, int3
             if (w->seen[shape][p * (size_t)w->n + q]) used[p] = used[q] = true;
             for (int32_t k = 0; x && k < x->n; k++) used[x->step[k].after] = true;
         }
-    for (int32_t t = 0; t < m->b.g->n_tensors; t++) { /* read where it was made alone */
+    for (int32_t t = 0; t < m->b.g->n_tensors; t++) { /* read only in its initial placement */
         if (m->shape_index[t] != shape) continue;
         const struct spmd_op *maker = &m->ops[m->maker[t]];
         for (int32_t r = 0; r < maker->n_rules; r++)
@@ -353,7 +353,7 @@ static enum status finish_shape(struct making *m, const struct reshards *w, int3
         int64_t *b = ARENA_ARRAY(m->b.a, int64_t, (size_t)m->b.n_devices);
         for (int32_t d = 0; d < m->b.n_devices; d++)
             b[d] = spmd_is_own(y, (int32_t)p)
-                       ? 0 /* its rule says it */
+                       ? 0 /* given by its rule */
                        : shape_elements(&shards[d]) * m->element_bytes[shape] * m->b.q->in_flight;
         bytes[p] = b;
         for (int32_t x = 0; x < m->b.q->s->n_axes; x++) {
@@ -402,12 +402,13 @@ static void fill_caps(struct making *m)
 static enum status check(const struct spmd_question *q, struct error *err)
 {
     if (q->first_layer < 0 || q->last_layer < q->first_layer || q->last_layer >= q->g->n_layers)
-        return error_set(err, ERR_INPUT, "layers %d to %d of %d", q->first_layer, q->last_layer,
-                         q->g->n_layers);
+        return error_set(err, ERR_INPUT, "layers %d to %d: expected a range within 0 to %d",
+                         q->first_layer, q->last_layer, q->g->n_layers - 1);
     if (q->s->n_devices > 256)
-        return error_set(err, ERR_INPUT, "%d devices share a stage; at most 256", q->s->n_devices);
+        return error_set(err, ERR_INPUT, "%d devices in a sharded stage: expected at most 256",
+                         q->s->n_devices);
     if (q->microbatches < 1 || q->in_flight < 1)
-        return error_set(err, ERR_INPUT, "%d microbatches, %d in flight: at least one",
+        return error_set(err, ERR_INPUT, "%d microbatches, %d in flight: expected at least 1 of both",
                          q->microbatches, q->in_flight);
     return OK;
 }

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* --- what lives where --- */
+/* --- live tensors --- */
 
 static void find_readers(struct spmd_states *s, int32_t *first)
 {
@@ -39,7 +39,7 @@ int32_t spmd_live_place(const struct spmd_states *s, int32_t place, int32_t tens
     return place_in(&s->live[place], tensor);
 }
 
-/* What lives behind operator i: what did before and is still read, then what it reads first, then what it makes. */
+/* Live tensors after operator i: earlier ones that are still read, then those it reads first, then its outputs. */
 static void step_live(struct spmd_states *s, int32_t i, const int32_t *first)
 {
     const struct spmd_op *op = &s->p->ops[i];
@@ -115,7 +115,7 @@ static int32_t intern(struct spmd_states *s, const struct spmd_record *r)
     return s->n_records - 1;
 }
 
-/* --- accounts --- */
+/* --- costs --- */
 
 struct account {
     struct spmd_states *s;
@@ -151,7 +151,7 @@ static const struct spmd_reshard *reshard_of(const struct spmd_states *s, int32_
     return s->p->tensors[tensor].of->reshard[(int64_t)from * s->p->n_placements + to];
 }
 
-/* The version of `tensor` in a placement, made where there is none. -1: it cannot be. */
+/* The version of `tensor` in a placement, created on demand. -1: impossible. */
 static int32_t version_in(struct account *y, int32_t tensor, struct spmd_record *r, int32_t to)
 {
     int32_t at = find_version(r, to), made = r->version[0].placement;
@@ -178,7 +178,7 @@ static int32_t version_in(struct account *y, int32_t tensor, struct spmd_record 
     return at;
 }
 
-/* One sum over an axis of what is placed so. */
+/* One all-reduce over an axis in this placement. */
 static void sum_back(struct account *y, int32_t tensor, int32_t placement, int8_t axis)
 {
     int64_t ns = y->s->p->tensors[tensor].of->sum_ns[placement][axis];
@@ -187,7 +187,8 @@ static void sum_back(struct account *y, int32_t tensor, int32_t placement, int8_
     tell(y, tensor, placement, &event, true);
 }
 
-/* All partial values become replicated: those over both axes are summed over one of them and join what is over the other (core/graph/gradient). */
+/* Reduces all partial values: those over both axes are reduced over one and added to those over the other
+ * (core/graph/gradient). */
 static void reduce_partials(struct account *y, int32_t tensor, int32_t placement, uint8_t set)
 {
     bool first = set >> 1 & 1, second = set >> 2 & 1;
@@ -203,7 +204,7 @@ static void reduce_partials(struct account *y, int32_t tensor, int32_t placement
     if (first) sum_back(y, tensor, placement, 0);
 }
 
-/* What flows back through all versions, the latest first. */
+/* Backward cost of all versions, the latest first. */
 static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
 {
     const struct spmd_tensor *t = &y->s->p->tensors[tensor];
@@ -213,7 +214,7 @@ static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
             v ? &reshard_of(y->s, tensor, r->version[0].placement, x->target)->step[x->step] : NULL;
         struct spmd_version *source = &r->version[x->parent];
         int32_t from = source->placement;
-        if (!t->wanted || !x->partial) continue; /* nothing flows */
+        if (!t->wanted || !x->partial) continue; /* no gradient */
         struct spmd_step back = {0};
         if (step) back = *step, back.forward_ns = 0;
         if (step && step->gather) {
@@ -257,12 +258,12 @@ static void settle_shared(struct account *y, int32_t tensor, const struct spmd_r
 static void store_parameter(struct account *y, int32_t tensor, struct spmd_version *v)
 {
     const struct spmd_tensor_class *of = y->s->p->tensors[tensor].of;
-    if (v->kept || !y->bytes) return; /* where bytes do not count it parts no states */
+    if (v->kept || !y->bytes) return; /* does not separate states if bytes do not count */
     v->kept = 1;
     if (of->bytes) add_bytes(y, of->bytes[v->placement]);
 }
 
-/* Behind the last operator: where it leaves to, then what flows back. */
+/* After the last operator: resharding to the output placement, then the backward cost. */
 static bool leave(struct account *y, int32_t tensor, struct spmd_record *r)
 {
     const struct spmd_problem *p = y->s->p;
@@ -277,7 +278,7 @@ static bool leave(struct account *y, int32_t tensor, struct spmd_record *r)
 /* --- one rule --- */
 
 struct
-    held { /* records of what the operator reads and makes, by place in live before, or operand */
+    held { /* records of the operator's inputs and outputs, by index in live before, or operand */
     struct spmd_record before[SPMD_LIVE_MAX], fresh[OP_OPERANDS_MAX], made[OP_OPERANDS_MAX];
     bool changed[SPMD_LIVE_MAX];
 };
@@ -351,7 +352,7 @@ bool spmd_apply(struct spmd_states *s, int32_t op, const struct spmd_rule *rule,
                                 : from >= -OP_OPERANDS_MAX ? &h.made[-1 - from]
                                                            : &h.fresh[-1 - OP_OPERANDS_MAX - from];
         bool same = from >= 0 && !h.changed[from];
-        if (op + 1 == s->p->n_ops) { /* all that is left leaves */
+        if (op + 1 == s->p->n_ops) { /* all remaining tensors are outputs */
             if (same) *r = s->records[in[from]];
             if (!leave(&y, after->tensor[k], r)) return false;
             out[k] = 0;

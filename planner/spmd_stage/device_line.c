@@ -1,11 +1,12 @@
-/* planner/spmd_stage/device_line.c - groups of a device line as members of a line: asked of planner/spmd_stage/spmd_stage once, split over layers. */
+/* planner/spmd_stage/device_line.c - groups of a device line: each solved once by planner/spmd_stage/spmd_stage, and their
+ * layers split. */
 #include "core/base/arena.h"
 #include "planner/spmd_stage/groups_internal.h"
 
 #include <math.h>
 
 enum { SPLIT_STEP_NS = 6 }; /* as measured */
-#define ROOM 1.3            /* of what all layers take, for what cannot be divided evenly */
+#define ROOM 1.3            /* of the memory of all layers, for uneven divisions */
 
 const int32_t *groups_devices(struct groups *g, const struct device_line *l, int32_t first,
                               int32_t last, int32_t copy, int32_t *n)
@@ -35,7 +36,7 @@ static const struct device_type *type_of(const struct groups *g, int32_t device)
     return &g->cluster->types[g->cluster->devices[device].type];
 }
 
-/* What tensors may take of a device that is in so many communicators. */
+/* Bytes for tensors on a device that is in n communicators. */
 static int64_t room_of(const struct groups *g, int32_t device, int32_t communicators)
 {
     const struct device_type *t = type_of(g, device);
@@ -43,7 +44,7 @@ static int64_t room_of(const struct groups *g, int32_t device, int32_t communica
     return room > 0 ? room : 0;
 }
 
-/* How far the memory of a group reaches in one of its modes. */
+/* Longest ranges of layers within a group's memory in one of its modes. */
 static const int32_t *reach_of(struct groups *g, struct device_group *x, int32_t mode,
                                int32_t in_flight, int32_t communicators)
 {
@@ -90,8 +91,8 @@ static void add_alone(struct groups *g, struct device_group *out)
     add_mode(g, arena_copy(g->arena, &all, sizeof all), out);
 }
 
-/* The fewest microbatches in flight with which its first mode has no room for all that a line may give it, every layer but one for
- * each group behind; 0: it has room at every place. */
+/* The fewest microbatches in flight at which the first mode cannot hold the most layers of a position (all but one per group
+ * behind); 0: memory never binds. */
 static int32_t full_at(struct groups *g, struct device_group *x, int32_t microbatches)
 {
     for (int32_t f = 1; f <= SPMD_STAGE_LINE_MAX && f <= microbatches; f++) {
@@ -103,7 +104,7 @@ static int32_t full_at(struct groups *g, struct device_group *x, int32_t microba
     return 0;
 }
 
-/* What the devices have; where all layers need more, as much more as they need beside the reserve. */
+/* Memory of the devices, raised to the need of all layers plus the reserve if that is larger. */
 static const int64_t *memory_of(struct groups *g, const struct spmd_stage_team *t, bool *large)
 {
     int64_t *out = ARENA_ARRAY(g->arena, int64_t, (size_t)t->n), has = 0, needs = 0;
@@ -132,12 +133,12 @@ static enum status query_mode(struct groups *g, const struct spmd_stage_team *t,
     return OK;
 }
 
-/* As memory does not count, and where it then has no room somewhere as it does. */
+/* First mode without a memory limit; if it then fails at some position, a second mode with the limit. */
 static enum status query_device_group(struct groups *g, struct spmd_stage_team *t,
                                       struct device_group *out, struct error *err)
 {
     if (t->n == 1) return add_alone(g, out), OK;
-    bool large; /* what all parameters need alone is more than they have */
+    bool large; /* the parameters alone exceed the memory */
     t->beside = spmd_stage_beside(t->n, 1);
     const int64_t *memory = memory_of(g, t, &large);
     if (!large) TRY(query_mode(g, t, out, err));
@@ -150,7 +151,7 @@ static enum status query_device_group(struct groups *g, struct spmd_stage_team *
     return query_mode(g, t, out, err);
 }
 
-/* The microbatches that devices of so much of all speed get of the batch. */
+/* Microbatches of the batch in proportion to the devices' share of total speed. */
 static int32_t microbatches_of(const struct groups *g, const int32_t *device, int32_t n)
 {
     double power = 0;
@@ -176,7 +177,7 @@ enum status groups_query(struct groups *g, struct device_line *l, int32_t first,
     while (k && k->key != key) k = k->next;
     if (!k) {
         if (scorer_work(g->t->scorer) >= g->tables_end && t.n > 1)
-            return OK; /* asked, another time */
+            return OK; /* solved already */
         struct device_group x = {.n = t.n, .device = t.device};
         TRY(query_device_group(g, &t, &x, err));
         struct device_group_known known = {key, NULL, g->known};
@@ -188,16 +189,16 @@ enum status groups_query(struct groups *g, struct device_line *l, int32_t first,
     return OK;
 }
 
-/* --- pipes --- */
+/* --- line cuts --- */
 
-/* Whether a member may have what crosses after a layer replicated on every device, in its cheapest mode. */
+/* Whether a member's output after a layer may be replicated on every device in its cheapest mode. */
 static bool whole_at(const struct spmd_stage_member *x, int32_t layer)
 {
     return x->mode[0].replicated && x->mode[0].replicated[layer];
 }
 
-/* What crosses after each layer from units that end at u to those behind it: every receiver gets all of what is whole, a part of
- * what is sharded by batch; copies of which messages leave the same node wait for one another. */
+/* Transfer time after each layer from the units up to u to those behind: every receiver gets a replicated tensor completely,
+ * a tensor sharded by batch in part; copies whose messages leave the same node share its link. */
 static const int64_t *cross_of(struct groups *g, const struct device_line *l, int32_t u, int32_t n,
                                const struct spmd_stage_member *x, const struct spmd_stage_member *y)
 {
@@ -219,7 +220,7 @@ int32_t groups_size(const struct device_line *l, const struct line_cut *p, int32
     return n;
 }
 
-/* What memory has room for at each place of a line, and what crosses between them. */
+/* Memory limits at each position of a line, and transfers between positions. */
 static void place_groups(struct groups *g, const struct device_line *l, struct line_cut *p,
                          struct device_group *const *device_group, struct spmd_stage_line *line)
 {

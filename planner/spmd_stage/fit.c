@@ -1,11 +1,11 @@
-/* planner/spmd_stage/fit.c - sharded stages that are too large, asked for again with less memory. */
+/* planner/spmd_stage/fit.c - repair of sharded stages that exceed memory: solved again with a lower limit. */
 #include "core/base/arena.h"
 #include "core/program/program.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
 enum { TURNS_MAX = 3 };
 
-/* What each device of a spot may be counted on for: what it was less what it lacks. false: nothing is left, or all have enough. */
+/* New memory limits of a spot's devices: the old ones minus the missing bytes. false: no memory remains, or none is missing. */
 static bool less_memory(struct arena *a, const struct program *program, int32_t first,
                         struct spmd_stage_spot *x)
 {
@@ -23,7 +23,7 @@ static bool less_memory(struct arena *a, const struct program *program, int32_t 
     return short_of;
 }
 
-/* Asks again for the spots that are too large; false: none is, or nothing can be done. */
+/* Solves again the spots that exceed memory; false: none does, or no answer exists. */
 static enum status query_again(struct search_context *t, struct arena *a,
                                const struct program *program,
                                struct spmd_stage_spot *diverse_starts, int32_t n, bool thorough,
@@ -46,9 +46,9 @@ static enum status query_again(struct search_context *t, struct arena *a,
     return OK;
 }
 
-/* --- what lowering refuses --- */
+/* --- shardings rejected by lowering --- */
 
-/* Whether a parameter that the operator reads is read in another layer too. */
+/* Whether the operator reads a parameter shared with another layer. */
 static bool tied(const struct graph *g, int32_t op)
 {
     for (int32_t k = 0; k < g->ops[op].n_inputs; k++) {
@@ -61,7 +61,7 @@ static bool tied(const struct graph *g, int32_t op)
     return false;
 }
 
-/* The same sharing, but what reads tied parameters is sharded by batch, so that they are whole wherever they are. */
+/* The same sharding, but readers of tied parameters are sharded by batch, so that the parameters are replicated. */
 static struct sharding *replicated_ties(struct arena *a, const struct spmd_stage_spot *x)
 {
     const struct graph *g = x->team.s->graph;
@@ -81,7 +81,7 @@ static struct sharding *replicated_ties(struct arena *a, const struct spmd_stage
     return s;
 }
 
-/* Sharded stages as lowering may take them where it refused them: turn 0: tied parameters whole; 1: everything sharded by batch. */
+/* Shardings for stages that lowering rejected. Turn 0: tied parameters replicated; 1: everything sharded by batch. */
 static void simpler(struct arena *a, struct spmd_stage_spot *diverse_starts, int32_t n, int turn,
                     struct plan *p)
 {

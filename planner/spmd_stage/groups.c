@@ -9,13 +9,13 @@
 
 enum {
     SIZES_MAX = 2,    /* microbatch sizes */
-    THOROUGH_MAX = 3, /* plans whose ratios are sought */
+    THOROUGH_MAX = 3, /* plans with optimised ratios */
     LEVEL_ROUNDS = 2,
-    BUCKETS = 4, /* a stage's gradients, of several replicas */
+    BUCKETS = 4, /* buckets of a stage's gradients over several replicas */
     BUCKET_MIN = 65536
 };
 
-/* A layout made. */
+/* A constructed layout. */
 struct made {
     struct layout *x;
     struct plan plan;
@@ -33,7 +33,7 @@ static int32_t replicas_of(const struct layout *x)
     return n;
 }
 
-/* Each replica's share: parts' as estimated, some fewer where that is too many. */
+/* Share of each replica: as estimated, reduced if the sum exceeds the batch. */
 static void deal(const struct layout *x, struct arena *a, int32_t *share)
 {
     int32_t n = replicas_of(x), at = 0;
@@ -46,7 +46,7 @@ static void deal(const struct layout *x, struct arena *a, int32_t *share)
     groups_deal(n, end, slow, share, x->s->microbatches, 1);
 }
 
-/* Stage k of a part's copy; a sharded one is asked for with the part's share, so that copies share an answer. */
+/* Stage k of a copy of a part; sharded stages are solved with the part's share, so that copies share an answer. */
 static enum status fill_stage(struct groups *g, const struct line_part *p, int32_t copy, int32_t k,
                               struct made *m, int32_t replica, bool *possible, struct error *err)
 {
@@ -101,7 +101,7 @@ static enum status make(struct groups *g, struct layout *x, struct made *m, bool
     return OK;
 }
 
-/* Shares by when replicas ended, as long as that helps. */
+/* Rebalances shares by end times while the iteration gets shorter. */
 static enum status level(struct groups *g, struct made *m, struct error *err)
 {
     int32_t n = m->plan.n_replicas, at;
@@ -134,7 +134,7 @@ static enum status level(struct groups *g, struct made *m, struct error *err)
     return OK;
 }
 
-/* As many forwards ahead as hide what messages take: planner/schedule/refine.h's rule, by the line's own accounts. */
+/* Warm-ups that hide the messages: the rule of planner/schedule/refine.h with the line's estimates. */
 static void follow_costs(struct made *m, struct plan *p)
 {
     int32_t at = 0;
@@ -152,7 +152,7 @@ static void follow_costs(struct made *m, struct plan *p)
         }
 }
 
-/* A variant of the plan, which stands where it is faster. */
+/* Tries a variant of the plan and keeps it if faster. */
 static enum status score_variant_of(struct groups *g, struct made *m, struct plan *variant,
                                     struct error *err)
 {
@@ -201,7 +201,7 @@ static enum status fit(struct groups *g, struct made *m, bool thorough, struct e
     return OK;
 }
 
-/* The same with the ratios of all its stages sought. */
+/* The same with optimised ratios of all stages. */
 static enum status try_ratios(struct groups *g, const struct made *m, struct error *err)
 {
     struct made better = *m;
@@ -217,7 +217,7 @@ static enum status try_ratios(struct groups *g, const struct made *m, struct err
     return fit(g, &better, true, err);
 }
 
-/* The best by estimate are made, the best of those by simulation with ratios. */
+/* Constructs the best layouts by estimate; optimises the ratios of the best of them by simulation. */
 static enum status try_layouts(struct groups *g, int64_t end, struct error *err)
 {
     struct made best[THOROUGH_MAX];
@@ -276,7 +276,7 @@ static const struct space *space_of(const struct groups *g, const struct space *
     return NULL;
 }
 
-/* Of the best plans with sharded stages, and of the best that do not, by turns. */
+/* Of the best plans with and without sharded stages, alternating. */
 static int32_t choose_sizes(const struct groups *g, const struct space *const *spaces, int32_t n,
                             const struct space **out)
 {

@@ -1,25 +1,26 @@
-/* planner/spmd_stage/groups.h - pipelines and replicas of pipelines over device groups of sharded stages.
+/* planner/spmd_stage/groups.h - pipelines, and replicas of pipelines, whose stages are sharded over device groups.
  *
- * A device line is up to SPMD_STAGE_LINE_MAX units of devices side by side, and copies of it: all devices, the nodes, runs of nodes, parts of
- * nodes; or slices: so many copies of which each has its part of every node. Neighbouring units become a group, groups a
- * pipeline, pipelines replicas. Every way to cut a device line so is looked at (3^(units - 1)); of cells, equal nodes or runs of
- * them of which each is a replica, the best cut of each kind, so that hundreds of nodes cost what their kinds do.
- * A group is asked of planner/spmd/spmd once for all layers (planner/spmd_stage/spmd_stage.h: answers are kept by structure), its layers' costs are
- * added up for ranges (approximate: a range alone may be shared better, its first operators have what crosses as the stage before
- * leaves it, replicated or sharded by batch, and a sum of a shared parameter is the last layer's) and dealt out by planner/spmd_stage/split.
- * Those on fewest nodes are asked for first, then the smallest: where all cannot be, most good plans are made of them. Room is that of
- * a group's place in its line: so many microbatches in flight, communicators with so many devices beside it.
- * Estimates only rank: of the best layouts each stage is asked for exactly, the plan lowered, made to fit and simulated,
- * shares dealt anew by when replicas end; of the best few of those the ratios are sought.
- * What it takes is counted (scorer_work), never timed.
+ * A device line is a sequence of up to SPMD_STAGE_LINE_MAX units of devices, possibly with copies: all devices, the nodes,
+ * runs of nodes, fractions of nodes; or slices, copies of which each has an equal fraction of every node. Adjacent units form
+ * a group (a stage), groups a pipeline, pipelines replicas. All 3^(units - 1) such cuts of a line are enumerated. For cells
+ * (equal nodes, or runs of them, each a replica) only the best cut of each class is used, so the cost depends on classes and
+ * not on nodes. A group is solved by planner/spmd/spmd once for all layers (planner/spmd_stage/spmd_stage.h memoises by
+ * structure). Costs of a range are sums of its layers' costs. This is approximate: a range alone may have a better sharding,
+ * its input has the placement in which the stage before leaves it (replicated, or sharded by batch), and a shared parameter's
+ * gradient all-reduce belongs to the last layer. planner/spmd_stage/split distributes the layers. If the work limit does not
+ * allow all groups, those on fewest nodes are solved first, then the smallest, because most good plans consist of them. A
+ * group's memory is that of its position in the line: microbatches in flight and communicators with adjacent groups. Estimates
+ * only rank. For the best layouts each stage is solved exactly, the plan is lowered, fitted and simulated, and shares are
+ * rebalanced by the replicas' end times; for the best few of those the ratios are optimised. Work is counted (scorer_work),
+ * never timed.
  */
 #ifndef PLANNER_SPMD_STAGE_GROUPS_H
 #define PLANNER_SPMD_STAGE_GROUPS_H
 
 #include "planner/spmd_stage/spmd_stage.h"
 
-/* Adds what it finds to t->incumbents. spaces: (n_spaces); those of `cluster` at the microbatch sizes of the best plans kept are looked at.
- * work_ns: of scorer_work, about. */
+/* Adds to t->incumbents. spaces: (n_spaces); used are those of `cluster` at the microbatch sizes of the incumbents. work_ns:
+ * approximate limit of scorer_work. */
 MUST_CHECK enum status spmd_stage_groups(struct search_context *t, const struct cluster *cluster,
                                          const struct space *const *spaces, int32_t n_spaces,
                                          int64_t work_ns, struct error *err);

@@ -1,15 +1,15 @@
-/* planner/spmd_stage/layouts.c - device lines of a cluster, every way to cut them, and what that should take. */
+/* planner/spmd_stage/layouts.c - device lines of a cluster, all their cuts, and estimates. */
 #include "core/base/arena.h"
 #include "planner/spmd_stage/groups_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEAL_TURNS = 50, LAYOUT_NS = 3000 /* an estimate, as measured */ };
+enum { DEAL_TURNS = 50, LAYOUT_NS = 3000 /* measured cost of an estimate in ns */ };
 
 /* --- shares --- */
 
-/* Microbatches that replica r takes until `end`. */
+/* Microbatches of replica r until `end`. */
 static int64_t until(int64_t end, int64_t end_ns, int64_t slow_ns, int32_t share, int32_t least)
 {
     int64_t more =
@@ -36,11 +36,11 @@ void groups_deal(int32_t n, const int64_t *end_ns, const int64_t *slow_ns, int32
         share[r] = (int32_t)until(high, end_ns[r], slow_ns[r], share[r], least);
         sum += share[r];
     }
-    for (int32_t r = n - 1; sum > all; r = r ? r - 1 : n - 1) /* too many: each one fewer */
+    for (int32_t r = n - 1; sum > all; r = r ? r - 1 : n - 1) /* surplus: one less each */
         if (share[r] > least) share[r]--, sum--;
 }
 
-/* --- what a layout should take --- */
+/* --- estimate of a layout --- */
 
 static int64_t link_ns(const struct groups *g, int32_t from, int32_t to, int64_t bytes)
 {
@@ -48,7 +48,7 @@ static int64_t link_ns(const struct groups *g, int32_t from, int32_t to, int64_t
     return l ? cost_occupancy_ns(l, bytes) : INT64_MAX / 16;
 }
 
-/* Gradient all-reduces between replicas: each stage's parameters over the way from its first device to the next replica's. */
+/* Gradient all-reduces between replicas: each stage's parameters over the route from its first device to the next replica's. */
 static int64_t reduce_ns(const struct groups *g, const struct layout *x, int32_t replicas)
 {
     int64_t most = 0;
@@ -70,7 +70,7 @@ static int64_t reduce_ns(const struct groups *g, const struct layout *x, int32_t
     return most;
 }
 
-/* Shares and the estimate; false: some replica would get nothing. */
+/* Sets shares and the estimate; false: some replica gets no microbatch. */
 static bool estimate(struct groups *g, struct layout *x)
 {
     int64_t end[PARTS_MAX], slow[PARTS_MAX], low = 0, high = 0;
@@ -100,7 +100,7 @@ static bool estimate(struct groups *g, struct layout *x)
     return true;
 }
 
-/* Among the best; of those that take the same (backward, or in other copies) the one that came first. */
+/* Inserts among the best; of equal estimates (reversed lines, other copies) the first stays. */
 static void insert_layout(struct groups *g, struct layout *x)
 {
     x->s = g->s;
@@ -121,7 +121,7 @@ static void insert_layout(struct groups *g, struct layout *x)
 
 /* --- every cut of a device line --- */
 
-/* Each place between two units: the same group, the next stage, or the next replica. */
+/* Each boundary between two units: same group, next stage, or next replica. */
 static enum status cut_all(struct groups *g, struct device_line *l, struct error *err)
 {
     int32_t codes = 1;
@@ -155,7 +155,7 @@ static void add_partition(struct groups *g, struct device_line *const *device_li
     memcpy(w->device_line, device_line, (size_t)n * sizeof *device_line);
 }
 
-/* Units and a number of copies from the devices of nodes: each node's, in equal parts; none where some node has no such parts. */
+/* Units and copies from the devices of nodes, each node in equal parts; none if a node is not divisible. */
 static void sliced(struct groups *g, const struct node_spec *const *nodes, int32_t n,
                    int32_t slices)
 {
@@ -172,7 +172,7 @@ static void sliced(struct groups *g, const struct node_spec *const *nodes, int32
     add_partition(g, &l, 1, false);
 }
 
-/* All devices one by one, of few. */
+/* All devices as single units, on few devices. */
 static void single(struct groups *g, bool back)
 {
     int32_t n = g->cluster->n_devices;
@@ -184,7 +184,7 @@ static void single(struct groups *g, bool back)
     if (l) add_partition(g, &l, 1, false);
 }
 
-/* The nodes as units, with as many slices as they have devices, halving; backward too. */
+/* Nodes as units, with slices from one per device down by halves; also in reverse order. */
 static void list_nodes(struct groups *g)
 {
     const struct cluster *c = g->cluster;
@@ -214,7 +214,7 @@ static bool same_class(const struct cluster *c, const struct node_spec *x, const
     return true;
 }
 
-/* Cells of `each` nodes of one class, a unit a node, or of one node in parts; nodes that are left make one cell more. */
+/* Cells of `each` nodes of one class with one unit per node, or of one node in parts; remaining nodes form one more cell. */
 static void cells_of(struct groups *g, const struct node_spec *const *nodes, int32_t n,
                      int32_t each, int32_t parts, struct device_line **out, int32_t *n_out)
 {
@@ -237,7 +237,7 @@ static void cells_of(struct groups *g, const struct node_spec *const *nodes, int
     }
 }
 
-/* The best cut of a cell with so many groups, or any number (0), by microbatches a second; NULL: none. */
+/* The best cut of a cell with a number of groups (0: any), by microbatches per second; NULL: none. */
 static enum status best_cell(struct groups *g, struct device_line *l, int32_t n_groups,
                              struct line_part *out, struct error *err)
 {
@@ -292,7 +292,7 @@ static int32_t classes_of(struct groups *g, struct class_nodes *device_class)
     return classes;
 }
 
-/* Cells of one node in parts, then of ever more nodes. */
+/* Cells of one node in parts, then of increasing numbers of nodes. */
 static void list_classes(struct groups *g)
 {
     struct class_nodes device_class[PARTS_MAX / 2 + 1];
@@ -320,7 +320,7 @@ static void list_classes(struct groups *g)
 
 /* --- all of them --- */
 
-struct turn { /* a group that is to be asked for */
+struct turn { /* a group to solve */
     int32_t nodes, devices, place;
     struct device_line *device_line;
     int32_t first, last;
@@ -338,7 +338,7 @@ static struct turn turn_of(const struct groups *g, struct device_line *l, int32_
     return x;
 }
 
-/* Fewest nodes first, then fewest devices, then as they were listed. */
+/* Fewest nodes first, then fewest devices, then in order of the list. */
 static int by_turn(const void *a, const void *b)
 {
     const struct turn *x = a, *y = b;
@@ -366,8 +366,8 @@ static enum status query_groups(struct groups *g, struct error *err)
     return OK;
 }
 
-/* Groups are asked for as long as tables may take, of all ways those on fewest nodes first, then the smallest: most good plans are
- * made of them, and what shards operators over slow links is found last and seldom worth it. */
+/* Groups are solved within the work limit of tables, those on fewest nodes first, then the smallest, because most good plans
+ * consist of them; operators sharded over slow links are the slowest to solve and rarely useful. */
 enum status groups_layouts(struct groups *g, struct error *err)
 {
     int64_t tenths = g->cluster->n_devices > SPMD_STAGE_LINE_MAX ? 7 : 8;

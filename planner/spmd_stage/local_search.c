@@ -1,4 +1,4 @@
-/* planner/spmd_stage/local_search.c - plans in which shared and neighbouring stages become sharded ones. */
+/* planner/spmd_stage/local_search.c - local search: shared or adjacent stages become sharded stages. */
 #include "core/base/arena.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
@@ -6,8 +6,8 @@
 
 enum {
     STARTS_MAX = 3,
-    ROUNDS_MAX = 4,   /* of one start: changes that helped */
-    THOROUGH_MAX = 4, /* changes a round whose ratios are sought: the best by simulation */
+    ROUNDS_MAX = 4,   /* improving moves of one start */
+    THOROUGH_MAX = 4, /* moves per round with optimised ratios: the best by simulation */
     WORK_MS = 250
 };
 
@@ -19,7 +19,7 @@ struct local_search {
 };
 struct point {
     struct search_plan x;
-    struct spmd_stage_team team; /* of the stage that changed */
+    struct spmd_stage_team team; /* of the changed stage */
     int32_t replica, stage;
 };
 
@@ -31,7 +31,7 @@ static int32_t size_of(const struct plan_replica *r, int32_t stage)
     return stage < 0 || stage >= r->n_stages ? 0 : plan_stage_devices(&r->stages[stage]);
 }
 
-/* The stages first … last of a replica on their devices, each once; false: a device stands in several, or one is left. */
+/* The devices of stages first … last of a replica; false: a device is in several stages, or only one device. */
 static bool team_of(struct local_search *c, const struct plan_replica *r, int32_t first,
                     int32_t last, struct spmd_stage_team *out)
 {
@@ -59,7 +59,7 @@ static bool team_of(struct local_search *c, const struct plan_replica *r, int32_
     return n > 1;
 }
 
-/* By default: its orders, and what only made it fit where it stood, which whoever fits the new plan finds again. */
+/* Resets orders and memory repairs to defaults; the fit of the new plan repeats repairs if needed. */
 static void plain(struct plan_replica *r)
 {
     for (int32_t i = 0; i < r->n_stages; i++) {
@@ -69,7 +69,7 @@ static void plain(struct plan_replica *r)
     }
 }
 
-/* A copy of p in which these stages are one, everything else of the replica by default. */
+/* A copy of p in which these stages are one and the rest of the replica has defaults. */
 static struct plan merged(struct local_search *c, const struct plan *p, int32_t replica,
                           int32_t first, int32_t last, const struct spmd_stage_team *t,
                           const struct spmd_stage_answer *x)
@@ -101,7 +101,7 @@ static bool better(const struct local_search *c, const struct search_plan *x,
            (y->iteration_ns == INT64_MAX || incumbents_better(&c->t->incumbents, x, y));
 }
 
-/* Among the best of a round, best first. */
+/* Inserts among the best of a round, best first. */
 static void put(const struct local_search *c, const struct point *y, struct point *best, int32_t *n)
 {
     if (*n == THOROUGH_MAX && !better(c, &y->x, &best[*n - 1].x)) return;
@@ -110,7 +110,8 @@ static void put(const struct local_search *c, const struct point *y, struct poin
     best[k] = *y;
 }
 
-/* Stages first … last of a replica become one, if what it computes alone does not take as long as all of the best plan. */
+/* Merges stages first … last of a replica into one sharded stage, unless its estimate alone exceeds the best plan's
+ * iteration. */
 static enum status try_team(struct local_search *c, const struct search_plan *at, int32_t replica,
                             int32_t first, int32_t last, struct point *best, int32_t *n,
                             struct error *err)
@@ -122,7 +123,7 @@ static enum status try_team(struct local_search *c, const struct search_plan *at
     if (!team_of(c, r, first, last, &y.team)) return OK;
     TRY(spmd_stage_solve(c->t->spmd_stage, c->t->scorer, &y.team, false, &x, err));
     bool by_time = c->t->o->objective != OBJECTIVE_COST && incumbents_inside(&c->t->incumbents, at);
-    /* spmd lets nothing hide behind anything: what it says is often more than the simulator does */
+    /* spmd assumes no overlap, so its estimate often exceeds the simulated time */
     if (x.ns == INT64_MAX || (by_time && x.ns / 4 * 3 >= at->iteration_ns)) return OK;
     struct plan p = merged(c, &at->plan, replica, first, last, &y.team, &x);
     TRY(simulate(c, &p, &y.x, err));
@@ -130,7 +131,7 @@ static enum status try_team(struct local_search *c, const struct search_plan *at
     return OK;
 }
 
-/* The same with its ratios sought. */
+/* The same with optimised ratios. */
 static enum status try_ratios(struct local_search *c, struct point *y, struct error *err)
 {
     struct spmd_stage_answer x;
@@ -145,7 +146,7 @@ static enum status try_ratios(struct local_search *c, struct point *y, struct er
     return OK;
 }
 
-/* Every change of one stage or of neighbours; the best of them, if it is better than where it started. */
+/* One round: all moves of one stage or of adjacent stages; takes the best if it improves. */
 static enum status step(struct local_search *c, struct search_plan *at, bool *moved,
                         struct error *err)
 {
@@ -155,7 +156,7 @@ static enum status step(struct local_search *c, struct search_plan *at, bool *mo
     int32_t longest = 0;
     for (int32_t r = 0; r < at->plan.n_replicas; r++)
         if (at->plan.replicas[r].n_stages > longest) longest = at->plan.replicas[r].n_stages;
-    for (int32_t more = 0; more < longest; more++) /* few devices first, which take least work */
+    for (int32_t more = 0; more < longest; more++) /* few devices first, because they take the least work */
         for (int32_t r = 0; r < at->plan.n_replicas; r++)
             for (int32_t i = 0; i + more < at->plan.replicas[r].n_stages; i++)
                 TRY(try_team(c, at, r, i, i + more, best, &n, err));
@@ -168,7 +169,7 @@ static enum status step(struct local_search *c, struct search_plan *at, bool *mo
     return OK;
 }
 
-/* Orders of its own, or several stages a device: not of the kind that is changed here. */
+/* Plans with explicit orders or several stages per device are not changed here. */
 static bool possible(const struct plan *p)
 {
     if (p->deterministic) return false;
@@ -183,7 +184,7 @@ static bool possible(const struct plan *p)
     return true;
 }
 
-/* A copy whose replicas have the default orders, which changes are compared with fairly. */
+/* A copy with default orders, for a fair comparison with moves. */
 static enum status local_search(struct local_search *c, const struct search_plan *from,
                                 struct error *err)
 {
@@ -209,7 +210,7 @@ static const struct space *space_of(const struct space *const *spaces, int32_t n
     return NULL;
 }
 
-/* Whether a start is there of this plan's microbatch (turn 0: the best of each size comes first), or time (turn 1). */
+/* Whether a start with this plan's microbatch size exists (turn 0: the best of each size first), or with its time (turn 1). */
 static bool started(const struct search_plan *starts, int32_t n, const struct search_plan *x,
                     int turn)
 {

@@ -69,7 +69,7 @@ int64_t spmd_stage_line_ns(const struct spmd_stage_line *l, const int32_t *last)
     return (l->microbatches - 1) * slowest + sum;
 }
 
-/* The cheapest sum with nothing as slow as `limit`; false: there is none. */
+/* The least sum with every group below `limit`; false: infeasible. */
 static bool min_sum(const struct spmd_stage_line *l, int64_t limit, struct spmd_stage_cut *out)
 {
     int64_t best[2][LAYERS_MAX + 1];
@@ -79,7 +79,7 @@ static bool min_sum(const struct spmd_stage_line *l, int64_t limit, struct spmd_
     for (int32_t i = 0; i < l->n; i++) {
         const int64_t *had = best[i % 2];
         int64_t *now = best[(i + 1) % 2];
-        int32_t least = i + 1, most = layers - (l->n - 1 - i); /* ends that leave others a layer */
+        int32_t least = i + 1, most = layers - (l->n - 1 - i); /* ends that leave a layer for every other group */
         for (int32_t e = 0; e <= layers; e++) now[e] = INT64_MAX;
         for (int32_t e = least; e <= (i + 1 == l->n ? layers : most); e++) {
             int64_t x = cross_of(l, i, e - 1);
@@ -88,7 +88,7 @@ static bool min_sum(const struct spmd_stage_line *l, int64_t limit, struct spmd_
                 out->steps++;
                 if (had[f] == INT64_MAX) continue;
                 int64_t c = spmd_stage_range_ns(l, i, f, e - 1);
-                if (c >= limit) break; /* longer ranges take longer, or have no room either */
+                if (c >= limit) break; /* longer ranges take longer, or do not fit either */
                 if (had[f] + c + 2 * x >= now[e]) continue;
                 now[e] = had[f] + c + 2 * x, from[i][e] = (int16_t)f;
             }
@@ -111,7 +111,7 @@ static int64_t slowest_of(const struct spmd_stage_line *l, const int32_t *last)
     return slowest;
 }
 
-/* An answer under the limit, kept where it is the best so far; false: there is none. */
+/* Solves under the limit and keeps the answer if it is the best so far; false: infeasible. */
 static bool answer(const struct spmd_stage_line *l, int64_t limit, struct spmd_stage_cut *now,
                    struct spmd_stage_cut *best)
 {
@@ -123,7 +123,7 @@ static bool answer(const struct spmd_stage_line *l, int64_t limit, struct spmd_s
     return true;
 }
 
-/* What a better answer than this one must have as its slowest is less than that, whatever its sum. */
+/* Upper bound of the slowest group of any better answer. */
 static int64_t limit_of(const struct spmd_stage_line *l, const struct spmd_stage_cut *best,
                         int64_t least)
 {
@@ -138,7 +138,7 @@ void spmd_stage_split(const struct spmd_stage_line *l, struct spmd_stage_cut *ou
     bool any = answer(l, INT64_MAX, &now, out);
     int64_t least = now.sum_ns, low = 0, high = now.slowest_ns;
     if (any && l->microbatches > 1) {
-        /* nothing is as fast as low; halved until all between low and high is worth less than a hundredth */
+        /* low is infeasible; bisection until the interval is below 1 % */
         while (high - low > 1 && (high - low) * 128 > high) {
             int64_t limit = low + (high - low) / 2;
             if (answer(l, limit, &now, out))

@@ -1,4 +1,5 @@
-/* planner/spmd_stage/spmd_stage.c - the inside of one stage: asked of planner/spmd/spmd and planner/spmd/ratio, and remembered. */
+/* planner/spmd_stage/spmd_stage.c - the sharded program of one stage from planner/spmd/spmd and planner/spmd/ratio,
+ * memoised. */
 #include "planner/spmd_stage/spmd_stage.h"
 
 #include "core/base/arena.h"
@@ -12,9 +13,9 @@
 #include <string.h>
 
 enum {
-    SMALL_LABELS = 2000, /* to prove the best where memory binds */
+    SMALL_LABELS = 2000, /* labels of the proof under binding memory */
     PIECES_FROM = 0,
-    MESH_FROM = 4 /* devices: fewer stand in no mesh of two axes */
+    MESH_FROM = 4 /* fewest devices of a mesh of two axes */
 };
 
 struct known { /* an answer */
@@ -55,7 +56,7 @@ bool spmd_stage_in_plan(const struct plan *p)
     return false;
 }
 
-/* --- what an answer depends on --- */
+/* --- keys of answers --- */
 
 /* The first of the team's devices on the node of its device k. */
 static int32_t first_of_node(const struct spmd_stage_team *t, int32_t k)
@@ -66,7 +67,7 @@ static int32_t first_of_node(const struct spmd_stage_team *t, int32_t k)
     return first;
 }
 
-/* Whether what it sends to another of them on its node goes over one link of all the node's devices. */
+/* Whether its messages within the node use a link shared by all devices of the node. */
 static bool on_bus(const struct spmd_stage_team *t, int32_t k)
 {
     const struct cluster *c = t->s->cluster;
@@ -106,7 +107,7 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
         const struct device_type *type = &c->types[c->devices[t->device[k]].type];
         key = rng_hash_bytes(key, type->name, strlen(type->name) + 1);
         key = rng_hash_bytes(key, &type->tensor_parallel, sizeof type->tensor_parallel);
-        int32_t first = first_of_node(t, k); /* who stands with whom: they share what leaves */
+        int32_t first = first_of_node(t, k); /* co-location on nodes: devices of a node share its outgoing links */
         bool bus = on_bus(t, k);
         key = rng_hash_bytes(key, &first, sizeof first),
         key = rng_hash_bytes(key, &bus, sizeof bus);
@@ -134,7 +135,7 @@ static enum status training_graph(struct spmd_stage *j, const struct spmd_stage_
     return OK;
 }
 
-/* --- the question --- */
+/* --- question --- */
 
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
 {
@@ -157,20 +158,20 @@ static int64_t measured(const void *of, enum collective_kind kind,
     return collective_price_devices_ns(t->s->cost, kind, algorithm, device, n, bytes, NULL);
 }
 
-/* Why these devices cannot share anything; NULL: they may. */
+/* Reason why these devices cannot have a sharded stage; NULL: they can. */
 static const char *refusal(struct spmd_stage *j, const struct spmd_stage_team *t)
 {
     const struct cluster *c = t->s->cluster;
-    if (t->s->job->model.measured) return "layers that were measured whole cannot be shared";
-    if (t->n < 2) return "one device alone has nobody to shard operators with";
+    if (t->s->job->model.measured) return "measured layers have no operators to shard";
+    if (t->n < 2) return "a device alone cannot shard operators";
     for (int32_t k = 0; k < t->n; k++) {
         const struct device *d = &c->devices[t->device[k]];
         if (c->types[d->type].tensor_parallel > 1)
-            return arena_printf(j->arena, "device type %s is several GPUs simulated as one",
+            return arena_printf(j->arena, "device type %s is already a tensor-parallel group of GPUs",
                                 c->types[d->type].name);
         for (int32_t m = 0; m < t->n; m++)
             if (m != k && !space_linked(t->s, t->device[k], t->device[m]))
-                return arena_printf(j->arena, "no message gets from %s to %s", d->name,
+                return arena_printf(j->arena, "no route from %s to %s", d->name,
                                     c->devices[t->device[m]].name);
     }
     return NULL;
@@ -227,11 +228,11 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
     return training_graph(j, t, &q->g, err);
 }
 
-/* --- the answer --- */
+/* --- answer --- */
 
 static int64_t *numbers(struct arena *a, int64_t n) { return ARENA_ARRAY(a, int64_t, (size_t)n); }
 
-/* Where each layer hands on what is replicated on every device, or made so: not sharded by batch. */
+/* Marks layers whose output is replicated on every device, or converted to it: not sharded by batch. */
 static const bool *replicated_cuts(struct arena *keep, struct arena *a,
                                    const struct spmd_question *q, const struct spmd_answer *x)
 {
@@ -249,7 +250,7 @@ static const bool *replicated_cuts(struct arena *keep, struct arena *a,
     return out;
 }
 
-/* What an operator of the answer costs, and a step's sums of it. */
+/* Cost of an operator of the answer, and of its gradient all-reduces. */
 static void add_op(const struct spmd_question *q, const struct spmd_answer *x, int32_t k,
                    int32_t layer, struct spmd_stage_layers *out)
 {
@@ -272,7 +273,7 @@ static void add_op(const struct spmd_question *q, const struct spmd_answer *x, i
     }
 }
 
-/* The answer layer by layer. What no event tells, homes of shared parameters, is the last layer's, once a step. */
+/* Costs per layer. Homes of shared parameters appear in no event and are assigned to the last layer, once a step. */
 static const struct spmd_stage_layers *layers_of(struct arena *keep, struct arena *a,
                                                  const struct spmd_question *q,
                                                  const struct spmd_answer *x)
@@ -300,7 +301,7 @@ static const struct spmd_stage_layers *layers_of(struct arena *keep, struct aren
     return out;
 }
 
-/* Is there an end of what is asked: proportional and even ratios are the same. */
+/* Whether proportional and even ratios are equal, so that one search suffices. */
 static bool all_equal(const double *ratios, int32_t n)
 {
     for (int32_t k = 1; k < n; k++)
@@ -336,7 +337,7 @@ static enum status query_twice(struct asking *k, struct error *err)
     even.ratios = ones;
     const struct sharding *turn[2] = {&fast, &even};
     int first =
-        all_equal(fast.ratios, fast.n_devices); /* then even ones, which are written shorter */
+        all_equal(fast.ratios, fast.n_devices); /* then even ones, which have a shorter text */
     for (int i = first; i < (k->rough && !first ? 1 : 2); i++) {
         struct spmd_answer x;
         q->s = turn[i];
@@ -347,7 +348,7 @@ static enum status query_twice(struct asking *k, struct error *err)
     return OK;
 }
 
-/* The best ratios of one axis, dealt out over meshes of two. */
+/* Applies the best ratios of one axis to meshes of two. */
 static enum status query_meshes(struct asking *k, const double *ratios, struct error *err)
 {
     struct spmd_question q = k->q;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Zones are parted only where each device's share falls by so much at once. */
+/* Least factor between successive shares that separates zones. */
 static const double ZONE_FACTOR = 3;
 
 /* --- routes --- */
@@ -22,7 +22,7 @@ struct device_routes { /* open hash, never more than half full */
     struct device_route **entries;
 };
 
-/* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network/network.h). */
+/* A message over several links has the bandwidth of the slowest and the sum of their latencies (sim/network/network.h). */
 static bool price_route(struct device_routes *r, const struct cluster *c, const int32_t type[2],
                         const struct route *route, struct device_route *out)
 {
@@ -120,7 +120,7 @@ struct tree {
     int32_t *first, *next;               /* half edges of a vertex: 2 · edge + end */
     int32_t *weight;                     /* (n_vertices) devices */
     int32_t *node_of_site;               /* (n_sites) */
-    int32_t *walk, *parent;              /* (n_vertices) depth first, and the half edge come by */
+    int32_t *walk, *parent;              /* (n_vertices) depth-first order, and the half edge to the parent */
     size_t capacity;
 };
 
@@ -147,7 +147,7 @@ static void add_edge(struct tree *t, int32_t a, int32_t b, int32_t link, double 
     t->edges[t->n_edges++] = (struct tree_edge){.end = {a, b}, .link = link, .Bps = Bps};
 }
 
-/* Sites of a link's end, from … to. */
+/* Sites of a link's endpoint, from … to. */
 static void sites_of(const struct tree *t, const struct link *l, int end, int32_t *from,
                      int32_t *to)
 {
@@ -163,7 +163,8 @@ static void sites_of(const struct tree *t, const struct link *l, int end, int32_
     }
 }
 
-/* A link of every two devices joins all sites alike: each with the first one, or with the one before on its node. */
+/* A link class between every two devices connects all sites equally: each with the first, or with the one before on its
+ * node. */
 static enum status every_edges(struct tree *t, struct cost *k, int32_t link, struct error *err)
 {
     const struct cluster *c = t->c;
@@ -214,7 +215,7 @@ static enum status find_edges(struct tree *t, struct cost *k, struct error *err)
 static enum status find_tree(struct tree *t, struct error *err)
 {
     igraph_t graph;
-    igraph_vector_int_t ends = {0}, kept = {0}; /* all zero is empty, and may be destroyed */
+    igraph_vector_int_t ends = {0}, kept = {0}; /* zero-initialised: empty and safe to destroy */
     igraph_vector_t weight = {0};
     igraph_integer_t n = t->n_edges;
     enum status st;
@@ -260,7 +261,7 @@ static void link_vertices(struct tree *t)
     }
 }
 
-/* Depth first from every vertex not yet seen; a vertex's half edge back to where it was come from is its parent. */
+/* Depth-first search from every unvisited vertex; parent: half edge to the predecessor. */
 static void walk_tree(struct tree *t)
 {
     int32_t *stack = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices), n = 0;
@@ -291,7 +292,7 @@ static int by_share(const void *x, const void *y)
     return (a < b) - (a > b);
 }
 
-/* Marks the edges to cut: below the largest fall of shares. */
+/* Marks the edges to cut: shares below the largest factor. */
 static void find_shares(struct tree *t)
 {
     struct device_graph *g = t->g;
@@ -303,7 +304,7 @@ static void find_shares(struct tree *t)
         struct tree_edge *e = &t->edges[h / 2];
         int32_t inside = t->weight[v];
         int32_t side = inside < g->n_devices - inside ? inside : g->n_devices - inside;
-        if (link_of_every_pair(&t->c->links[e->link]) && side > 0) side = 1; /* each has its own */
+        if (link_of_every_pair(&t->c->links[e->link]) && side > 0) side = 1; /* dedicated links */
         e->share = side > 0 ? e->Bps / side : INFINITY;
         t->weight[e->end[h % 2]] += inside;
         if (isinf(e->share)) continue;
@@ -318,7 +319,7 @@ static void find_shares(struct tree *t)
     for (int32_t i = 0; i < t->n_tree; i++) t->edges[i].cut = t->edges[i].share <= cut;
 }
 
-/* Devices in the order of the walk; a zone goes on until a cut edge or a new root. Zones without devices take no number. */
+/* Devices in depth-first order; a zone ends at a cut edge or a new root. Zones without devices get no number. */
 static void find_order(struct tree *t)
 {
     struct device_graph *g = t->g;
@@ -364,7 +365,7 @@ static enum status find_places(struct tree *t, struct cost *k, struct error *err
 
 /* --- classes --- */
 
-/* How finely classes are told apart: by type, zone and node; by type and zone; by type. */
+/* Levels of class granularity: type, zone and node; type and zone; type. */
 enum { LEVELS = 3 };
 static int32_t count_classes(struct arena *a, struct device_graph *g, int level)
 {
@@ -400,9 +401,8 @@ static enum status find_classes(struct arena *a, struct device_graph *g, struct 
     while (level < LEVELS && count_classes(a, g, level) < 0) level++;
     if (level == LEVELS)
         return error_set(err, ERR_INPUT,
-                         "cluster '%s' has devices of more than %d types: a planner tells so many "
-                         "apart at most",
-                         g->cluster->name, DEVICE_CLASSES_MAX);
+                         "cluster '%s' has devices of more than %d types: expected at most %d",
+                         g->cluster->name, DEVICE_CLASSES_MAX, DEVICE_CLASSES_MAX);
     for (int32_t k = 0; k < g->n_classes; k++) {
         g->classes[k].devices = ARENA_ARRAY(a, int32_t, (size_t)g->classes[k].n);
         g->classes[k].n = 0;

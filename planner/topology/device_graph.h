@@ -1,14 +1,15 @@
-/* planner/topology/device_graph.h - a cluster as the planner sees it: places, zones, device classes, and who is near whom.
+/* planner/topology/device_graph.h - the cluster's topology for the planner: zones, device classes, neighbourhood order and
+ * routes.
  *
- * Sites are what routes tell apart: a node whose devices have no links of their own is one site, else each device is one.
- * Sites and switches are vertices, links edges (igraph). A maximum spanning tree by bandwidth is the way messages would go;
- * the share of an edge is its bandwidth divided by the devices on its smaller side: what each gets when all talk across.
- * Cutting the tree where shares fall by the largest factor (at least ZONE_FACTOR) parts the cluster into zones: single
- * linkage (Gower and Ross 1969) by share instead of distance. A walk of the tree, depth first, puts devices that are near one
- * another side by side: `order`.
- * Devices of one type, in one zone, on nodes with equally many of the type are of one class, which is counted and never
- * enumerated: what plans are made of, so that a hundred thousand devices cost no more than their classes.
- * Routes are looked up between sites when they are asked for, each once: O(kinds² + neighbours), never O(devices²).
+ * Sites are the units that routes distinguish: a node whose devices have no links of their own is one site, else each device
+ * is one. Sites and switches are vertices, links are edges (igraph). Messages are assumed to follow a maximum spanning tree by
+ * bandwidth. The share of an edge is its bandwidth divided by the devices on its smaller side: the bandwidth per device if all
+ * of them communicate across it. The tree is cut into zones at the largest factor between successive shares (at least
+ * ZONE_FACTOR): single-linkage clustering (Gower and Ross 1969) by share instead of distance. A depth-first walk of the tree
+ * gives `order`, in which nearby devices are adjacent. A device class contains the devices of one type and zone on nodes with
+ * equally many devices of the type. Plans are made of classes, which are counted and never enumerated, so that the cost of
+ * planning grows with classes and not with devices. Routes between sites are looked up on first use and kept: O(classes² +
+ * neighbours), never O(devices²).
  */
 #ifndef PLANNER_TOPOLOGY_DEVICE_GRAPH_H
 #define PLANNER_TOPOLOGY_DEVICE_GRAPH_H
@@ -31,34 +32,33 @@ struct device_class {
 struct device_graph {
     const struct cluster *cluster;
     int32_t n_devices, n_sites, n_zones, n_classes;
-    int32_t n_types; /* of the costs, which may know more than the cluster has */
+    int32_t n_types; /* types of the costs; may exceed the cluster's */
     int32_t *site_of, *zone_of, *class_of; /* (n_devices) */
-    int32_t *order;                        /* (n_devices) neighbours side by side */
+    int32_t *order;                        /* (n_devices) neighbours adjacent */
     struct device_class *classes;          /* (n_classes) by their first devices in order */
     double zone_share_Bps;                 /* of the best link between zones; 0: one zone */
     int32_t bottleneck;           /* the cluster's link of least share in the tree; -1: none */
-    struct device_routes *routes; /* those asked for so far */
+    struct device_routes *routes; /* looked up so far */
 };
 
-/* Where classes would be more than DEVICE_CLASSES_MAX, devices of one type in one zone are one, or all of one type. ERR_INPUT: more types
- * than that are used; what cost_link says. O((sites + links) log). */
+/* Above DEVICE_CLASSES_MAX classes, classes are merged per type and zone, then per type. ERR_INPUT: more types than that are
+ * in use; errors of cost_link. O((sites + links) log). */
 MUST_CHECK enum status device_graph_new(struct arena *a, const struct cluster *c, struct cost *k,
                                         struct device_graph **out, struct error *err);
-/* The way from one device to another, as between devices of these types; NULL where there is none. One thread at a time:
- * routes are kept. */
+/* Route between two devices, priced for the given types; NULL: none. Not thread-safe, because routes are memoised. */
 struct device_route {
-    struct cost_link link; /* what a message takes */
-    bool blocking;         /* both ends' compute streams wait for it */
-    bool own;              /* nobody else's messages are on it */
+    struct cost_link link; /* cost of a message */
+    bool blocking;         /* messages block both ends' compute streams */
+    bool own;              /* dedicated: no other pair of devices uses it */
     int32_t n_hops;
     /* (n_hops) 2 · link of the cluster + direction, from the lower device to the higher */
     const int32_t *hop;
-    int64_t key; /* of the table */
+    int64_t key; /* in the table of routes */
     bool linked;
 };
 const struct device_route *device_graph_route(const struct device_graph *g, int32_t from,
                                               int32_t to, int32_t from_type, int32_t to_type);
-/* What a message takes between two devices of the cluster as they are; NULL where none gets there. */
+/* Cost of a message between two devices with their own types; NULL: no route. */
 const struct cost_link *device_graph_link(const struct device_graph *g, int32_t from, int32_t to);
 
 #endif

@@ -1,4 +1,4 @@
-/* The handlers get no pointer of ours, so the last text is kept in the file, under the same lock as igraph itself. */
+/* igraph's handlers take no user pointer, so the last message is a file-scope variable under the same lock. */
 #include "planner/topology/igraph_guard.h"
 
 #include <igraph.h>
@@ -15,13 +15,13 @@ static void on_error(const char *text, const char *file, int line, igraph_error_
     IGRAPH_FINALLY_FREE();
 }
 
-/* Warnings are of arguments that igraph mends (a negative zero, a solver's tolerance): nothing a user can do. */
+/* Warnings concern arguments that igraph corrects (a negative zero, a solver's tolerance), so they are dropped. */
 static void on_warning(const char *text, const char *file, int line)
 {
     (void)text, (void)file, (void)line;
 }
 
-/* A broken promise inside the library: the same as one of ours. */
+/* A failed assertion inside igraph is a bug like one of this program. */
 static void on_fatal(const char *text, const char *file, int line)
 {
     BUG("igraph, %s:%d: %s", file, line, text);

@@ -5,7 +5,7 @@
 
 #include <igraph.h>
 
-/* Edges as igraph takes them, before there is a graph. */
+/* Edge list in igraph's layout. */
 struct edges {
     struct arena *arena;
     int64_t n;
@@ -92,7 +92,7 @@ leave:
 struct network {
     const struct graph *g;
     int32_t first, last, before, behind, n;
-    double most; /* more than all tensors together: never cut */
+    double most; /* infinite capacity: more than all tensors together */
     struct edges e;
 };
 

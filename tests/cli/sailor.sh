@@ -125,6 +125,6 @@ ends "as JSON too" 0 '"cost_gap": 0.' "$MUSHER" plan "$job" "$team" --db mixed.d
 sed '0,/, price: [0-9.]*\/h/s///' "$team" > partly.yaml
 ends "devices of price 0 have no bound of cost" 0 "no lower bound of cost" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
 sed 's/, price: [0-9.]*\/h//' "$team" > free.yaml
-ends "without prices no cost is printed" 4 "s an iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml
+ends "without prices no cost is printed" 4 "s per iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml
 ends "cost without prices" 3 "price" "$MUSHER" plan "$job" free.yaml --db mixed.db --objective cost -o x.yaml
 exit $bad

@@ -60,7 +60,7 @@ says "--latency holds for all" 0 "link a.0:b.0=1GB/s" "$MUSHER" whatif "$old" --
 # --- many devices ---
 fleet=$scratch/fleet.yaml
 "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml --baseline harp-published -o "$fleet" > /dev/null
-says "above 8 devices the old plan is repaired, without a second search" 0 '"why": "not tried beside an old plan: --baseline does"' "$MUSHER" plan --from "$fleet" --without h0.3 -o "$new" --json
+says "above 8 devices the old plan is repaired, without a second search" 0 '"why": "not tried beside a warm start; --baseline tries it"' "$MUSHER" plan --from "$fleet" --without h0.3 -o "$new" --json
 grep -q '"evaluated": [0-9]$\|"evaluated": [0-9],' "$scratch/out" && ok "in a few simulations" || not_ok "in a few simulations" "$(grep evaluated "$scratch/out")"
 grep -q 'h0.3' <(sed '/^cluster:/,$d' "$new") && not_ok "without the device" "it is used" || ok "without the device"
 # Independent of the machine's speed: interrupted later and later, until a variant is complete. --foreground: one signal, not two.

@@ -1,4 +1,4 @@
-/* Shares by when replicas end, tensor-parallel degrees that are offered where nobody names any. */
+/* Shares balanced by the replicas' end times, and default tensor-parallel degrees. */
 #include "core/base/arena.h"
 #include "core/document/document.h"
 #include "planner/fleet/balance_shares.h"

@@ -1,4 +1,4 @@
-/* Presets: each makes what its name says, and the best of its family as far as brute force over its settings can tell. */
+/* Baselines: each plan has the properties of its family and is the best of it, compared with brute force over the settings. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/document/document.h"
@@ -176,9 +176,9 @@ START_TEST(what_cannot_be_says_why)
 {
     static const struct {
         const char *name, *why;
-    } want[] = {{"ddp", "one device alone has no gradients to sum"},
-                {"zero-3", "one device alone has nobody to divide with"},
-                {"gpipe", "one device alone is no pipeline"}};
+    } want[] = {{"ddp", "a single device has no gradients to all-reduce"},
+                {"zero-3", "a single device has no replicas to shard over"},
+                {"gpipe", "a single device is no pipeline"}};
     struct job j = small_job(2, 3, "");
     struct cluster team = small_team(1, "2", 1), c = team;
     struct search_options o = {.top = 1};
@@ -194,13 +194,13 @@ START_TEST(what_cannot_be_says_why)
     r = made(&j, &team, &o);
     for (int32_t i = 0; i < r.n_baselines; i++)
         if (!strcmp(r.baselines[i].name, "zero-2"))
-            ck_assert_str_eq(r.baselines[i].why, "3 microbatches on 4 replicas");
+            ck_assert_str_eq(r.baselines[i].why, "3 microbatches cannot fill 4 replicas");
     /* 6, 3 or 1 microbatches: 3 lack one, the last size lacks three */
     j = small_job(2, 6, "microbatch: [1, 2, 6]\n");
     r = made(&j, &team, &o);
     for (int32_t i = 0; i < r.n_baselines; i++)
         if (!strcmp(r.baselines[i].name, "zero-2"))
-            ck_assert_str_eq(r.baselines[i].why, "3 microbatches on 4 replicas");
+            ck_assert_str_eq(r.baselines[i].why, "3 microbatches cannot fill 4 replicas");
 }
 END_TEST
 

@@ -1,4 +1,4 @@
-/* The bound on any plan: by hand, and never above the simulated iteration of a plan. */
+/* The bound on any plan: values computed by hand, and never above a simulated iteration. */
 #include "core/base/arena.h"
 #include "planner/bound/cluster.h"
 #include "planner/bound/lp.h"

@@ -1,4 +1,5 @@
-/* No bound on schedules is above a schedule: named ones, the zero-bubble scheduler's, random ones, and all of them. */
+/* Schedule bounds never exceed a makespan: of named schedules, the zero-bubble scheduler's, random ones, and all of small
+ * cases. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "planner/bound/schedule.h"

@@ -1,4 +1,4 @@
-/* The search for any number of devices: its parts by hand, and against the exact search where both can go. */
+/* The fleet search: its modules against values computed by hand, and against the exact search on small clusters. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/document/document.h"

@@ -1,4 +1,4 @@
-/* igraph behind its wall: what it refuses comes back as an error, and the next call works. */
+/* igraph_guard: a failed igraph call becomes an error, and the next call works. */
 #include "core/base/error.h"
 #include "planner/topology/igraph_guard.h"
 

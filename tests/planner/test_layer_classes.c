@@ -1,4 +1,4 @@
-/* Equal layers cost the same: keys against the stage costs they stand for. */
+/* Layer classes: ranges with equal keys have equal stage costs. */
 #include "core/graph/gradient.h"
 #include "planner/candidate/layer_classes.h"
 #include "profiles/profile.h"

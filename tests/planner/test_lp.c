@@ -1,4 +1,4 @@
-/* planner/lp: small programs whose optima are known by hand. */
+/* planner/lp: small programs with known optima. */
 #include "core/base/arena.h"
 #include "planner/lp.h"
 

@@ -1,4 +1,4 @@
-/* Stages on several devices: the planner against brute force over them, and no bound above any of them. */
+/* Stages on several devices: the planner against brute force, and bounds never above a plan. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/document/document.h"

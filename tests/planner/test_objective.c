@@ -1,4 +1,4 @@
-/* What a plan costs, and plans chosen by cost or within a budget. */
+/* Cost of a plan, and the objectives cost and rate. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/document/document.h"

@@ -1,4 +1,4 @@
-/* The search against brute force: same plan class, no pruning, same simulator. */
+/* The exact search against brute force: same plan class, no pruning, same simulator. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/base/units.h"

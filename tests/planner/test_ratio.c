@@ -1,4 +1,4 @@
-/* Ratios: the linear program against its closed form and against grids, and search and program by turns. */
+/* Ratios: the linear program against its closed form and against grids, and the alternation of search and linear program. */
 #include "planner/spmd/ratio.h"
 
 #include "tests/support/spmd_cases.h"

@@ -1,4 +1,4 @@
-/* The search against enumeration on small teams where nothing is equal: how much slower what is handed out is. */
+/* Regret: relative excess of the returned plan over the enumerated optimum, on small clusters of unequal devices and links. */
 #include "planner/search.h"
 #include "tests/support/reference.h"
 #include "tests/support/suites.h"

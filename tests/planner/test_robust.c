@@ -1,4 +1,4 @@
-/* The most robust of plans that prediction cannot tell apart (planner/fleet/robust), on measured layers of A100 and V100. */
+/* The most robust of plans with practically equal predictions (planner/fleet/robust), on measured layers of A100 and V100. */
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "planner/fleet/robust.h"

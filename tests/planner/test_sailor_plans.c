@@ -1,5 +1,5 @@
-/* Planning from measured layers: Sailor's closed form as a referee, the best plans of its own class, and ours
- * (tests/data/sailor_mixed: its data, MIT, LICENSE beside them). */
+/* Planning from measured layers: musher's plans and the best plans of Sailor's class, both judged by Sailor's closed form
+ * (data in tests/data/sailor_mixed: MIT, with their LICENSE). */
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "planner/search.h"

@@ -1,5 +1,5 @@
-/* The search of orders: never worse than what has a name, as good as the best of all where that can be known, within memory,
- * the same again. Tables: tests/data/schedules/schedule_cases.csv. */
+/* The search of orders: never worse than a named schedule, optimal where the optimum is known, within memory, deterministic.
+ * Cases: tests/data/schedules/schedule_cases.csv. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "planner/schedule/find.h"

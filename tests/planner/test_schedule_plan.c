@@ -1,4 +1,4 @@
-/* Plans with searched orders: what is said of them is what the simulator says, memory holds, twins are ordered alike. */
+/* Plans with searched orders: reported times equal simulated times, memory suffices, equal replicas have equal orders. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/document/document.h"

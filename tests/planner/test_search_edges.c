@@ -1,4 +1,4 @@
-/* Searches where something is missing: a link, equal GPUs, all baselines but one. */
+/* Searches with missing inputs: a link, equal GPUs, all baselines but one. */
 #include "core/base/arena.h"
 #include "core/document/document.h"
 #include "planner/search.h"

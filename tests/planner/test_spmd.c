@@ -1,4 +1,5 @@
-/* The best sharded program: its prices against the views that core/sharding/shard makes of the same choices, and what it must find. */
+/* The best sharded program: its costs against those of core/sharding/shard's views of the same choices, and cases with known
+ * optima. */
 #include "core/sharding/shard.h"
 #include "planner/spmd/spmd.h"
 #include "sim/collective/cost.h"

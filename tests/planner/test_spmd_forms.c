@@ -1,4 +1,4 @@
-/* Suite of what planner/spmd/spmd says about forms of communication: its answer's plan, lowered, does what was priced. */
+/* Collective algorithms of planner/spmd/spmd: the lowered plan of an answer uses the priced algorithms. */
 #include "core/sharding/shard.h"
 
 #include "tests/support/rounds.h"

@@ -1,4 +1,4 @@
-/* What a sharded stage lays out, as the planner says it and as lowering does it. */
+/* Memory of a sharded stage: the planner's estimate against lowering's layout. */
 #include "core/lower/lower.h"
 #include "core/plan/plan.h"
 #include "core/program/device_memory.h"
@@ -15,7 +15,7 @@ static void teardown(void) { arena_free(arena); }
 static const struct {
     const char *job;
     int64_t microbatch;
-    double over; /* what the planner may say too much: sums that lowering makes in several groups */
+    double over; /* tolerated excess of the estimate: all-reduces that lowering makes in several groups */
 } models[] = {{"hap-vgg19", 32, 0.001},
               {"hap-vit", 32, 0.001},
               {"hap-bert", 32, 0.001},

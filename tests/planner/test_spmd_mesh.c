@@ -1,4 +1,4 @@
-/* Meshes: what is looked at, against trying everything, and where nodes by GPUs beat one axis. */
+/* Meshes: the enumerated ones, the best against brute force, and cases where nodes × GPUs beat one axis. */
 #include "planner/spmd/mesh.h"
 
 #include "tests/support/spmd_cases.h"

@@ -1,5 +1,5 @@
-/* What computing costs in the tables of planner/spmd/spmd is, to the nanosecond, what the views that core/sharding/shard makes of the same
- * choice cost: every operator by every index, alone among others that everybody computes. */
+/* Computation costs in the tables of planner/spmd/spmd equal, to the nanosecond, those of core/sharding/shard's views of the
+ * same choice: every operator by every index, with all other operators replicated. */
 #include "core/sharding/shard.h"
 #include "planner/spmd/spmd.h"
 

@@ -1,4 +1,4 @@
-/* The search for the cheapest sharing, over tables alone: against trying everything, and with costs reckoned another way. */
+/* The search over sharding rules on synthetic tables: against brute force, and with an independent computation of costs. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "planner/spmd/search.h"

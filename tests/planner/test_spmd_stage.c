@@ -1,4 +1,4 @@
-/* Pipelines whose stages shard operators: never slower than without, remembered rightly, and no bound above them. */
+/* Pipelines of sharded stages: never slower than without sharding, memo keys are correct, bounds are never above them. */
 #include "planner/bound/cluster.h"
 #include "planner/search.h"
 #include "planner/spmd_stage/groups.h"
@@ -62,7 +62,7 @@ START_TEST(sharded_stages_never_make_the_search_slower)
 }
 END_TEST
 
-/* What was found is written down, read and simulated again. */
+/* The plan found is written, read and simulated again. */
 START_TEST(a_plan_with_sharded_stages_can_be_written_and_read)
 {
     int32_t written = 0;

@@ -1,4 +1,4 @@
-/* Layers over a line of groups that shard operators: dealt out best, at true costs and memory limits. */
+/* Layers over a line of sharded groups: optimal split, correct costs and memory limits. */
 #include "core/graph/gradient.h"
 #include "core/program/device_memory.h"
 #include "planner/search.h"

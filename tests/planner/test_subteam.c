@@ -1,4 +1,4 @@
-/* Teams with a device too many, and old plans of teams that had one more. */
+/* Clusters with a device that only slows the plan, and warm starts after the loss of a device. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "planner/baseline/baseline.h"

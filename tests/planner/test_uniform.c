@@ -1,4 +1,4 @@
-/* Replicas that are all alike (planner/fleet/uniform): what holds of every mix, and paces against every order and split. */
+/* Uniform replicas (planner/fleet/uniform): properties of every mix, and paces against brute force over orders and splits. */
 #include "core/base/arena.h"
 #include "planner/fleet/tp_options.h"
 #include "planner/fleet/uniform.h"

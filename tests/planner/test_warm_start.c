@@ -1,4 +1,4 @@
-/* Warm starts: old plans on teams that have changed; and searches by several threads. */
+/* Warm starts: old plans on changed clusters; and searches by several threads. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/cluster/group.h"

@@ -1,4 +1,4 @@
-/* tests/support/brute.h - random small teams and jobs, and every plan of the search's class on them. */
+/* tests/support/brute.h - random small clusters and jobs, and brute-force enumeration of the exact search's class on them. */
 #ifndef TESTS_SUPPORT_BRUTE_H
 #define TESTS_SUPPORT_BRUTE_H
 
@@ -20,7 +20,7 @@ static int64_t brute_draw(uint64_t seed, int64_t low, int64_t high)
     return low + (int64_t)rng_below(seed, 77, draws++, (uint64_t)(high - low + 1));
 }
 
-/* A team of n emulated devices on nodes of their own, random speeds and links, and a small job. */
+/* A cluster of n emulated devices on nodes of their own, with random speeds and links, and a small job. */
 static void brute_make_case(uint64_t seed, int32_t n, struct job *job, struct cluster *cluster)
 {
     char text[4096];
@@ -63,7 +63,7 @@ static void brute_make_case(uint64_t seed, int32_t n, struct job *job, struct cl
     if (job->model.layers == 2 && seed % 2) job->layers = (struct layers_choice){LAYERS_NUMBER, 8};
 }
 
-/* Everything about brute force: plain recursion over replicas, devices, splits and shares. */
+/* Brute force: plain recursion over replicas, devices, splits and shares. */
 struct brute {
     const struct space *s;
     struct scorer *scorer;
@@ -150,8 +150,8 @@ static void brute_splits(struct brute *b, int32_t r, int32_t i, int32_t first)
     }
 }
 
-/* Next device for the current replica, or close it and open the next one (whose first device is
- * larger: each set once). */
+/* Adds a device to the current replica, or closes it and opens the next one (with a larger first device, so that each set
+ * occurs once). */
 static void brute_devices(struct brute *b, uint32_t unused, int32_t depth)
 {
     int32_t r = b->n_replicas;

@@ -1,6 +1,6 @@
-/* tests/support/plans.h - plans made in a few words, for suites that lower them.
+/* tests/support/plans.h - short constructors of plans, for suites that lower them.
  *
- * One node with as many devices as asked for, one link between any two of them, a tiny model.
+ * One node with n devices, a dedicated link between every two of them, a tiny model.
  */
 #ifndef TESTS_SUPPORT_PLANS_H
 #define TESTS_SUPPORT_PLANS_H
@@ -67,7 +67,7 @@ static inline struct cluster plans_cluster(struct arena *a, int32_t n_devices)
     return c;
 }
 
-/* Replicas come later, by plans_replica. global_batch grows with them. */
+/* Replicas are added by plans_replica, which increases global_batch. */
 static inline struct plan plans_new(struct arena *a, const char *model, int layers,
                                     int32_t n_devices)
 {
@@ -212,7 +212,7 @@ static inline struct plan plans_random_plan(struct arena *a, uint64_t seed)
 
 /* --- several stages on a device --- */
 
-/* The stages of a replica stand on these devices, counted from its first. */
+/* The stages of a replica are on these devices, relative to its first. */
 static inline void plans_place(struct plan_replica *x, const int32_t *device)
 {
     int32_t base = x->stages[0].device;
@@ -222,7 +222,7 @@ static inline void plans_place(struct plan_replica *x, const int32_t *device)
     }
 }
 
-/* Stages split the layers as evenly as they can, placed as the schedule wants them on n_devices. */
+/* Stages split the layers as evenly as possible and are placed on n_devices by the schedule. */
 static inline struct plan_replica *plans_scheduled(struct arena *a, struct plan *p,
                                                    const char *schedule, int32_t n_devices,
                                                    int32_t n_chunks, int32_t microbatches)
@@ -250,7 +250,7 @@ struct plans_progress { /* of a stage: forwards, backwards and weight gradients 
     bool split, done[64]; /* done: of weight gradients */
 };
 
-/* May the stage take this call now, after all that others have taken? Activations and gradients go in order. */
+/* Whether the stage may make this call now, after the calls made by others. Activations and gradients arrive in order. */
 static inline bool plans_may(const struct plans_progress *q, int32_t n, int32_t m, int32_t s,
                              enum phase phase)
 {
@@ -259,7 +259,7 @@ static inline bool plans_may(const struct plans_progress *q, int32_t n, int32_t 
     return q[s].split && q[s].w < q[s].b;
 }
 
-/* Orders in which somebody once took all calls, so that they cannot block; weight gradients in any order. */
+/* Orders from a random valid execution, so that they cannot deadlock; weight gradients in any order. */
 static inline void plans_random_orders(struct arena *a, struct plans_random *r,
                                        struct plan_replica *x)
 {
@@ -294,7 +294,7 @@ static inline void plans_random_orders(struct arena *a, struct plans_random *r,
     }
 }
 
-/* A random plan whose replicas stand on fewer devices than they have stages. */
+/* A random plan whose replicas have more stages than devices. */
 static inline struct plan plans_random_cut_chunks(struct arena *a, uint64_t seed, enum layers_by by)
 {
     struct plan p = plans_random_cut(a, seed, by);

@@ -1,5 +1,5 @@
-/* tests/support/random_teams.h - small random jobs on random teams, and plans of them that nobody would choose. One draw a statement: a
- * compiler may order the arguments of one call as it likes. */
+/* tests/support/random_teams.h - small random jobs on random clusters, and arbitrary valid plans of them. One random draw
+ * per statement, because the order of evaluation of arguments is unspecified. */
 #ifndef TESTS_SUPPORT_RANDOM_TEAMS_H
 #define TESTS_SUPPORT_RANDOM_TEAMS_H
 
@@ -116,7 +116,7 @@ static inline void random_teams_case(struct arena *a, struct draw *d, struct job
     ck_assert_msg(job_parse(a, random_teams_parsed(a, &j), ".", job, &err) == OK, "%s", err.text);
 }
 
-/* Devices shuffled, dealt out to replicas, layers and shares cut at random; orders of 1F1B or by name. */
+/* Devices shuffled and assigned to replicas, layers and shares cut at random; 1F1B or another named schedule. */
 static inline void random_teams_plan(struct arena *a, struct draw *d, const struct space *s,
                                      struct plan *out)
 {

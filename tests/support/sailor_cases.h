@@ -1,4 +1,4 @@
-/* tests/support/sailor_cases.h - the clusters and jobs of Sailor's mixed GPUs, and plans on them said in a line. */
+/* tests/support/sailor_cases.h - clusters and jobs of Sailor's mixed-GPU experiments, and plans on them in one line. */
 #ifndef TESTS_SUPPORT_SAILOR_CASES_H
 #define TESTS_SUPPORT_SAILOR_CASES_H
 
@@ -13,7 +13,7 @@ struct sailor_case {
     double best_known_s;               /* by enumeration, under Sailor's closed form */
 };
 
-/* A stage of every replica: layers first … last on so many GPUs of the type. */
+/* A stage of every replica: layers first … last on n GPUs of the type. */
 struct sailor_stage {
     int32_t first, last;
     const char *type;
@@ -24,16 +24,16 @@ struct sailor_stage {
 MUST_CHECK enum status sailor_case_read(struct arena *a, const struct sailor_case *c,
                                         struct job *job, struct cluster *cluster,
                                         struct profile *profile, struct error *err);
-/* Replicas that are all alike and have equal shares; GPUs of a stage are taken from the first node that has enough left. */
+/* Equal replicas with equal shares; the GPUs of a stage come from the first node with enough left. */
 MUST_CHECK enum status sailor_case_plan(struct arena *a, const struct job *job,
                                         const struct cluster *cluster, int64_t microbatch,
                                         int32_t n_replicas, const struct sailor_stage *stages,
                                         int32_t n_stages, struct plan *out, struct error *err);
-/* Through the export and back: what others would score. */
+/* Scores a plan through its export by the referee. */
 MUST_CHECK enum status sailor_case_score_plan(struct arena *a, const struct sailor_case *c,
                                               const struct plan *p, bool own_shares,
                                               struct sailor_score *out, struct error *err);
-/* Lowered and simulated as every plan; ERR_INFEASIBLE where it does not fit. */
+/* Lowers and simulates a plan; ERR_INFEASIBLE if it does not fit. */
 MUST_CHECK enum status sailor_case_simulate(struct arena *a, const struct plan *p,
                                             const struct profile *profile, int64_t *iteration_ns,
                                             struct error *err);

@@ -28,7 +28,7 @@ struct sailor_score {
     double total_s;
     double compute_s, messages_s, straggler_s, update_s, reduce_s; /* its parts */
     bool fits;
-    double worst_bytes_over; /* most that a GPU has too many; <= 0 where all fit */
+    double worst_bytes_over; /* largest excess bytes of a GPU; <= 0: all fit */
 };
 
 /* folder: profiles_tmp.json, llm_info.json, network_coeffs_all_homo.json; plan: what musher export --format sailor writes. ERR_INPUT: a

@@ -1,9 +1,9 @@
-/* tests/support/schedule_oracle.h - is there a shorter schedule? Every active schedule of one chunk a device is looked at.
+/* tests/support/schedule_oracle.h - exact optimality check: enumeration of all active schedules of one chunk per device.
  *
- * Giffler and Thompson's tree: on the device whose shortest alternative ends first, each alternative that begins before
- * that end is a branch; some best schedule is among the leaves (an F moved forwards past I and W that give memory back
- * still fits). States with equal counts whose times are nowhere earlier than those of one seen before are cut, and so
- * is what cannot end in time: a device's remaining work, an operation's remaining way. Shares no line with the search.
+ * Giffler and Thompson's tree: on the device whose shortest ready operation ends first, every operation that starts before that
+ * end is a branch. Some optimal schedule is among the leaves (an F moved forwards past I and W that free memory still fits).
+ * Pruning: states with equal counts that are dominated in time by an earlier state, and states that cannot end in time by a
+ * device's remaining work or an operation's tail. Shares no code with the search.
  */
 #ifndef TESTS_SUPPORT_SCHEDULE_ORACLE_H
 #define TESTS_SUPPORT_SCHEDULE_ORACLE_H
@@ -54,7 +54,7 @@ static inline int64_t oracle_latency(const struct oracle *o, int32_t link, int d
     return o->p->links ? o->p->links[link].latency_ns[direction] : 0;
 }
 
-/* When the next operation of the kind can begin; -1: not yet, or no memory, or none left. */
+/* Earliest start of the next operation of the type; -1: not ready, no memory, or none left. */
 static inline int64_t oracle_ready(const struct oracle *o, const struct oracle_state *x, int32_t s,
                                    int kind)
 {
@@ -76,7 +76,7 @@ static inline int64_t oracle_ready(const struct oracle *o, const struct oracle_s
     return at > x->free[s] ? at : x->free[s];
 }
 
-/* From the begin of the operation to the end of all, alone on all devices. */
+/* Tail: longest path from the start of the operation to the end, without resource conflicts. */
 static inline int64_t oracle_tail(const struct oracle *o, int32_t s, int kind)
 {
     int64_t sum = 0;
@@ -104,7 +104,7 @@ static inline bool oracle_too_long(const struct oracle *o, const struct oracle_s
     return false;
 }
 
-/* The times that what follows can ask for. */
+/* The times that later operations depend on. */
 static inline int32_t oracle_times(const struct oracle *o, const struct oracle_state *x,
                                    int64_t *times)
 {
@@ -167,7 +167,7 @@ static inline bool oracle_descend(struct oracle *o, const struct oracle_state *x
     return false;
 }
 
-/* Operations take time, F takes memory, I and W give it back. *gave_up: too many states; the answer says nothing then. */
+/* Precondition: durations > 0, F takes memory, I and W free it. *gave_up: too many states, the result is undefined. */
 static inline bool oracle_shorter(const struct pipeline *p, int32_t m, int64_t target,
                                   bool *gave_up)
 {

@@ -1,7 +1,7 @@
-/* tests/support/schedules.h - a schedule timed the naive way, as referee: sweep over all devices until nothing moves.
+/* tests/support/schedules.h - reference timing of a schedule: sweeps over all devices until nothing changes.
  *
- * Shares no line with sim/pipeline/static: times are looked up by (stage, microbatch), nothing is sorted beforehand. Links have no
- * occupancy here, only latency; who wants more asks sim_run.
+ * Shares no code with sim/pipeline/static: times are looked up by (stage, microbatch) without sorting. Links have latency only;
+ * for occupancy use sim_run.
  */
 #ifndef TESTS_SUPPORT_SCHEDULES_H
 #define TESTS_SUPPORT_SCHEDULES_H

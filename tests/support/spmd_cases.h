@@ -1,4 +1,4 @@
-/* tests/support/spmd_cases.h - a small model on a few unequal devices, as a question to planner/spmd/spmd. */
+/* tests/support/spmd_cases.h - a small model on a few unequal devices as a planner/spmd/spmd question. */
 #ifndef TESTS_SUPPORT_SPMD_CASES_H
 #define TESTS_SUPPORT_SPMD_CASES_H
 

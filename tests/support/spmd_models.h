@@ -1,4 +1,4 @@
-/* tests/support/spmd_models.h - a whole job on all devices of a cluster, as a question to planner/spmd/spmd; for suites and benches alike. */
+/* tests/support/spmd_models.h - a job on all devices of a cluster as a planner/spmd/spmd question; for suites and benches. */
 #ifndef TESTS_SUPPORT_SPMD_MODELS_H
 #define TESTS_SUPPORT_SPMD_MODELS_H
 
@@ -25,7 +25,7 @@ static inline struct cost_link spmd_model_hop(const void *of, int32_t from, int3
     return *device_graph_link(m->devices, from, to);
 }
 
-/* Speeds of types, by what the whole training graph takes on one device: (n_types). */
+/* Speeds of types from the time of the training graph on one device: (n_types). */
 static inline enum status spmd_model_speeds(const struct spmd_model *m, double *out,
                                             struct error *err)
 {
@@ -47,7 +47,7 @@ static inline enum status spmd_model_speeds(const struct spmd_model *m, double *
     return OK;
 }
 
-/* One axis, ratios in proportion, no memory, one microbatch of all; ratios and sizes may be changed by the caller. */
+/* One axis, proportional ratios, no memory limit, one microbatch; the caller may change ratios and sizes. */
 static inline enum status spmd_model_new(struct arena *a, const char *job, const char *cluster,
                                          int64_t microbatch, struct spmd_model **out,
                                          struct error *err)

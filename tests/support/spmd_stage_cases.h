@@ -1,4 +1,4 @@
-/* tests/support/spmd_stage_cases.h - small jobs on small teams whose devices may shard operators. */
+/* tests/support/spmd_stage_cases.h - small jobs on small clusters for sharded stages. */
 #ifndef TESTS_SUPPORT_SPMD_STAGE_CASES_H
 #define TESTS_SUPPORT_SPMD_STAGE_CASES_H
 
@@ -16,7 +16,7 @@ struct small {
     struct space space[2]; /* microbatches of 1 and of 2 sequences */
 };
 
-/* Three devices on fast links and a batch of two sequences: too few to deal out. */
+/* Three devices on fast links and a batch of two sequences, which cannot be divided by sequences. */
 static inline void spmd_stage_cases_near(struct arena *arena, struct draw *d, struct small *x)
 {
     struct yaml_text c = {.n = 0}, j = {.n = 0};
@@ -43,7 +43,7 @@ static inline void spmd_stage_cases_near(struct arena *arena, struct draw *d, st
                   err.text);
 }
 
-/* Of an odd seed near devices, of an even one any team. */
+/* Odd seed: devices on fast links; even seed: any cluster. */
 static inline struct small *small_new(struct arena *arena, uint64_t seed)
 {
     struct small *x = ARENA_ARRAY(arena, struct small, 1);
