@@ -84,7 +84,7 @@ static void write_span(FILE *out, const struct span *s)
             stream_name(s->stream), s->device);
     if (s->peer != -1) fprintf(out, ",\"peer\":%" PRId32, s->peer);
     fprintf(out,
-            ",\"stage\":%" PRId32 ",\"letter\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32
+            ",\"stage\":%" PRId32 ",\"phase\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32
             ",\"op\":%" PRId32,
             s->stage, s->phase, s->step, s->microbatch, s->op);
     if (s->part) fprintf(out, ",\"part\":%" PRId32, s->part);

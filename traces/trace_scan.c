@@ -16,7 +16,7 @@
 /* clang-format off */
 /*    key, smallest, needed */
 #define FIELDS(X) \
-    X(kind, 0, 1) X(stream, 0, 1) X(device, 0, 1) X(peer, -1, 0) X(stage, -1, 1) X(letter, 0, 1) X(step, 0, 1) \
+    X(kind, 0, 1) X(stream, 0, 1) X(device, 0, 1) X(peer, -1, 0) X(stage, -1, 1) X(phase, 0, 1) X(step, 0, 1) \
     X(microbatch, -1, 1) X(op, -1, 1) X(part, 0, 0) X(uneven_ppm, 0, 0) X(begin_ns, 0, 1) X(end_ns, 0, 1) X(bytes, 0, 0) X(key, 0, 0) \
     X(name, 0, 1) X(collective, 0, 0)
 /* clang-format on */
@@ -234,8 +234,8 @@ static enum status take_word(struct trace_scan *s, struct cursor_in *c, enum fie
         return trace_scan_hex(p.text, p.n, &out->key)
                    ? OK
                    : expected(c, "a key of 16 hexadecimal digits");
-    if (f == FIELD_letter) {
-        if (p.n != 1 || !memchr("FBIWUS", p.text[0], 6)) return unknown(c, "letter", &p);
+    if (f == FIELD_phase) {
+        if (p.n != 1 || !memchr("FBIWUS", p.text[0], 6)) return unknown(c, "phase", &p);
         out->phase = (enum phase)p.text[0];
         return OK;
     }
@@ -359,7 +359,7 @@ enum status trace_scan_span(struct trace_scan *s, const char *text, size_t n, st
         TRY(field_of(&c, &key, seen, &f));
         seen |= UINT32_C(1) << f;
         if (!take(&c, ':')) return expected(&c, "a colon");
-        bool word = f == FIELD_kind || f == FIELD_stream || f == FIELD_letter || f == FIELD_key ||
+        bool word = f == FIELD_kind || f == FIELD_stream || f == FIELD_phase || f == FIELD_key ||
                     f == FIELD_name || f == FIELD_collective;
         TRY(word ? take_word(s, &c, f, out) : take_number(s, &c, f, out));
     } while (take(&c, ','));

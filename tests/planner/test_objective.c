@@ -166,7 +166,7 @@ START_TEST(limits_that_no_plan_keeps_and_prices_that_are_not_there_are_said)
     make_case(1, 2, false, &job, &cluster, &profile);
     ck_assert_int_eq(find(&job, &cluster, &profile, (struct search_options){.min_rate = 1e6}, &r),
                      ERR_INFEASIBLE);
-    ck_assert_msg(strstr(err.text, "s an iteration") && !strstr(err.text, "costs"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "s per iteration") && !strstr(err.text, "costs"), "%s", err.text);
     ck_assert_int_eq(
         find(&job, &cluster, &profile, (struct search_options){.objective = OBJECTIVE_COST}, &r),
         ERR_INPUT);

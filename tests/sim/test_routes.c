@@ -120,9 +120,9 @@ START_TEST(a_route_over_nothing_is_refused)
     ck_assert(name);
     const char *line = arena_strndup(arena, name, strcspn(name + 1, "\n") + 1);
     const char *head = arena_strndup(arena, line, strlen(line) - strlen(" 2 0 1 0 1 0 %"));
-    spoiled(text, line, arena_printf(arena, "%s 2 0 7 0 1 0 %%", head), "its link 1 is none");
-    spoiled(text, line, arena_printf(arena, "%s 2 0 2 0 1 0 %%", head), "its link 1 is none");
-    spoiled(text, line, arena_printf(arena, "%s 2 0 -1 0 1 0 %%", head), "its link 1 is none");
+    spoiled(text, line, arena_printf(arena, "%s 2 0 7 0 1 0 %%", head), "hop 1 is not a plain link");
+    spoiled(text, line, arena_printf(arena, "%s 2 0 2 0 1 0 %%", head), "hop 1 is not a plain link");
+    spoiled(text, line, arena_printf(arena, "%s 2 0 -1 0 1 0 %%", head), "hop 1 is not a plain link");
     spoiled(text, line, arena_printf(arena, "%s 2 0 1 0 2", head), "2 is not from");
     spoiled(text, line, arena_printf(arena, "%s 1 0 0 0 %%", head), "of 1 links");
     spoiled(text, line, arena_printf(arena, "%s 2 0 1 0 1", head), "too soon");

@@ -129,7 +129,7 @@ static const char *types_text(struct draws *d, double state_bytes)
         double memory = binding ? state_bytes * spread(d, 0.3, 1.5) : 1e9;
         const char *device =
             d->graph ? arena_printf(d->a, "host, slowdown: %.2f", spread(d, 1, 6)) : catalogue[t];
-        text = arena_printf(d->a, "%s  - {name: t%d, device: %s, memory: %.0f}\n", text, (int)t,
+        text = arena_printf(d->a, "%s  - {name: t%d, device: %s, memory: %.0f B}\n", text, (int)t,
                             device, memory);
     }
     return text;

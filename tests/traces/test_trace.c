@@ -265,9 +265,9 @@ END_TEST
 #define DEVICES "\"devices\":[{\"id\":\"d\",\"type\":\"t\",\"slowdown\":0,\"peak_bytes\":0}]"
 #define HEADER HEAD "\"iteration_ns\":1,\"steps\":1,\"stages\":1,\"spans\":1," DEVICES "}\n"
 #define SPAN                                                                                       \
-    "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":0,\"letter\":\"F\","      \
+    "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":0,\"phase\":\"F\","      \
     "\"step\":0,\"microbatch\":0,\"op\":0,\"begin_ns\":1,\"end_ns\":2,\"name\":\"add\"}\n"
-#define REST ",\"letter\":\"F\",\"step\":0,\"microbatch\":0,\"op\":0,\"name\":\"add\"}\n"
+#define REST ",\"phase\":\"F\",\"step\":0,\"microbatch\":0,\"op\":0,\"name\":\"add\"}\n"
 #define PLACE "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":0"
 
 static const struct {
@@ -348,7 +348,7 @@ START_TEST(fields_come_in_any_order_and_with_spaces)
 {
     static const char text[] = HEADER "{ \"name\" : \"a\\u00e9\\\"\" ,\t\"end_ns\": 2, "
                                       "\"begin_ns\": 1, \"op\": 0, \"microbatch\": -1, \"step\": 0,"
-                                      "\"letter\":\"U\",\"stage\":0,\"device\":0,\"stream\":"
+                                      "\"phase\":\"U\",\"stage\":0,\"device\":0,\"stream\":"
                                       "\"compute\",\"kind\":\"compute\" } \r\n";
     struct trace *t = NULL;
     put(file_a, text, sizeof text - 1);

@@ -200,7 +200,7 @@ END_TEST
     "\"stages\":1,\"spans\":1," more "\"devices\":[{\"id\":\"a\",\"type\":\"t\"}]}\n"
 #define SPAN(kind, stream, stage, op)                                                              \
     "{\"kind\":\"" kind "\",\"stream\":\"" stream "\",\"device\":0,\"stage\":" stage               \
-    ",\"letter\":\"F\",\"step\":0,\"microbatch\":0,\"op\":" op                                     \
+    ",\"phase\":\"F\",\"step\":0,\"microbatch\":0,\"op\":" op                                     \
     ",\"begin_ns\":0,\"end_ns\":1,\"name\":\"x\"}\n"
 static const struct {
     const char *text, *message; /* NULL: it is fine */
