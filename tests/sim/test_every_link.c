@@ -93,7 +93,7 @@ START_TEST(what_contradicts_itself_is_refused)
          "known are p0: name one"},
         {HEAD
          "  - {name: p, devices: {type: x}}\nlinks:\n  - {name: n, every: across, between: [p]}\n",
-         "every two"},
+         "has `every`, which excludes"},
         {HEAD "  - {name: p, devices: {type: x}}\nlinks:\n  - {name: n, every: across}\n  - {name: "
               "m, every: across}\n",
          "line"},
