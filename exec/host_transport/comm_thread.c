@@ -217,7 +217,7 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
                       .microbatch = program_collective_repeats(&m->p->collectives[group]) ? of->times : -1,
                       .op = group,
                       .part = part,
-                      .collective = collective ? 1 + (int32_t)collective->kind : 0,
+                      .collective = collective_of_tensor(collective) ? 1 + (int32_t)collective->kind : 0,
                       .begin_ns = begin_ns,
                       .end_ns = end_ns,
                       .bytes = bytes});

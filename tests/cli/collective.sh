@@ -25,9 +25,9 @@ says "a ring of two, computed by hand" 0 '"closed_ns": 40010000, "simulated_ns":
 says "NVIDIA devices have NCCL's estimate" 0 "NCCL estimates" "$MUSHER" collective all-reduce pair.yaml
 says "all-to-all has no estimate" 0 "does not price all-to-all" "$MUSHER" collective all-to-all pair.yaml
 says "shards in proportion" 0 "grouped" "$MUSHER" collective all-gather pair.yaml --shards 4,1,1,1,1,1,1,1
-says "impossible algorithms have a reason" 0 "hierarchical needs as many members" \
+says "impossible algorithms have a reason" 0 "hierarchical needs the same number of members" \
     "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0
-says "a selected impossible algorithm is an error" 3 "hierarchical needs as many members" \
+says "a selected impossible algorithm is an error" 3 "hierarchical needs the same number of members" \
     "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0 -a hierarchical
 says "an unknown kind" 2 "did you mean 'all-reduce'" "$MUSHER" collective allreduce pair.yaml
 says "an unknown algorithm" 2 "expected all, ring, tree" "$MUSHER" collective all-reduce pair.yaml -a rings

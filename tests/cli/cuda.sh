@@ -36,7 +36,7 @@ STANDIN_DEVICES=0 says "a missing GPU is reported" 8 "reports no GPU" "$MUSHER" 
 says "devices are listed" 0 "cuda 2 " "$MUSHER" check --cuda
 has "with their precisions" out "stand-in sm_75, sm_75, 141 GiB, fp32, fp64, fp16, PCI 0000:11:00.0"
 has "with their peer routes" out "reaches by NVLink 1, by the host 2"
-has "and the reason without NCCL" out "warning  nccl                 devices cannot talk to one another without NCCL"
+has "and the reason without NCCL" out "warning  nccl                 devices cannot communicate directly without NCCL"
 says "one JSON object" 0 '"index": 1, "name": "stand-in sm_75", "capability": 75' "$MUSHER" check --json
 jq -e '.cuda | (.devices | length) == 3 and .nccl_version == 0' "$scratch/out" > /dev/null &&
     ok "it is JSON" || not_ok "it is JSON" "$(head -c 300 "$scratch/out")"
