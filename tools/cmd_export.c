@@ -32,8 +32,10 @@ static enum status find(const char *word, size_t *out, struct error *err)
     for (*out = 0; formats[*out]; ++*out)
         if (!strcmp(formats[*out], word)) return OK;
     char hint[NEAREST_HINT];
-    return error_set(err, ERR_USAGE, "unknown format '%.60s'; 'musher export --help' lists them%s",
-                     word, nearest_name_hint(word, formats, hint));
+#define X(name, text, help) " " text
+    return error_set(err, ERR_USAGE, "unknown format '%.60s'; known:" EXPORTERS(X) "%s", word,
+                     nearest_name_hint(word, formats, hint));
+#undef X
 }
 
 static enum status export_plan(struct arena *a, void *request, const struct common *common,

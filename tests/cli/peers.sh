@@ -51,8 +51,8 @@ for by in devices host; do
     grep -o '"skipped": .*' "$scratch/$by.json" > "$scratch/$by.skipped"
     sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$by.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$by.losses"
 done
-grep -q "groups: 0, 0, [1-9]" "$scratch/devices.err" && grep -q "groups: 0, [1-9][0-9]*, 0" "$scratch/host.err" && ok "sums go by GPUs or by the host" ||
-    not_ok "sums go by GPUs or by the host" "$(grep -h groups: "$scratch/devices.err" "$scratch/host.err")"
+grep -q "collectives: 0, 0, [1-9]" "$scratch/devices.err" && grep -q "collectives: 0, [1-9][0-9]*, 0" "$scratch/host.err" && ok "sums go by GPUs or by the host" ||
+    not_ok "sums go by GPUs or by the host" "$(grep -h collectives: "$scratch/devices.err" "$scratch/host.err")"
 [[ $(cat "$scratch/devices.skipped") == '"skipped": ['[0-9]* ]] && cmp -s "$scratch/devices.skipped" "$scratch/host.skipped" && ok "the same steps overflow" ||
     not_ok "the same steps overflow" "$(cat "$scratch/devices.skipped" "$scratch/host.skipped" "$scratch/devices.err")"
 [[ $(wc -l < "$scratch/devices.losses") == 8 ]] && within "$(distance "$scratch/devices.losses" "$scratch/host.losses")" 1e-3 && ok "losses are alike" ||
