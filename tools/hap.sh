@@ -16,7 +16,7 @@ MUSHER=${MUSHER:-$here/build/musher}
 out=${1:-build/hap}
 seconds=${HAP_SECONDS:-300}
 cases=${HAP_CASES:-hap8:vgg19 hap8:vit hap8:bert hap8:bert-moe hap64:vgg19 hap64:vit hap64:bert hap64:bert-moe}
-ways="even proportional zero hap harp-published harp joined"
+strategies="even proportional zero hap harp-published harp joined"
 
 job_of() { echo "$here/tests/data/jobs/hap-$1.yaml"; }
 team_of() { echo "$here/tests/data/clusters/$1.yaml"; }
@@ -105,7 +105,7 @@ in_s() { awk -v ns="$1" 'BEGIN { printf "%.3f", ns / 1e9 }'; }
 row() { # TEAM MODEL: seconds, and how many times the joined plan's
     local at=$out/$1-$2 w ns joined line="| $1 | $2 |" csv="$1 $2"
     joined=$(cat "$at/joined.ns" 2> /dev/null)
-    for w in $ways; do
+    for w in $strategies; do
         ns=$(cat "$at/$w.ns" 2> /dev/null)
         if [[ -n $ns ]]; then
             line+=" $(in_s "$ns")$([[ -n $joined ]] && awk -v a="$ns" -v b="$joined" 'BEGIN { printf " (%.2f)", a / b }') |"
@@ -124,10 +124,10 @@ mkdir -p "$out"
 {
     echo "Seconds an iteration, simulated with the catalogue's prior (times the joined plan's):"
     echo
-    echo "| cluster | model |$(printf ' %s |' $ways)"
-    echo "|---|---|$(printf -- '---|%.0s' $ways)"
+    echo "| cluster | model |$(printf ' %s |' $strategies)"
+    echo "|---|---|$(printf -- '---|%.0s' $strategies)"
 } > "$out/table.md"
-echo "cluster model $ways" > "$out/table.csv"
+echo "cluster model $strategies" > "$out/table.csv"
 for c in $cases; do
     cell "${c%%:*}" "${c##*:}"
     row "${c%%:*}" "${c##*:}"

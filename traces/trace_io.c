@@ -94,7 +94,7 @@ static void write_span(FILE *out, const struct span *s)
     if (s->key) fprintf(out, ",\"key\":\"%016" PRIx64 "\"", s->key);
     if (s->collective)
         fprintf(out, ",\"collective\":\"%s\"", collective_kind_word((enum collective_kind)(s->collective - 1)));
-    struct json j; /* for its way to write any text */
+    struct json j; /* its escaping of strings */
     json_begin(&j, out, JSON_LINE);
     fputs(",\"name\":", out);
     json_put_text(&j, NULL, s->name ? s->name : "");

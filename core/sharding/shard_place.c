@@ -1,7 +1,7 @@
 /* core/sharding/shard_place.c - placements, their shards on each device, and the steps from one to another.
  *
  * Both axes may shard one dimension: then axis 0 deals out the whole and axis 1 each of those shards, which is why nothing
- * may be done along axis 0 to a dimension while axis 1 splits it. The way between two placements takes one axis at a
+ * may be done along axis 0 to a dimension while axis 1 splits it. The conversion between two placements takes one axis at a
  * time, what makes tensors smaller before what makes them larger, and undoes the inner split where it is in the way.
  */
 #include "core/sharding/shard.h"

@@ -106,7 +106,7 @@ struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_
 
 /* --- rules to choices --- */
 
-/* Greedy, with one way back. */
+/* Greedy, with one step of backtracking. */
 bool sharding_matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *retry = NULL;

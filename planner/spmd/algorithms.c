@@ -1,6 +1,6 @@
-/* planner/spmd/algorithms.c - which way each collective of an answer goes, in a plan's words.
+/* planner/spmd/algorithms.c - the algorithm of each collective of an answer, as a plan states it.
  *
- * What is converted, summed and gathered follows from the answer; prices say the way (spmd_step_way), one for all groups
+ * What is converted, summed and gathered follows from the answer; prices give the algorithm, one for all groups
  * along an axis. Collectives are named as core/sharding/shard and core/graph/gradient name them: after the tensor that is converted. Where the
  * collectives of all blocks go alike one entry with * for their numbers says so. Entries that no collective of the view needs are
  * left out: the accounts list what may flow back, the view has what does.

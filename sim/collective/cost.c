@@ -300,7 +300,7 @@ static void rounds(const struct walk *w)
                          w->free_ns, next);
 }
 
-/* --- ways ------------------------------------------------------------------------------------ */
+/* --- algorithms ------------------------------------------------------------------------------------ */
 
 static int32_t *members(const struct walk *w, int32_t first, int32_t n, int32_t step)
 {

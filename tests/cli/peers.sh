@@ -110,9 +110,9 @@ unset MUSHER_TIMEOUT
 
 # ---- NCCL aborts that never return: no rank waits for them, nor does the exit of a process, as a GPU's driver would
 export STANDIN_NCCL_STUCK=always STANDIN_NCCL_LINGER=1
-STANDIN_NCCL_FAIL_AT=4 says "ranks end if their first message fails and the library hangs" 7 "ncclAllReduce says unhandled system error" \
+STANDIN_NCCL_FAIL_AT=4 says "ranks end if their first message fails and the library hangs" 7 "ncclAllReduce failed: unhandled system error" \
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
-STANDIN_NCCL_FAIL_AT=5 says "and if a single rank fails" 7 "ncclAllReduce says unhandled system error" \
+STANDIN_NCCL_FAIL_AT=5 says "and if a single rank fails" 7 "ncclAllReduce failed: unhandled system error" \
     "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 unset STANDIN_NCCL_STUCK STANDIN_NCCL_LINGER
 

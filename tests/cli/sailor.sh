@@ -112,7 +112,7 @@ sed '/name: v100,/{p; s/name: v100,/name: v100-x2, tensor_parallel: 2, gpu_type:
 ends "on GPUs with stated and with free tensor parallelism" 0 "found" "$MUSHER" plan "$job" shared.yaml --db mixed.db --tensor-parallel 1,2,4 --evaluations 300 -o again.yaml
 ends "which is simulated" 0 "found: " "$MUSHER" simulate again.yaml --db mixed.db
 [[ $(grep -c "{name: v100-x2," again.yaml) == 1 ]] && ok "each type is given once" || not_ok "each type is given once" "$(grep "name: v100" again.yaml)"
-ends "unequal shares are reported" 0 "replicas differ in share" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
+ends "unequal shares are reported" 0 "replicas' shares or numbers differ" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
 ends "also in the JSON of the export" 0 '"equal_shares": false' "$MUSHER" export mixed.yaml --format sailor -o mixed.json --json
 ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml --format paper -o x
 ends "an export without a file" 2 "--out FILE" "$MUSHER" export mixed.yaml --format sailor
