@@ -410,7 +410,7 @@ MUST_CHECK enum status program_read(struct arena *a, const char *path, struct pr
 MUST_CHECK enum status program_parse(struct arena *a, const char *name, const char *text, size_t n,
                                      struct program *out, struct error *err);
 
-/* Deadlock check (token game): executes all lanes without time, with finite buffers. ERR_INPUT: "no progress: blocked set: …" with
+/* Deadlock check (token game): executes all lanes without time, with finite buffers. ERR_INPUT: "deadlock: …" with
  * each blocked lane, its call and the awaited event; also send and receive orders that differ,
  * buffers overwritten while alive, collectives launched in different orders. O(calls + messages). */
 MUST_CHECK enum status program_check(struct arena *a, const struct program *p, struct error *err);

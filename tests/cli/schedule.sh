@@ -41,7 +41,7 @@ says "warm-ups of a schedule without any" 2 "--warmup is for named schedules" "$
 printf 'F0 F1 B0 B1\nF0 B0 F1 B1 # the last\n' > lines.txt
 says "a file of lines" 0 "lines.txt: 2 devices, 2 microbatches" "$MUSHER" schedule lines.txt
 printf 'F0 B0 F1 B1|F0 F1 B0 B1\n' > stuck.txt
-says "a deadlock is named" 3 "no progress: blocked set: device 0 at B0 (waits for B0 of device 1), device 1 at F1" "$MUSHER" schedule stuck.txt
+says "a deadlock is named" 3 "deadlock: device 0 at B0 (waits for B0 of device 1), device 1 at F1" "$MUSHER" schedule stuck.txt
 printf 'F0 X0\n' > letter.txt
 says "a wrong phase letter is located" 3 "letter.txt:1:4: 'X': expected F, B" "$MUSHER" schedule letter.txt
 says "a missing file" 3 "nowhere.csv" "$MUSHER" schedule nowhere.csv

@@ -235,7 +235,7 @@ static const struct {
      {"1F0 1B0 0F0 0B0", "0F0 1F0 1B0 0B0"},
      {0, 1, 1, 0},
      1,
-     "no progress: blocked set: a.0 at 1F0 (waits for activation 2→3 of microbatch 0), a.1 at 0F0 "
+     "deadlock: a.0 at 1F0 (waits for activation 2→3 of microbatch 0), a.1 at 0F0 "
      "(waits for activation "
      "0→1 of microbatch 0)"},
     /* the turn of the V cannot be taken before it is reached */

@@ -351,7 +351,7 @@ static const struct {
     /* stage 0 wants B0 before it gives F1, stage 1 wants both F first */
     {"F0 B0 F1 B1",
      "F0 F1 B0 B1",
-     {"no progress: blocked set: ", "a.0 at B0 (waits for gradient 1→0 of microbatch 0)",
+     {"deadlock: ", "a.0 at B0 (waits for gradient 1→0 of microbatch 0)",
       "a.1 at F1 (waits for activation 0→1 of microbatch 1)"}},
     {"F0 F1 B0 B1", "F1 B1 F0 B0", {"orders differ", "a.0 sends", "a.1 expects 1"}},
 };
