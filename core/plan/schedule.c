@@ -36,7 +36,7 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *out, struc
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", k ? ", " : "", kinds[k].name);
     }
-    return error_set(err, ERR_INPUT, "unknown schedule '%s'; known are: %s", name, list);
+    return error_set(err, ERR_INPUT, "unknown schedule '%s'; known: %s", name, list);
 }
 
 int64_t schedule_ops(const struct schedule *s)

@@ -34,7 +34,7 @@ static const struct {
     {"bad-cluster", 30, 32, "cluster.links[1].between[1]: unknown node 'z'", ""},
     {"no-replicas", 8, 3, "x: unknown key", ""},
     {"unknown-device", 13, 34,
-     "replicas[1].stages[0].device: unknown device 'a.7'; known are: a.0, a.1, b.0; did you mean 'a.0'?", ""},
+     "replicas[1].stages[0].device: unknown device 'a.7'; known: a.0, a.1, b.0; did you mean 'a.0'?", ""},
     {"duplicate-device", 13, 9,
      "replicas[1].stages[0].device: b.0 already has replicas[0].stages[1]", ""},
     {"gap-in-layers", 10, 9,
