@@ -148,7 +148,7 @@ static enum status too_big(const struct lowering *l, int32_t device, struct erro
     else
         snprintf(stated, sizeof stated, "%s", has);
     return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
-                       "%s: needs %s of %s, lacks %s: %.256s", l->p->devices[device].name, needs,
+                       "%s: needs %s, has %s, lacks %s: %.256s", l->p->devices[device].name, needs,
                        stated, units_print_bytes(one, (double)(need - have)),
                        holders_text(l, lane));
 }

@@ -46,7 +46,7 @@ struct footprint { /* of one device, all its stages together */
 MUST_CHECK enum status footprint_stages(struct arena *a, const struct program *p,
                                         const struct footprint_options *o, struct footprint *out,
                                         struct error *err);
-/* "needs 93.1 GiB of 80 GiB, lacks 13.1 GiB: activations 60.2 GiB (8 microbatches …), …": the three largest. */
+/* "needs 93.1 GiB, has 80 GiB, lacks 13.1 GiB: activations 60.2 GiB (8 microbatches …), …": the three largest. */
 const char *footprint_verdict(struct arena *a, const struct footprint *f);
 
 /* --- closed forms --- */

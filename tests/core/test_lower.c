@@ -408,7 +408,7 @@ START_TEST(a_stage_that_does_not_fit_says_what_fills_it)
     o.check_memory = true;
     ck_assert_int_eq(lower_plan(arena, &plan, &o, &p, &err), ERR_INFEASIBLE);
     const char *at = strstr(err.text, "needs ");
-    ck_assert(at && sscanf(at, "needs %lf %7s of %lf %7[^,], lacks 64 B", &needs, unit[0], &has,
+    ck_assert(at && sscanf(at, "needs %lf %7[^,], has %lf %7[^,], lacks 64 B", &needs, unit[0], &has,
                            unit[1]) == 4);
     ck_assert_str_eq(unit[0], unit[1]);
     ck_assert_msg(needs > has && !strstr(at, "e+"), "%s", err.text);
