@@ -335,7 +335,7 @@ static const struct option options[] = {
     {.name = "FILE", ARGUMENT_AT(path), .help = "job, cluster, plan or trace file"},
     {.name = "layers",
      FLAG_AT(layers),
-     .help = "table of a job's distinct layers: FLOPs, bytes, and activations at the cut behind"},
+     .help = "list a job's distinct layers: FLOPs, bytes, and activations at the cut after each"},
     OPTION_ALL,
     {0}};
 
