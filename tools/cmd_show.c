@@ -212,7 +212,7 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
     show_cluster_text(a, c, all);
 }
 
-/* One line a replica, or a class of them where there are many. */
+/* One line per replica, or a class of them where there are many. */
 static void show_replicas(struct arena *a, const struct plan *p, bool all)
 {
     int32_t n = p->n_replicas;
