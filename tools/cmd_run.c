@@ -71,7 +71,7 @@ static void print_scale(const struct run_result *r)
 static void print_text(const struct program *p, const struct run_result *r)
 {
     char text[32], first[32], last[32];
-    printf("%s: %s an iteration (measured, median of %lld steps%s), %.0f %s/s\n", p->name,
+    printf("%s: %s per iteration (measured, median of %lld steps%s), %.0f %s/s\n", p->name,
            units_print_ns(text, r->iteration_ns), (long long)r->steps,
            p->emulated ? ", emulated devices" : "", samples_per_s(p, r),
            p->pixels ? "images" : "tokens");

@@ -249,7 +249,7 @@ static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_j
     printf("  microbatches of %lld sequences, cluster %s, model %s\n", (long long)p->microbatch,
            p->cluster.name, p->job.model.name);
     if (p->predicted_ns)
-        printf("  predicted %s an iteration%s with %s\n", units_print_ns(text, p->predicted_ns),
+        printf("  predicted %s per iteration%s with %s\n", units_print_ns(text, p->predicted_ns),
                p->cluster.emulated ? " of emulated devices" : "",
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
@@ -277,7 +277,7 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
         common_json_end(&out);
         return OK;
     }
-    printf("trace: %s, %s, %d devices, %d steps, %s an iteration%s\n", t->plan,
+    printf("trace: %s, %s, %d devices, %d steps, %s per iteration%s\n", t->plan,
            trace_is_predicted(t) ? "predicted" : "measured", (int)devices, (int)t->steps,
            units_print_ns(text, t->iteration_ns), t->emulated ? " (emulated devices)" : "");
     if (devices > t->n_devices)

@@ -163,7 +163,7 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
                        const struct montecarlo_result *m, const struct fed *f, bool all)
 {
     char text[32], peak[32];
-    printf("%s: %s an iteration%s (predicted with %s)\n", plan->name,
+    printf("%s: %s per iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     if (m->samples) print_samples(m);
