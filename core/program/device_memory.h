@@ -39,7 +39,7 @@ void device_memory_of(struct arena *a, const struct program *p, struct device_me
 /* Sum without libraries. Saturates. */
 int64_t device_memory_known(const struct device_memory *m);
 
-/* Bytes that a member of a group needs beside its stage's staging for device transport: packed operands (of an all-reduce: first
+/* Bytes that a member of a group needs in addition to its stage's staging for device transport: packed operands (of an all-reduce: first
  * the message, then a packed segment before its cast) … */
 int64_t device_memory_group_scratch(const struct program *p, const struct collective *g, int32_t member);
 int64_t device_memory_group_wire(const struct program *p, const struct collective *g, int32_t member);

@@ -65,7 +65,7 @@
  * all of them must be valid on every device.
  * A ring or chain message counts as issued and posted when both ends have reached its step.
  * Only messages take time. The additions and copies of a collective cost nothing in the simulator and on emulated devices, because
- * the executor's communication thread does them off the compute stream, at the host's speed, beside the virtual clocks.
+ * the executor's communication thread does them off the compute stream, at the host's speed, without advancing the virtual clocks.
  * On real devices they delay the collective. ACCUMULATE operators cost time as every operator does; a CHAIN that
  * adds microbatches kept separately contains none, so its additions are free.
  *

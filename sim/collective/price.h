@@ -37,7 +37,7 @@ const char *collective_price_name(enum collective_price from);
  * members on several nodes, their messages on the network; O(1) without tables and without NCCL's model. */
 int64_t collective_price_ns(struct cost *k, const struct program *p, const struct collective *c,
                             enum collective_price *from);
-/* The same for devices of the cluster (n): a collective of so many bytes. */
+/* The same for devices of the cluster (n): a collective of this many bytes. */
 int64_t collective_price_devices_ns(struct cost *k, enum collective_kind kind,
                                     enum collective_algorithm algorithm, const int32_t *device,
                                     int32_t n, int64_t bytes, enum collective_price *from);

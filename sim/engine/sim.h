@@ -37,7 +37,7 @@ struct sim_options {
     /* >= 1: exact count; 0: the program's own count, but at least 4, so that a steady step lies between the ends */
     int32_t steps;
     bool keep_trace;
-    /* With keep_trace: bytes that the caller allocates beside a trace of `spans` spans, e.g. explain_bytes; NULL: none */
+    /* With keep_trace: bytes that the caller allocates in addition to a trace of `spans` spans, e.g. explain_bytes; NULL: none */
     double (*beside_trace)(const struct program *p, int32_t steps, double spans);
     /* Path of the trace file. Spans beyond trace_window are kept on disk (trace_stream), and the caller may only write the trace.
      * NULL: all spans are in memory. trace_window 0: SIM_TRACE_WINDOW. */

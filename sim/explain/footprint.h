@@ -26,7 +26,7 @@ struct footprint_options {
     int32_t zero; /* ZeRO stage. 0: nothing sharded; 1: optimizer state; 2: and gradients; 3: and parameters */
     int32_t shards; /* GPUs of the sharding group, >= 1; 1: no sharding */
     double share;   /* of this GPU, 0 < share <= 1; 0: 1 / shards */
-    /* memory that a framework holds beside tensors: contexts, allocator overhead, communicators */
+    /* memory that a framework holds besides tensors: contexts, allocator overhead, communicators */
     int64_t reserve_bytes;
 };
 struct footprint_entry {
