@@ -149,7 +149,7 @@ static void print_samples(const struct montecarlo_result *m)
 static void print_fed(const struct fed *f)
 {
     char step[32];
-    printf("with %d loaders %s a step, devices wait %.1f %% of it for data",
+    printf("with %d loaders %s per step, devices wait %.1f %% of it for data",
            (int)f->loading.loaders, units_print_ns(step, llround(f->result.step_ns)),
            100 * f->result.waiting);
     if (f->enough)

@@ -231,9 +231,9 @@ START_TEST(a_specification_out_of_range_is_refused)
     REFUSED("1f1b: 100001 devices", 1F1B, 100001, 0, 4, );
     REFUSED("1f1b: 0 microbatches: expected 1 … 10000000", 1F1B, 4, 0, 0, );
     REFUSED("1f1b: -3 microbatches", 1F1B, 4, 0, -3, );
-    REFUSED("1f1b: 2 chunks a device: expected 1", 1F1B, 4, 2, 4, );
-    REFUSED("zb-v: 1 chunks a device: expected 2", ZB_V, 4, 1, 4, );
-    REFUSED("interleaved: 1 chunks a device: expected 2 … 1000", INTERLEAVED, 4, 1, 4, );
+    REFUSED("1f1b: 2 chunks per device: expected 1", 1F1B, 4, 2, 4, );
+    REFUSED("zb-v: 1 chunks per device: expected 2", ZB_V, 4, 1, 4, );
+    REFUSED("interleaved: 1 chunks per device: expected 2 … 1000", INTERLEAVED, 4, 1, 4, );
     REFUSED("interleaved: 6 microbatches are not a multiple of 4 devices", INTERLEAVED, 4, 2, 6, );
     REFUSED("are more than 100000000 operations", 1F1B, 100000, 0, 10000000, );
     REFUSED("device 1: time 0: expected more than 0", H1F1B, 2, 0, 4, .time = zero);
