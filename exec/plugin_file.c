@@ -27,10 +27,10 @@ static void own_folder(char out[PATH_MAX])
 /* Hints for a plugin that is missing or cannot be opened. */
 static const struct hint {
     const char *name, *made, *needs;
-} hints[] = {{"cuda", "make builds it where nvcc, cuBLAS and NCCL are found",
+} hints[] = {{"cuda", "`make` builds it where it finds nvcc, cuBLAS and NCCL",
               "are cuBLAS and the CUDA runtime installed here?"},
              {"cupti",
-              "make builds it where the CUDA plugin is built and CUPTI is found beside the toolkit",
+              "`make` builds it with the CUDA plugin if it finds CUPTI in the toolkit",
               "is CUPTI installed here?"},
              {NULL, "build it from the sources of this program",
               "are the libraries it needs installed here?"}};
@@ -71,7 +71,7 @@ static enum status find(const char *name, char *path, struct error *err)
     }
     return error_set(err, ERR_NO_DEVICE,
                      "no %s: libmusher_%s.so is neither beside this program nor in ../lib/musher; "
-                     "%s, %s can name its path",
+                     "%s, and %s can give its path",
                      title, name, hint_of(name)->made, variable);
 }
 

@@ -28,7 +28,7 @@ struct collective_row {
     double seconds, spread; /* median > 0; relative, 1.4826 · MAD / median */
     int32_t samples;
     const char *provenance; /* "nccl-tests FILE, NCCL 2.19.3, A100-SXM4-80GB" */
-    const char *device;     /* of all ranks (collective_table_device); NULL or "": not known, any */
+    const char *device;     /* of all ranks (collective_table_device); NULL or "": unknown, matches any */
 };
 
 struct collective_table {
@@ -44,21 +44,21 @@ MUST_CHECK enum status collective_table_merge(struct arena *a, const struct coll
                                               size_t n_old, const struct collective_row *add,
                                               size_t n_add, struct collective_row **out, size_t *n,
                                               struct error *err);
-/* The table of sorted rows at *at, which advances behind it; false at the end. */
+/* The table that begins at row *at of sorted rows; *at advances past it. false at the end. */
 bool collective_table_next(const struct collective_row *rows, size_t n, size_t *at,
                            struct collective_table *out);
-/* What a row's `device` is for devices of the cluster (n): the catalogue id, "A100-SXM4-80"; of several types all of them in the
- * cluster's order, "A100-SXM4-80+V100-SXM2-16". O(n + types). */
+/* The `device` of a row measured on these devices of the cluster (n): the catalogue id, "A100-SXM4-80"; for several types all of
+ * them in the cluster's order, "A100-SXM4-80+V100-SXM2-16". O(n + types). */
 const char *collective_table_device(struct arena *a, const struct cluster *c, const int32_t *device,
                                     int32_t n);
-/* Table of sorted rows for this kind on so many ranks and nodes, of this device, else of one that is not known. algorithm NULL: what
- * the library chose by itself, else the one that takes the least for so many bytes; otherwise that of the name (any protocol: the
- * least). false: none. O(n). */
+/* Finds a table among sorted rows: this kind, number of ranks and of nodes, measured on this device, else on an unknown one.
+ * algorithm NULL: the table of the library's own choice, else the fastest for `bytes`; otherwise the table of the named algorithm
+ * with the fastest protocol. false: none. O(n). */
 bool collective_table_find(const struct collective_row *rows, size_t n, enum collective_kind kind,
                            int32_t n_ranks, int32_t n_nodes, const char *device,
                            const char *algorithm, int64_t bytes, struct collective_table *out);
-/* Seconds of a collective by this algorithm where a table holds: one that names the algorithm (as core/collective/algorithm.h
- * does), else, for what a library does in one call, that of the library's own choice; bytes between its first row and its last. O(n). */
+/* Whether a table applies, and its seconds: a table that names the algorithm (as core/collective/algorithm.h does), else, for
+ * what a library does in one call, the table of the library's own choice. bytes must lie between its first and last row. O(n). */
 bool collective_table_holds(const struct collective_row *rows, size_t n, enum collective_kind kind,
                             enum collective_algorithm algorithm, int32_t n_ranks, int32_t n_nodes,
                             const char *device, int64_t bytes, double *seconds);

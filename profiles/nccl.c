@@ -153,7 +153,7 @@ enum status nccl_known(const char *version, struct error *err)
     char hint[NEAREST_HINT];
     for (int v = 0; nccl_versions[v]; v++)
         if (!strcmp(nccl_versions[v], version)) return OK;
-    return error_set(err, ERR_INPUT, "NCCL %s: its model is not known; known are 2.28.9, 2.30%s",
+    return error_set(err, ERR_INPUT, "no cost model of NCCL %s; known: 2.28.9, 2.30%s",
                      version, nearest_name_hint(version, nccl_versions, hint));
 }
 

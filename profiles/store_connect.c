@@ -182,7 +182,7 @@ static enum status compare_objects(const struct store *s, sqlite3_stmt *found, s
         const char *type = (const char *)sqlite3_column_text(found, 0),
                    *name = (const char *)sqlite3_column_text(found, 1);
         return error_set(err, ERR_INPUT,
-                         "'%s' is not a profile database of musher, or was changed: the %.20s '%.60s' "
+                         "'%s' is not a musher profile database, or was changed: the %.20s '%.60s' "
                          "in it is not musher's",
                          s->path, type ? type : "object", name ? name : "");
     }
@@ -215,7 +215,7 @@ enum status store_check(struct store *s, struct error *err)
     TRY(store_query_int(s, "pragma application_id", &application, "reading", err));
     TRY(store_query_int(s, "pragma user_version", &version, "reading", err));
     if (application != APPLICATION)
-        return error_set(err, ERR_INPUT, "'%s' is not a profile database of musher", s->path);
+        return error_set(err, ERR_INPUT, "'%s' is not a musher profile database", s->path);
     bool known = version >= STORE_SCHEMA_FIRST && version <= STORE_SCHEMA;
     s->schema = version;
     if (known) TRY(check_objects(s, err));

@@ -8,9 +8,9 @@
 #include "core/lower/lower.h"
 #include "core/model/model.h"
 
-/* Every type gets its backend and what its libraries keep of memory; types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
- * part of multiprocessors that the GPU does not have, or of a GPU whose number is not known; an NCCL version without model, or no
- * NVIDIA GPU beside it. */
+/* Sets each type's backend and the memory that its libraries take, and the catalogue's memory size if the file states none.
+ * ERR_INPUT: unknown catalogue id; no memory size in the file or the catalogue; more multiprocessors than the GPU has, or a GPU
+ * whose number of them is unknown; an NCCL version without a cost model, or a cluster without NVIDIA GPUs that states one. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
 /* ERR_INPUT if a device type cannot compute in this dtype: the host has fp32 and fp64, GPUs before compute

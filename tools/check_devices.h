@@ -15,7 +15,7 @@ struct device_here {
     struct backend_device about;
     char pci[24];
     const char *reaches; /* routes to the other devices: "by NVLink 1 2, by PCIe 3, by the host 4" */
-    /* Of an opened device: free bytes beside this program's context (-1: not opened), the reason if opening failed (NULL: none),
+    /* Of an opened device: free bytes with this program's context open (-1: not opened), the reason if opening failed (NULL: none),
      * the sizes into which its multiprocessors can be partitioned ("": none) */
     int64_t free_bytes;
     const char *why_not, *parts;

@@ -177,7 +177,7 @@ static const struct option options[] = {
      .required = true},
     {.name = "force",
      FLAG_AT(force),
-     .help = "acceptance of correction factors outside 0.1 to 10, which otherwise are an error"},
+     .help = "accept correction factors outside 0.1 to 10, which are an error by default"},
     {0}};
 
 const struct verb cmd_calibrate = {

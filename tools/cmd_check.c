@@ -332,11 +332,11 @@ static const struct option options[] = {
      .help = "plan whose devices and memory are compared with this machine"},
     {.name = "cuda",
      FLAG_AT(cuda),
-     .help = "exit code 8 without a CUDA device, which otherwise is a warning"},
+     .help = "exit with code 8 if there is no CUDA device, instead of a warning"},
     {.name = "here",
      FLAG_AT(here),
-     .help = "exit code 8 if run would refuse PLAN on this machine because it lacks a host or GPU, "
-             "which otherwise is a warning"},
+     .help = "exit with code 8 if run would refuse PLAN on this machine for want of a host or GPU, "
+             "instead of a warning"},
     {0}};
 
 const struct verb cmd_check = {

@@ -126,7 +126,7 @@ static enum status take_words(struct question *q, const struct request *r, struc
                          r->kind, nearest_name_hint(r->kind, collective_kind_names, hint));
     }
     if (!units_parse_bytes(r->bytes, &bytes) || !(bytes >= 1 && bytes <= 1e15))
-        return error_set(err, ERR_USAGE, "--bytes '%s': a size such as '1 GB', at most 1 PB%s",
+        return error_set(err, ERR_USAGE, "--bytes '%s': must be a size such as '1 GB', at most 1 PB%s",
                          r->bytes, units_hint(unit, QUANTITY_BYTES, r->bytes));
     q->bytes = (int64_t)bytes;
     q->c.element_bytes = q->bytes % 4 ? 1 : 4;
@@ -366,7 +366,7 @@ static const struct option options[] = {
     {.name = "shards",
      TEXT_AT(shards),
      .unit = "X,...",
-     .help = "relative shard sizes of all-gather and reduce-scatter, one a member, e.g. 3,1",
+     .help = "relative shard sizes of all-gather and reduce-scatter, one per member, e.g. 3,1",
      .preset = "equal shards"},
     {.name = "db",
      TEXT_AT(db),
@@ -377,7 +377,7 @@ static const struct option options[] = {
     {.name = "nccl",
      TEXT_AT(nccl),
      .unit = "VERSION",
-     .help = "NCCL version whose cost model is shown beside: 2.28.9 or 2.30"},
+     .help = "NCCL version whose cost model is shown for comparison: 2.28.9 or 2.30"},
     {0}};
 
 const struct verb cmd_collective = {
@@ -386,7 +386,7 @@ const struct verb cmd_collective = {
     .about =
         "For every algorithm: the closed form, in which every transfer has its link alone; the "
         "simulated time on the links of CLUSTER, where transfers share them; and the bus "
-        "bandwidth as nccl-tests defines it. Beside them stand NCCL's own estimate for NVIDIA "
+        "bandwidth as nccl-tests defines it. Next to them are NCCL's own estimate for NVIDIA "
         "GPUs, and the measured time if the profile has one.",
     .options = options,
     .examples = {"musher collective all-reduce cluster.yaml --bytes 1GB",

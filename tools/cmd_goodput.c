@@ -364,8 +364,8 @@ static const struct option options[] = {
      .help = "relative speed of a device type of the --spot trace, e.g. V100=0.4"},
     {.name = "replan-speeds",
      FLAG_AT(replan_speeds),
-     .help = "speed after losses by a new plan for every set of remaining devices, instead of in "
-             "proportion to their number"},
+     .help = "search a new plan for every set of remaining devices to get the speed after losses, "
+             "instead of assuming it proportional to their number"},
     {.name = "db",
      TEXT_AT(db),
      .unit = "DB",
@@ -375,7 +375,7 @@ static const struct option options[] = {
     {.name = "failures",
      TEXT_AT(failures),
      .unit = "CSV",
-     .help = "counted failures by cause, from which the rate of failures is taken",
+     .help = "failure counts by cause, which give the failure rate",
      .preset = "Llama 3's 419 in 54 days of 16384 GPUs"},
     TIME("mtbf", mtbf, "the rate of --failures",
          "mean time between failures of the whole job, e.g. 12h, or never"),
@@ -390,7 +390,7 @@ static const struct option options[] = {
      .unit = "CSV",
      .help =
          "trace of spot availability: a column time_s or Timestamp, then counts of device types"},
-    TIME("notice", notice, "0", "warning before spot devices are withdrawn, e.g. 30s"),
+    TIME("notice", notice, "0", "warning before spot devices are preempted, e.g. 30s"),
     TIME("outlook", outlook, "0: to the end of the run",
          "expected time that new spot devices stay, e.g. 2h"),
     TIME("checkpoint", checkpoint, "60s", "pause of the job for one checkpoint, e.g. 5s"),
@@ -426,7 +426,7 @@ const struct verb cmd_goodput = {
     .summary = "predict days to months of training with failures and checkpoints",
     .about =
         "Goodput is the share of the time that ends up in kept training steps. A run is sampled "
-        "with failures, lost work, restarts, checkpoints and, with --spot, withdrawn devices; "
+        "with failures, lost work, restarts, checkpoints and, with --spot, preempted devices; "
         "the output states the goodput of each checkpoint interval and where the time goes. "
         "Times are numbers with ms, s, min, h or d.",
     .options = options,

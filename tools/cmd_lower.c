@@ -107,8 +107,8 @@ static const struct option options[] = {
      .required = true},
     {.name = "deterministic",
      FLAG_AT(deterministic),
-     .help = "gradients summed in the global order of microbatches, for bits that do not depend on "
-             "the plan"},
+     .help = "sum gradients in the global order of microbatches, so that results are bitwise equal "
+             "for every plan"},
     {0}};
 
 const struct verb cmd_lower = {

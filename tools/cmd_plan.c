@@ -418,12 +418,12 @@ static const struct option options[] = {
      .preset = "the degrees of CLUSTER; above 1024 GPUs, those that a large model needs"},
     {.name = "no-sharding",
      FLAG_AT(no_sharding),
-     .help = "search without sharded stages (intra-operator parallelism on several devices)"},
+     .help = "do not consider sharded stages (intra-operator parallelism on several devices)"},
     {.name = "fastest",
      FLAG_AT(fastest),
      .help =
-         "of measured layers, the plan predicted fastest, even if another one within 5 % is more "
-         "robust against errors of the profile"},
+         "with measured layers: choose the plan predicted fastest, even if another one within "
+         "5 % is more robust against errors of the profile"},
     {.name = "from",
      TEXT_AT(from),
      .unit = "PLAN",
@@ -467,7 +467,7 @@ static const struct option options[] = {
 
 const struct verb cmd_plan = {
     .name = "plan",
-    .summary = "search the fastest or cheapest plan for a job on a cluster",
+    .summary = "search for the fastest or cheapest plan for a job on a cluster",
     .about =
         "A plan states pipeline stages and their devices, replicas and their shares of the batch, "
         "tensor-parallel and sharded stages, the microbatch size, the schedule and what ZeRO "

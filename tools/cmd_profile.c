@@ -396,7 +396,7 @@ static const struct option options[] = {
      .preset = "none; required without --emit"},
     {.name = "again",
      FLAG_AT(again),
-     .help = "new measurement of rows that the newest profile already has; needs PLAN"},
+     .help = "measure rows again that the newest profile already has; needs PLAN"},
     {.name = "repeats",
      INT_AT(repeats),
      .unit = "N",

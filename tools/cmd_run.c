@@ -71,7 +71,7 @@ static void print_scale(const struct run_result *r)
 static void print_text(const struct program *p, const struct run_result *r)
 {
     char text[32], first[32], last[32];
-    printf("%s: %s an iteration (measured, median of %lld steps%s), %.0f %s/s\n", p->name,
+    printf("%s: %s per iteration (measured, median of %lld steps%s), %.0f %s/s\n", p->name,
            units_print_ns(text, r->iteration_ns), (long long)r->steps,
            p->emulated ? ", emulated devices" : "", samples_per_s(p, r),
            p->pixels ? "images" : "tokens");
@@ -185,7 +185,7 @@ static const struct option options[] = {
      .help = "trace file to write, e.g. run.trace; compressed if it ends in .gz"},
     {.name = "kernels",
      FLAG_AT(run.keep_kernels),
-     .help = "CUDA kernels of each operator in the trace, recorded by CUPTI; listed by show TRACE"},
+     .help = "record the CUDA kernels of each operator in the trace, by CUPTI; show TRACE lists them"},
     {.name = "save", TEXT_AT(run.save), .unit = "DIR", .help = "folder for checkpoints, e.g. ckpt"},
     {.name = "save-every",
      INT_AT(run.save_every),
@@ -200,16 +200,16 @@ static const struct option options[] = {
      .help = "folder whose newest checkpoint the run starts from; it may be of another plan"},
     {.name = "deterministic",
      FLAG_AT(deterministic),
-     .help = "gradients summed in the global order of microbatches: the same bits for every plan, "
-             "at the cost of a serial reduction"},
+     .help = "sum gradients in the global order of microbatches: bitwise equal results for every "
+             "plan, at the cost of a serial reduction"},
     {0}};
 
 const struct verb cmd_run = {
     .name = "run",
     .summary = "train a plan on real devices",
     .about =
-        "A plan of several devices runs as one process (rank) a device. Without mpirun the ranks "
-        "of this host are started here. On several hosts mpirun starts them, one a device, in "
+        "A plan of several devices runs as one process (rank) per device. Without mpirun the ranks "
+        "of this host are started here. On several hosts mpirun starts them, one per device, in "
         "the order of the cluster's devices.",
     .options = options,
     .examples = {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",

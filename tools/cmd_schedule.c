@@ -117,7 +117,7 @@ static enum status read_pipeline(struct arena *a, const struct request *q, int32
 
 /* --- the order --- */
 
-/* H-1F1B needs times and transfers by device; with one chunk a device, stages are devices. */
+/* H-1F1B needs times and transfers by device; with one chunk per device, stages are devices. */
 static enum status make_named(struct arena *a, const struct request *q, enum schedule_kind kind,
                               const struct pipeline *p, struct schedule *s, struct error *err)
 {
@@ -196,7 +196,7 @@ static enum status make(struct arena *a, const struct request *q, struct schedul
             return error_set(err, ERR_INPUT, "%" PRId64 " stages: expected at most %d", stages,
                              MAX_STAGES);
         if (!named && !search && q->chunks > 1)
-            return error_set(err, ERR_USAGE, "%s has one chunk a device", automatic);
+            return error_set(err, ERR_USAGE, "%s has one chunk per device", automatic);
         TRY(read_pipeline(a, q, (int32_t)q->devices, (int32_t)stages, p, err));
         if (named) return make_named(a, q, kind, p, s, err);
         if (search) return make_searched(a, q, p, s, bound, err);
@@ -339,10 +339,10 @@ static const struct option options[] = {
     LIST("warmup", warmup, "N|...", "that of the schedule",
          "warm-up of each device in forwards, of the 1F1B family, e.g. '3|2|1'"),
     FLAG("split", split,
-         "separate input-gradient (I) and weight-gradient (W) operations instead of one backward "
-         "(B), where the schedule allows both"),
+         "use separate input-gradient (I) and weight-gradient (W) operations instead of one "
+         "backward (B), where the schedule allows both"),
     FLAG("v-shaped", v_shaped,
-         "second chunks placed from the last device back to the first (orders of files, searched)"),
+         "place second chunks from the last device back to the first (orders of files, searched)"),
     LIST("forward", forward, "TIME|...", "1 ms",
          "forward time (F): one value, or one of each stage, e.g. '1 ms|2 ms'"),
     LIST("input", input, "TIME|...", "1 ms", "input-gradient time (I)"),
@@ -359,10 +359,10 @@ static const struct option options[] = {
     LIST("resident", resident, "SIZE|...", "0",
          "permanent memory of a device (weights and optimizer state), e.g. '4 GiB'"),
     LIST("limit", limit, "SIZE|...", "none", "memory of a device, e.g. '16 GiB'"),
-    FLAG("fair", fair, "max-min fair sharing of occupied links instead of first come first served"),
+    FLAG("fair", fair, "share busy links max-min fairly instead of first come, first served"),
     FLAG("fluid", fluid,
-         "as --fair, and messages between the same two stages share their link too"),
-    FLAG("timeline", timeline, "drawing of the schedule in text, one row a device"),
+         "as --fair, and let messages between the same two stages share their link too"),
+    FLAG("timeline", timeline, "draw the schedule as text, one row per device"),
     OUTPUT("csv", csv, "CSV", "file for the order, in one cell with devices between bars; or -"),
     OUTPUT("trace", trace, "TRACE", "trace file to write, for musher plot"),
     LIST("cases", search.cases, "CSV", NULL,

@@ -212,7 +212,7 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
     show_cluster_text(a, c, all);
 }
 
-/* One line a replica, or a class of them where there are many. */
+/* One line per replica, or a class of them where there are many. */
 static void show_replicas(struct arena *a, const struct plan *p, bool all)
 {
     int32_t n = p->n_replicas;
@@ -249,7 +249,7 @@ static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_j
     printf("  microbatches of %lld sequences, cluster %s, model %s\n", (long long)p->microbatch,
            p->cluster.name, p->job.model.name);
     if (p->predicted_ns)
-        printf("  predicted %s an iteration%s with %s\n", units_print_ns(text, p->predicted_ns),
+        printf("  predicted %s per iteration%s with %s\n", units_print_ns(text, p->predicted_ns),
                p->cluster.emulated ? " of emulated devices" : "",
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
@@ -277,7 +277,7 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
         common_json_end(&out);
         return OK;
     }
-    printf("trace: %s, %s, %d devices, %d steps, %s an iteration%s\n", t->plan,
+    printf("trace: %s, %s, %d devices, %d steps, %s per iteration%s\n", t->plan,
            trace_is_predicted(t) ? "predicted" : "measured", (int)devices, (int)t->steps,
            units_print_ns(text, t->iteration_ns), t->emulated ? " (emulated devices)" : "");
     if (devices > t->n_devices)
@@ -335,7 +335,7 @@ static const struct option options[] = {
     {.name = "FILE", ARGUMENT_AT(path), .help = "job, cluster, plan or trace file"},
     {.name = "layers",
      FLAG_AT(layers),
-     .help = "table of a job's distinct layers: FLOPs, bytes, and activations at the cut behind"},
+     .help = "list a job's distinct layers: FLOPs, bytes, and activations at the cut after each"},
     OPTION_ALL,
     {0}};
 

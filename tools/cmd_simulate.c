@@ -149,7 +149,7 @@ static void print_samples(const struct montecarlo_result *m)
 static void print_fed(const struct fed *f)
 {
     char step[32];
-    printf("with %d loaders %s a step, devices wait %.1f %% of it for data",
+    printf("with %d loaders %s per step, devices wait %.1f %% of it for data",
            (int)f->loading.loaders, units_print_ns(step, llround(f->result.step_ns)),
            100 * f->result.waiting);
     if (f->enough)
@@ -163,7 +163,7 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
                        const struct montecarlo_result *m, const struct fed *f, bool all)
 {
     char text[32], peak[32];
-    printf("%s: %s an iteration%s (predicted with %s)\n", plan->name,
+    printf("%s: %s per iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     if (m->samples) print_samples(m);
@@ -362,11 +362,11 @@ static const struct option options[] = {
     {.name = "fold",
      FLAG_AT(fold),
      .help =
-         "one simulation for all devices that do the same at the same time; the trace holds one "
-         "steady step of one replica of each class"},
+         "simulate devices with identical timelines only once; the trace holds one steady step "
+         "of one replica of each class"},
     {.name = "deterministic",
      FLAG_AT(deterministic),
-     .help = "gradients summed in the global order of microbatches, as with run --deterministic"},
+     .help = "sum gradients in the global order of microbatches, as run --deterministic does"},
     {.name = "trace",
      TEXT_AT(trace),
      .unit = "TRACE",
@@ -381,8 +381,8 @@ static const struct option options[] = {
      .preset = "4 GiB"},
     {.name = "explain",
      FLAG_AT(explain),
-     .help = "breakdown of the iteration time: critical path, idle devices, exposed messages, and "
-             "the effect of faster devices, links and operators"},
+     .help = "break down the iteration time: critical path, idle devices, exposed communication, "
+             "and the effect of faster devices, links and operators"},
     {.name = "what-if",
      INT_AT(what_if),
      .unit = "N",
@@ -416,7 +416,7 @@ static const struct option options[] = {
      .preset = "0: not included"},
     {.name = "jitter-alone",
      FLAG_AT(jitter_alone),
-     .help = "interval without the uncertainty of the costs themselves"},
+     .help = "leave the uncertainty of the costs themselves out of the interval"},
     {.name = "straggler-share",
      DOUBLE_AT(straggler_share),
      .unit = "PERCENT",
@@ -459,7 +459,7 @@ static const struct option options[] = {
      .min = 0,
      .max = 1e6,
      .help = "batches loaded ahead, e.g. 8",
-     .preset = "0: two a loader"},
+     .preset = "0: two per loader"},
     OPTION_ALL,
     {0}};
 

@@ -17,7 +17,7 @@ static const struct option options[] = {
     {.name = "plans",
      TEXT_AT(plans),
      .unit = "CSV",
-     .help = "table of measured plans, one a line",
+     .help = "table of measured plans, one per line",
      .required = true},
     {.name = "db",
      TEXT_AT(db),

@@ -392,7 +392,7 @@ static const struct option options[] = {
      .unit = "TIME",
      .help = "latency of every --link that states none, e.g. 10us",
      .preset = "that of the old link"},
-    {.name = "together", FLAG_AT(together), .help = "additional variant with all changes at once"},
+    {.name = "together", FLAG_AT(together), .help = "add a variant with all changes at once"},
     OPTION_DB(db),
     OPTION_PROFILE(profile),
     {.name = "evaluations",

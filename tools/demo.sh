@@ -39,7 +39,7 @@ say "simulate, then run $steps steps of each plan"
 for p in $plans; do
   $MUSHER simulate "$out/$p.yaml" --db "$db" --trace "$out/$p.before.trace" --json > "$out/$p.before.json"
   $MUSHER run "$out/$p.yaml" --steps "$steps" --data "$text" --trace "$out/$p.run.trace" --json > "$out/$p.run.json"
-  printf '%-14s measured %8.1f ms an iteration, loss %s -> %s\n' $p \
+  printf '%-14s measured %8.1f ms per iteration, loss %s -> %s\n' $p \
     "$(number "$out/$p.run.json" iteration_ns | awk '{print $1 / 1e6}')" \
     "$(sed -n 's/.*"losses": *\[ *\([0-9.]*\).*/\1/p' "$out/$p.run.json")" \
     "$(sed -n 's/.*"losses": *\[.*[, ]\([0-9.]*\) *\].*/\1/p' "$out/$p.run.json")"

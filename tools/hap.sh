@@ -122,7 +122,7 @@ row() { # TEAM MODEL: seconds, and how many times the joined plan's
 mkdir -p "$out"
 : > "$out/blanks"
 {
-    echo "Seconds an iteration, simulated with the catalogue's prior (times the joined plan's):"
+    echo "Seconds per iteration, simulated with the catalogue's prior (times the joined plan's):"
     echo
     echo "| cluster | model |$(printf ' %s |' $strategies)"
     echo "|---|---|$(printf -- '---|%.0s' $strategies)"

@@ -22,7 +22,7 @@ static const struct option common_table[] = {
     {.name = "json",
      .type = OPTION_FLAG,
      COMMON_AT(json),
-     .help = "results as one JSON object on standard output"},
+     .help = "print results as one JSON object on standard output"},
     {.name = "seed",
      .type = OPTION_INT,
      COMMON_AT(seed),
@@ -35,13 +35,13 @@ static const struct option common_table[] = {
      .letter = 'v',
      .type = OPTION_FLAG,
      COMMON_AT(verbose),
-     .help = "progress and details on standard error"},
+     .help = "print progress and details on standard error"},
     {.name = "quiet",
      .letter = 'q',
      .type = OPTION_FLAG,
      COMMON_AT(quiet),
-     .help = "errors only on standard error"},
-    {.name = "help", .letter = 'h', .type = OPTION_FLAG, COMMON_AT(help), .help = "this text"},
+     .help = "print only errors on standard error"},
+    {.name = "help", .letter = 'h', .type = OPTION_FLAG, COMMON_AT(help), .help = "print this text"},
     {0}};
 
 enum { N_COMMON = sizeof common_table / sizeof *common_table };

@@ -16,10 +16,11 @@
  *     const struct verb cmd_plan = {.name = "plan", .summary = "search a plan", .options = options, .run = plan,
  *                                    .examples = {"musher plan model.json -o plan.yaml"}, REQUEST(.budget = 2000)};
  *
- * Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which everything is an argument. The last occurrence of an
+ * Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, after which everything is an argument. The last occurrence of an
  * option wins. Every verb also has --json, --seed, -v, -q and --help; -v and -q set the log level at once.
  * Errors: ERR_USAGE. An output file that another row also names, by any path or link, is refused before any file is opened.
- * A help text is a noun phrase: the value, its unit, "e.g." an example. The default is printed behind it.
+ * The help of an option with a value is a noun phrase: the value, its unit, "e.g." an example; the default is printed after it.
+ * The help of a flag is an imperative: what it makes the verb do.
  * Ownership: texts point into argv and into the defaults; lists belong to the arena.
  */
 #ifndef TOOLS_OPTIONS_H

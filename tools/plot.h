@@ -1,4 +1,4 @@
-/* tools/plot.h - timelines of traces, one above the other, one row a device, drawn by gnuplot. */
+/* tools/plot.h - timelines of traces, one above the other, one row per device, drawn by gnuplot. */
 #ifndef TOOLS_PLOT_H
 #define TOOLS_PLOT_H
 

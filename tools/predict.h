@@ -1,8 +1,8 @@
-/* tools/predict.h - a prediction whose trace and explanation stay within the memory that is allowed for them.
+/* tools/predict.h - a prediction whose trace and explanation stay within a memory limit.
  *
- * A trace's readers hold all spans in memory. Where they are more than options.trace_most_bytes allow, the trace holds one replica
- * of each class and one steady step, and what is explained is the simulation of one replica of each class
- * (sim/engine/representatives.h). Where even these are too large the error of the whole stands.
+ * Readers of a trace hold all of its spans in memory. If these exceed options.trace_most_bytes, the trace is reduced to one steady
+ * step of one replica of each class, and the explanation is that of a simulation of one replica of each class
+ * (sim/engine/representatives.h). If even the reduced one is too large, the error for the full one is returned.
  */
 #ifndef TOOLS_PREDICT_H
 #define TOOLS_PREDICT_H
@@ -15,13 +15,13 @@ struct arena;
 struct prediction {
     struct program program;
     struct sim_result result; /* of all devices */
-    bool reduced; /* its trace is of one replica of each class and one step, without --fold */
-    /* What is explained, with a trace in memory: of all devices, of those that stand for others where devices are folded, or
-     * of one replica of each class. */
+    bool reduced; /* the trace has only one step of one replica of each class, without --fold */
+    /* Input of the explanation, with a trace in memory: all devices, or the representatives if devices are folded, or one
+     * replica of each class. */
     const struct program *explained;
     struct sim_result explained_result;
     bool
-        by_replicas; /* of one replica of each class: times are near those of `result`, not equal */
+        by_replicas; /* one replica of each class: times are close to those of `result`, not equal */
 };
 /* o->keep_trace, o->beside_trace and o->fold as the user asked; explains: explained is filled. ERR_RESOURCE. */
 MUST_CHECK enum status predict(struct arena *a, const struct plan *plan,

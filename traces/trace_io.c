@@ -154,7 +154,7 @@ static enum status lines_open(struct lines *l, struct arena *a, const char *path
     if (n && head[0] != '{' && !packed)
         return error_set(
             err, ERR_INPUT,
-            "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
+            "%s:1: not a musher trace: a trace starts with its header, a JSON object", l->path);
     TRY(file_open_regular(path, &l->fd, NULL, err));
     l->buffer = arena_alloc(a, l->capacity, 1);
     if (packed && !(l->gzip = gzip_reader_new(a, l->fd)))
@@ -277,7 +277,7 @@ static enum status check_schema(const struct node *root, bool *out_kernels, stru
     const char *kind = NULL;
     TRY(node_get_text(root, "kind", &kind, err));
     if (!kind || strcmp(kind, KIND) != 0)
-        return node_error(root, err, "not a trace of musher (no kind \"" KIND "\")");
+        return node_error(root, err, "not a musher trace (no kind \"" KIND "\")");
     TRY(need_int(root, "schema", INT64_MAX, &schema, err));
     if (schema != SCHEMA && schema != SCHEMA_KERNELS)
         return node_error(root, err,

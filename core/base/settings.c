@@ -10,15 +10,15 @@
 enum { TIMEOUT_S = 120 };
 
 const struct setting settings[] = {
-    {"MUSHER_TIMEOUT", SECONDS, "silence after which a rank counts as failed, in seconds (120)"},
+    {"MUSHER_TIMEOUT", SECONDS, "seconds without a sign of life after which a rank counts as failed (120)"},
     {"MUSHER_TRANSPORT", TRANSPORTS,
      "path of messages between GPUs: through host memory, or by NCCL (devices)"},
     {"MUSHER_NCCL", FILE_NAME, "NCCL library (libnccl.so.2 of the library path)"},
     {"MUSHER_CUDA_PLUGIN", FILE_NAME, "CUDA plugin (libmusher_cuda.so beside the program, or in ../lib/musher)"},
     {"MUSHER_CUPTI_PLUGIN", FILE_NAME, "CUPTI plugin (libmusher_cupti.so, likewise)"},
-    {"MUSHER_ANY_GPU", "1", "acceptance of a GPU that differs from the cluster file (refused)"},
-    {"MUSHER_CUDA_WAIT", "1", "synchronisation after every operator, so that an error names it (off)"},
-    {"MUSHER_BLAS_CLOCK", "1", "measurement of the time inside BLAS, at some cost (off)"},
+    {"MUSHER_ANY_GPU", "1", "accepts a GPU that differs from the cluster file (refused)"},
+    {"MUSHER_CUDA_WAIT", "1", "synchronises after every operator, so that an error names the right one (off)"},
+    {"MUSHER_BLAS_CLOCK", "1", "measures the time inside BLAS, at some cost (off)"},
     {"MUSHER_LAUNCHED", "1", "internal: set by the launcher for its ranks"},
     {0}};
 

@@ -183,7 +183,7 @@ static enum status find_type(struct cluster_reader *r, const struct node *n, int
         if (!strcmp(r->c->types[*out].name, name)) return OK;
         nearest_try(&near, r->c->types[*out].name);
     }
-    return node_error(n, r->err, "unknown device type '%.100s'; known are: %s%s", name,
+    return node_error(n, r->err, "unknown device type '%.100s'; known: %s%s", name,
                       type_names(r), nearest_hint(&near, hint));
 }
 

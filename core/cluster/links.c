@@ -30,7 +30,7 @@ static enum status unknown_group(const struct cluster_reader *r, const struct no
 {
     const char *last = count > 1 ? arena_printf(r->a, " … %.100s%" PRId64, name, count - 1) : "";
     return node_error(n, r->err,
-                      "unknown name '%.100s'; known are %.100s0%s: name one of them, give "
+                      "unknown name '%.100s'; known: %.100s0%s; name one of them, give "
                       "the link a `count: N`, which numbers its ends, or use `every: inside` or "
                       "`every: across` for links of every pair of devices",
                       name, name, last);
@@ -43,10 +43,10 @@ static enum status unknown_end(const struct cluster_reader *r, const struct node
     if (members) return unknown_group(r, n, name, members);
     const char *list = node_names(r);
     if (!r->c->n_switches)
-        return node_error(n, r->err, "unknown node '%.100s'; known are: %s", name, list);
+        return node_error(n, r->err, "unknown node '%.100s'; known: %s", name, list);
     for (int32_t i = 0; i < r->c->n_switches; i++)
         list = cluster_join(r->a, list, r->c->switches[i]);
-    return node_error(n, r->err, "unknown node or switch '%.100s'; known are: %s", name, list);
+    return node_error(n, r->err, "unknown node or switch '%.100s'; known: %s", name, list);
 }
 
 static enum status find_end(struct cluster_reader *r, const struct node *n, int32_t *out,
@@ -68,7 +68,7 @@ static enum status find_end(struct cluster_reader *r, const struct node *n, int3
         const char *group = arena_strndup(r->a, name, strcspn(name, "."));
         int64_t members = cluster_numbered(r, group);
         if (members) return unknown_group(r, n, group, members);
-        return node_error(n, r->err, "unknown device '%.100s': no such node; known are: %s", name,
+        return node_error(n, r->err, "unknown device '%.100s': no such node; known: %s", name,
                           node_names(r));
     }
     const struct node_spec *at = &r->c->nodes[node];

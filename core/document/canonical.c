@@ -144,7 +144,7 @@ enum status canonical_version(const struct node *root, struct error *err)
     TRY(node_need(root, "version", &n, err));
     TRY(node_int(n, 0, INT32_MAX, &version, err));
     if (version != 1)
-        return node_error(n, err, "version %" PRId64 " is not known; this musher reads version 1",
+        return node_error(n, err, "version %" PRId64 " is not supported; this musher reads version 1",
                           version);
     return OK;
 }

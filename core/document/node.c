@@ -119,7 +119,7 @@ enum status node_keys(const struct node *map, const char *const *known, struct e
     TRY(node_is(map, NODE_MAP, err));
     for (size_t i = 0; i < map->count; i++)
         if (index_of(known, map->members[i]->key) < 0)
-            return node_error(map->members[i], err, "unknown key '%.60s'; known are: %s%s",
+            return node_error(map->members[i], err, "unknown key '%.60s'; known: %s%s",
                               map->members[i]->key, join(list, sizeof list, known),
                               nearest_name_hint(map->members[i]->key, known, hint));
     return OK;

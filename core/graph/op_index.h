@@ -4,7 +4,7 @@
  * shards every dimension with that letter, leaves operands without the letter replicated, and makes an output without
  * it partial. The gradient that returns to a replicated operand of a sharded operator
  * is partial too. One choice, an index per operator, therefore determines the forward operator and both its gradients.
- * One row a kind; a kind without a row can only be replicated, which every kind can (index none).
+ * One row per kind; a kind without a row can only be replicated, which every kind can (index none).
  *
  * Letters: b batch, p positions, f and o features, i inputs (the features a matmul sums over), h heads, v vocabulary,
  * e experts, c channels, r rows of an image, s slots of an expert; any other character is a dimension that is never sharded; "." is

@@ -124,31 +124,31 @@ static const char *holders_text(const struct lowering *l, const struct lane_buil
 /* In one unit, with enough digits to distinguish the values. */
 static void print_distinct(char x[32], char y[32], int64_t a, int64_t b)
 {
-    static const char *const param_uses[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    int param_use = 0;
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int unit = 0;
     double scale = 1;
     units_print_bytes(x, (double)a), units_print_bytes(y, (double)b);
-    for (; (double)b >= 1024 * scale && param_use < 6; param_use++) scale *= 1024;
+    for (; (double)b >= 1024 * scale && unit < 6; unit++) scale *= 1024;
     for (int digits = 4; !strcmp(x, y) && a != b && digits < 18; digits++) {
-        snprintf(x, 32, "%.*g %s", digits, (double)a / scale, param_uses[param_use]);
-        snprintf(y, 32, "%.*g %s", digits, (double)b / scale, param_uses[param_use]);
+        snprintf(x, 32, "%.*g %s", digits, (double)a / scale, names[unit]);
+        snprintf(y, 32, "%.*g %s", digits, (double)b / scale, names[unit]);
     }
 }
 
 static enum status too_big(const struct lowering *l, int32_t device, struct error *err)
 {
     const struct lane_build *lane = &l->lanes[device];
-    char needs[32], has[32], one[32], stated[64], *param_use;
+    char needs[32], has[32], one[32], stated[64], *bracket;
     int64_t need = program_lane_bytes(l->p, device), have = l->p->devices[device].memory_bytes;
     print_distinct(needs, has, need, have);
     /* A capacity stated in GB is also printed as stated. */
     units_print_capacity(stated, (double)have);
-    if ((param_use = strchr(stated, '(')))
-        snprintf(param_use, sizeof stated - (size_t)(param_use - stated), "(%s)", has);
+    if ((bracket = strchr(stated, '(')))
+        snprintf(bracket, sizeof stated - (size_t)(bracket - stated), "(%s)", has);
     else
         snprintf(stated, sizeof stated, "%s", has);
     return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
-                       "%s: needs %s of %s, lacks %s: %.256s", l->p->devices[device].name, needs,
+                       "%s: needs %s, has %s, lacks %s: %.256s", l->p->devices[device].name, needs,
                        stated, units_print_bytes(one, (double)(need - have)),
                        holders_text(l, lane));
 }

@@ -206,7 +206,7 @@ static void receive(struct writer *w, enum edge in, enum edge out)
     }
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         const struct crossing *x = &b->edge[in].list[i];
-        if (x->first == 0) send(w, out, x->tensor, slot[x->tensor]); /* once a tensor */
+        if (x->first == 0) send(w, out, x->tensor, slot[x->tensor]); /* once per tensor */
     }
 }
 

@@ -2,7 +2,7 @@
  *
  * job.yaml:
  *   version: 1
- *   model: models/tiny-gpt2.json      # path of a config.json beside this file, or the map itself; X.layers.json: measured layers
+ *   model: models/tiny-gpt2.json      # path of a config.json relative to this file, or the map itself; X.layers.json: measured layers
  *   sequence_length: 128              # models of images: absent, or the model's own (patches + 1 of a vit, 1 of a vgg)
  *   global_batch: 32                  # sequences, or images, a step
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses

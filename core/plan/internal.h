@@ -25,7 +25,7 @@ struct plan_lane {
 /* In order of first appearance. Returns their number. O(stages · devices of the replica). */
 int32_t plan_lanes(struct arena *a, const struct plan_replica *r, struct plan_lane **out);
 
-/* Parses the next call of an order's text and advances behind it. chunk: -1 if not stated. */
+/* Parses the next call of an order's text and advances past it. chunk: -1 if not stated. */
 enum plan_word { PLAN_WORD_CALL, PLAN_WORD_END, PLAN_WORD_BAD };
 enum plan_word plan_next_call(const char **text, struct schedule_op *out);
 

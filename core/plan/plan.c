@@ -194,7 +194,7 @@ static enum status check_shares(const struct plan_place *at)
     if (sum == batch / p->microbatch) return OK;
     return plan_complain(at,
                          "replicas: have %" PRId64
-                         " microbatches together, but global_batch %" PRId64
+                         " microbatches in total, but global_batch %" PRId64
                          " / microbatch %" PRId64 " is %" PRId64,
                          sum, batch, p->microbatch, batch / p->microbatch);
 }

@@ -90,7 +90,7 @@ static enum status find_device(const struct reader *r, const struct node *n, int
         list = arena_printf(r->a, "%s%s%s", list, i ? ", " : "",
                             strlen(list) + strlen(c->devices[i].name) < 200 ? c->devices[i].name
                                                                             : "...");
-    return node_error(n, r->err, "unknown device '%.100s'; known are: %s%s", name, list,
+    return node_error(n, r->err, "unknown device '%.100s'; known: %s%s", name, list,
                       nearest_hint(&near, hint));
 }
 

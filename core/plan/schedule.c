@@ -36,7 +36,7 @@ enum status schedule_kind_parse(const char *name, enum schedule_kind *out, struc
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", k ? ", " : "", kinds[k].name);
     }
-    return error_set(err, ERR_INPUT, "unknown schedule '%s'; known are: %s", name, list);
+    return error_set(err, ERR_INPUT, "unknown schedule '%s'; known: %s", name, list);
 }
 
 int64_t schedule_ops(const struct schedule *s)
@@ -225,7 +225,7 @@ static enum status check_spec(const struct schedule_spec *s, int32_t *chunks, st
         return error_set(err, ERR_INPUT, "%s: %" PRId32 " microbatches: expected 1 … %d", name,
                          s->n_microbatches, SCHEDULE_MAX_MICROBATCHES);
     if (own ? *chunks != own : *chunks < 2 || *chunks > SCHEDULE_MAX_CHUNKS)
-        return error_set(err, ERR_INPUT, "%s: %" PRId32 " chunks a device: expected %s", name,
+        return error_set(err, ERR_INPUT, "%s: %" PRId32 " chunks per device: expected %s", name,
                          *chunks,
                          own == 1   ? "1"
                          : own == 2 ? "2"

@@ -111,7 +111,7 @@ void schedule_write(FILE *out, const struct schedule *s,
 
 /* Completeness: every (stage, microbatch) has F once and either B, or I then W, once, after F. Freedom from deadlock: a device
  * executes its operations in order, F of stage v needs F of v-1, B and I of v need B or I of v+1 (of the last: its own F), W
- * its own I. ERR_INPUT names what is missing or duplicate, or "no progress: blocked set: device 0 at F3 (waits for …), …".
+ * its own I. ERR_INPUT names what is missing or duplicate, or "deadlock: device 0 at F3 (waits for …), …".
  * order (may be NULL): (all operations) device-major indices in a topological order. O(operations). */
 MUST_CHECK enum status schedule_check(struct arena *a, const struct schedule *s, int64_t **order,
                                       struct error *err);

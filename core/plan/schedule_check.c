@@ -219,7 +219,7 @@ static enum status blocked(struct check *k)
                               schedule_op_text(other, s, x), e);
     }
     if (more) snprintf(text + n, sizeof text - n, " and %" PRId32 " more", more);
-    return error_set(k->err, ERR_INPUT, "no progress: blocked set: %s", text);
+    return error_set(k->err, ERR_INPUT, "deadlock: %s", text);
 }
 
 enum status schedule_check(struct arena *a, const struct schedule *s, int64_t **order,

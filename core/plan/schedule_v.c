@@ -1,4 +1,4 @@
-/* core/plan/schedule_v.c - the V-shaped schedules: two chunks a device, the second one coming back.
+/* core/plan/schedule_v.c - the V-shaped schedules: two chunks per device, the second one coming back.
  *
  * A microbatch goes down the devices through the first chunks and up again through the second ones, and its gradient the
  * same way back. So the last stage sits on the first device, where the first stage sits too: what waits longest for its

@@ -320,7 +320,7 @@ static enum status blocked_set(struct game *g, struct blocked_buffer_ring **ring
         n++;
     }
     if (left_out) snprintf(text + length, sizeof text - length, " and %" PRId32 " more", left_out);
-    return error_set(g->err, ERR_INPUT, "no progress: blocked set: %s", text);
+    return error_set(g->err, ERR_INPUT, "deadlock: %s", text);
 }
 
 static enum status start_posts(struct game *g)

@@ -1,11 +1,11 @@
-/* core/program/device_memory.h - memory of a discrete device beside the program's slots.
+/* core/program/device_memory.h - memory of a discrete device in addition to the program's slots.
  *
  * One module for all users: lowering adds it to a lane's reserve, `musher memory` lists its parts, the executor allocates
  * it once before the first step, and the plugin rejects an operator that needs more. A plan that fits therefore fits on
  * the GPU, and no allocation grows during a step.
  *   workspace  of matrix products: one of fixed size, if any operator multiplies
  *   scratch    of operators: the largest need of one, because they run one after the other on one stream
- *   messages   packed operands, zeros of silent members, the first word of communicators; an upper bound, as if all transport were
+ *   messages   packed operands, zeros of members that contribute nothing, the first word of communicators; an upper bound, as if all transport were
  *              between devices
  *   rounding   GPU memory is allocated in units of DEVICE_GRANULE
  *   libraries  cannot be computed: the context with its kernels, and the collective library's memory for each communicator. Stated
@@ -39,7 +39,7 @@ void device_memory_of(struct arena *a, const struct program *p, struct device_me
 /* Sum without libraries. Saturates. */
 int64_t device_memory_known(const struct device_memory *m);
 
-/* Bytes that a member of a group needs beside its stage's staging for device transport: packed operands (of an all-reduce: first
+/* Bytes that a member of a group needs in addition to its stage's staging for device transport: packed operands (of an all-reduce: first
  * the message, then a packed segment before its cast) … */
 int64_t device_memory_group_scratch(const struct program *p, const struct collective *g, int32_t member);
 int64_t device_memory_group_wire(const struct program *p, const struct collective *g, int32_t member);

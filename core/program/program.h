@@ -65,7 +65,7 @@
  * all of them must be valid on every device.
  * A ring or chain message counts as issued and posted when both ends have reached its step.
  * Only messages take time. The additions and copies of a collective cost nothing in the simulator and on emulated devices, because
- * the executor's communication thread does them off the compute stream, at the host's speed, beside the virtual clocks.
+ * the executor's communication thread does them off the compute stream, at the host's speed, without advancing the virtual clocks.
  * On real devices they delay the collective. ACCUMULATE operators cost time as every operator does; a CHAIN that
  * adds microbatches kept separately contains none, so its additions are free.
  *
@@ -410,7 +410,7 @@ MUST_CHECK enum status program_read(struct arena *a, const char *path, struct pr
 MUST_CHECK enum status program_parse(struct arena *a, const char *name, const char *text, size_t n,
                                      struct program *out, struct error *err);
 
-/* Deadlock check (token game): executes all lanes without time, with finite buffers. ERR_INPUT: "no progress: blocked set: …" with
+/* Deadlock check (token game): executes all lanes without time, with finite buffers. ERR_INPUT: "deadlock: …" with
  * each blocked lane, its call and the awaited event; also send and receive orders that differ,
  * buffers overwritten while alive, collectives launched in different orders. O(calls + messages). */
 MUST_CHECK enum status program_check(struct arena *a, const struct program *p, struct error *err);

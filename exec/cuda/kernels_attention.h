@@ -34,7 +34,7 @@ struct attention_call {
     struct attention_strides q_at, kv_at;
     void *o;   /* (b, queries, heads, head_dim); an input of the gradient */
     void *lse; /* (b, heads, queries) log Σ exp(score), natural; an input of the gradient */
-    bool wide_lse; /* lse is fp32 beside bf16 or fp16 */
+    bool wide_lse; /* lse is fp32 with bf16 or fp16 operands */
     /* gradient only */
     const void *dout; /* shape of o */
     void *delta;      /* scratch (b, heads, queries) of the compute type */

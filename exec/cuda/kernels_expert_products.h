@@ -27,7 +27,7 @@ struct expert_product {
     const void *right;
     void *out;
     bool turned;
-    bool wide_out, accumulate; /* of weights: out is fp32 beside half-precision operands; out is accumulated */
+    bool wide_out, accumulate; /* of weights: out is fp32 with half-precision operands; out is accumulated */
 };
 
 /* Tensor cores: bf16 and fp16 from sm_80 (10 major + minor), sizes multiples of 8, addresses multiples of 16 bytes. */

@@ -30,7 +30,7 @@ cudaError_t cuda_columns(const struct cuda_window *v, const void *x, void *colum
 cudaError_t cuda_columns_back(const struct cuda_window *v, const void *columns, void *x,
                               cudaStream_t stream);
 
-/* y, index (b, c, oh, ow); index is stored as a floating-point number, index_wide: fp32 beside half precision. */
+/* y, index (b, c, oh, ow); index is stored as a floating-point number, index_wide: fp32 with half-precision y. */
 cudaError_t cuda_max_pool(const struct cuda_window *v, const void *x, void *y, void *index,
                           bool index_wide, cudaStream_t stream);
 cudaError_t cuda_max_pool_grad(const struct cuda_window *v, const void *index, bool index_wide,

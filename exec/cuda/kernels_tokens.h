@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* y (n, d) = table (entries, d)[ids]; table_wide: fp32 beside a half-precision y. */
+/* y (n, d) = table (entries, d)[ids]; table_wide: fp32 with a half-precision y. */
 cudaError_t cuda_embedding(enum cuda_dtype dtype, const int32_t *ids, int64_t n, int64_t start,
                            int64_t entries, const void *table, bool table_wide, int64_t d, void *y,
                            cudaStream_t stream);

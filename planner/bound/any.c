@@ -328,11 +328,11 @@ static double min_cost(struct bound_any *b)
 
 static const char
     any_plan[] =
-        "any stages without sharded operators, replicas, shares and orders, at the microbatch "
+        "all stages, replicas, shares and orders, but no sharded operators, at the microbatch "
         "sizes and tensor-parallel degrees tried",
     any_sharing[] =
-        "any stages, with or without sharded operators, replicas, shares and orders, at the "
-        "microbatch sizes tried";
+        "all stages (operators sharded or not), replicas, shares and orders, at the microbatch "
+        "sizes tried";
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
 {

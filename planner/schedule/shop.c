@@ -114,7 +114,7 @@ enum status shop_make(struct arena *a, const struct pipeline *p, const struct sc
                       struct shop *out, struct error *err)
 {
     if (shape->n_chunks * SHOP_KINDS > SHOP_TYPES_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId32 " chunks a device: expected 1 … %d",
+        return error_set(err, ERR_INPUT, "%" PRId32 " chunks per device: expected 1 … %d",
                          shape->n_chunks, SHOP_TYPES_MAX / SHOP_KINDS);
     TRY(pipeline_check(p, shape, err));
     struct shop *s = out;

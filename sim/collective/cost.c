@@ -59,8 +59,8 @@ static enum status check_algorithm(const struct collective_case *c, struct error
         c->algorithm >= COLLECTIVE_ALGORITHM_COUNT)
         return error_set(err, ERR_INPUT, "unknown kind or algorithm of a collective");
     if (!collective_can(c->kind, c->algorithm))
-        return error_set(err, ERR_INPUT, "%s is not an algorithm of %s; choose %s",
-                         collective_algorithm_name(c->algorithm), collective_kind_name(c->kind),
+        return error_set(err, ERR_INPUT, "%s has no algorithm %s; choose %s",
+                         collective_kind_name(c->kind), collective_algorithm_name(c->algorithm),
                          collective_choices(c->kind, false).text);
     const char *misfit = collective_misfit(c->algorithm, c->n_members, true);
     return misfit ? error_set(err, ERR_INPUT, "%s is for %s, not for %" PRId32,

@@ -1,19 +1,19 @@
-/* sim/collective/price.h - what a collective takes as a whole, where somebody has measured it or NCCL's model holds.
+/* sim/collective/price.h - the duration of a whole collective from a measured table or from NCCL's cost model, where one of them applies.
  *
- * In this order:
- * 1. A table of the profile holds for a collective of its kind, on as many ranks and as many nodes (equally many on each), of a size
- *    between its smallest and its largest, among devices that are not emulated and all of its device type; and for an
- *    algorithm that it names, else, where it names none, for what a collective library does in one call (collective_native). Of
- *    both, what names the algorithm is believed.
- * 2. NCCL's model (profiles/nccl.h) of the version that the cluster states (`nccl: 2.28.9`) holds for what NCCL does in one call
- *    (collective_native; the algorithm is then its own choice), among GPUs of one type that are not emulated and each one device
- *    (tensor_parallel 1), equally many on each node. Over several nodes it holds only where the network carries as much for them
- *    when all other devices of those nodes send too, because the model knows nobody else there. The network is the cluster's
- *    links; inside a node the model has NVLink and PCIe of the catalogue's GPU and not the links of the file.
- * 3. Any other is priced by its messages on the links (link model).
- * Sizes are those of core/collective/algorithm.h; of unequal shards by RING, all as long as the longest.
- * A collective with a price (1, 2) begins for all members when the last has come, ends for all after its price, and is on no link: what
- * shares its links does not slow it, nor it others. Compute that moving messages slow is not slowed by it.
+ * The first source that applies is used:
+ * 1. A measured table of the profile. It applies to collectives of its kind with the same number of ranks and of nodes (the same
+ *    number of ranks on each), to sizes between its smallest and its largest, and to real devices that are all of its device
+ *    type. A table that names an algorithm applies to that algorithm only and takes precedence; a table without one applies to
+ *    whatever a collective library does in one call (collective_native).
+ * 2. NCCL's cost model (profiles/nccl.h) of the version that the cluster states (`nccl: 2.28.9`). It applies to what NCCL does in
+ *    one call (collective_native; NCCL chooses the algorithm), among real GPUs of one type, each a device of its own
+ *    (tensor_parallel 1), the same number on each node. The model knows no other traffic, so over several nodes it applies only
+ *    if the members keep their bandwidth while all other devices of those nodes send too. Bandwidth between nodes is that of the
+ *    cluster's links; inside a node it is NVLink or PCIe of the catalogue's GPU, not the links of the file.
+ * 3. Otherwise the collective is simulated message by message on the links (link model).
+ * Sizes are those of core/collective/algorithm.h; with RING, unequal shards all count as the longest.
+ * A priced collective (1, 2) starts on all members when the last one arrives and ends on all of them after its price. It occupies
+ * no link: it neither slows down other traffic nor is slowed by it, and a link's compute_slowdown does not apply to it.
  */
 #ifndef SIM_COLLECTIVE_PRICE_H
 #define SIM_COLLECTIVE_PRICE_H
@@ -33,16 +33,16 @@ enum collective_price {
 };
 const char *collective_price_name(enum collective_price from);
 
-/* Nanoseconds, -1 where its messages price it; *from (may be NULL): what priced it. O(members + rows) and, once for each set of
- * members on several nodes, their messages on the network; O(1) where neither tables nor NCCL's model are there. */
+/* Nanoseconds; -1: simulate its messages instead. *from (may be NULL): the source of the price. O(members + rows) and, once for each set of
+ * members on several nodes, their messages on the network; O(1) without tables and without NCCL's model. */
 int64_t collective_price_ns(struct cost *k, const struct program *p, const struct collective *c,
                             enum collective_price *from);
-/* The same for devices of the cluster (n): a collective of so many bytes. */
+/* The same for devices of the cluster (n): a collective of this many bytes. */
 int64_t collective_price_devices_ns(struct cost *k, enum collective_kind kind,
                                     enum collective_algorithm algorithm, const int32_t *device,
                                     int32_t n, int64_t bytes, enum collective_price *from);
-/* What NCCL of this version does among these devices (n) with nobody beside them, whatever the cluster states. ERR_INPUT: NCCL's model does
- * not hold; says why. */
+/* NCCL's choice and its duration for this version among these devices (n) without other traffic, whatever version the cluster
+ * states. ERR_INPUT: NCCL's model does not apply; the message says why. */
 MUST_CHECK enum status collective_nccl(struct cost *k, const char *version,
                                        enum collective_kind kind, const int32_t *device, int32_t n,
                                        int64_t bytes, struct nccl_choice *out, struct error *err);

@@ -6,7 +6,7 @@
  *   collectives.c  collectives on the collective streams (gradient all-reduce, ZeRO)
  *   collect.c      collectives inside calls of folded devices
  *   overlap.c      operators slowed down while messages are in flight
- *   report.c       spans of the trace, and the blocked set of a deadlock
+ *   report.c       spans of the trace, and the lanes blocked in a deadlock
  *
  * Lanes interact only through messages and collectives, so a lane may run ahead of the queue's time: its messages lie in its
  * own time, at or after the queue's. A message becomes one event, pushed when its last condition is known, at the time of the

@@ -265,7 +265,7 @@ enum status report_blocked(const struct engine *e, struct error *err)
     }
     if (!blocked) return OK;
     if (left_out)
-        return error_set(err, ERR_INPUT, "no progress: blocked set: %s and %" PRId32 " more", list,
+        return error_set(err, ERR_INPUT, "deadlock: %s and %" PRId32 " more", list,
                          left_out);
-    return error_set(err, ERR_INPUT, "no progress: blocked set: %s", list);
+    return error_set(err, ERR_INPUT, "deadlock: %s", list);
 }

@@ -1,8 +1,9 @@
-/* sim/engine/representatives.h - the program of some replicas alone, which stand for the others.
+/* sim/engine/representatives.h - a program reduced to some replicas, which represent the others.
  *
- * A collective over replicas keeps its real number of ranks (stands_for): its chunks and steps are those of all, its members the
- * ones that are left, and a hop of a ring is the slowest of those that it stands for. What the others send over shared links is missing, so times are a little short where links are contended,
- * and a chain has fewer hops. For questions whose answer of all devices takes too much memory (sim/explain).
+ * A collective over replicas keeps its real number of ranks (stands_for), and so its chunks and steps; its members are those of
+ * the replicas kept, and a hop of a ring costs as much as the slowest hop that it represents. The traffic of the other replicas is
+ * missing, so times are slightly too short where links are contended, and a chain has fewer hops. Used where an explanation of
+ * all devices would take too much memory (sim/explain).
  */
 #ifndef SIM_ENGINE_REPRESENTATIVES_H
 #define SIM_ENGINE_REPRESENTATIVES_H
@@ -14,8 +15,8 @@
 
 struct arena;
 
-/* keep: (replicas of the plan). Operators, slots and links are shared with p. false: a collective of a tensor has members in
- * both, and there is no such program. O(instructions). */
+/* keep: (replicas of the plan). Operators, slots and links are shared with p. false: not possible, because a tensor collective has members
+ * in kept and in dropped replicas. O(instructions). */
 bool representatives_make(struct arena *a, const struct program *p, struct cost *k,
                           const bool *keep, struct program *out);
 

@@ -3,7 +3,7 @@
  * A discrete-event simulation of exactly the program that exec/ runs, with the instruction semantics of core/program/program.h:
  * devices with compute, send, receive and collective streams; links with latency, bandwidth, duplex and sharing; buffers that
  * must be free before they are written. Times are int64 nanoseconds. Events have a total order (time, push sequence), so equal
- * programs and costs give equal bytes of output. A program that deadlocks ends with ERR_INPUT "no progress: blocked set: …".
+ * programs and costs give equal bytes of output. A program that deadlocks ends with ERR_INPUT "deadlock: …".
  * Cost: O(events log events); memory O(lanes + messages in flight) without a trace.
  */
 #ifndef SIM_ENGINE_SIM_H
@@ -37,7 +37,7 @@ struct sim_options {
     /* >= 1: exact count; 0: the program's own count, but at least 4, so that a steady step lies between the ends */
     int32_t steps;
     bool keep_trace;
-    /* With keep_trace: bytes that the caller allocates beside a trace of `spans` spans, e.g. explain_bytes; NULL: none */
+    /* With keep_trace: bytes that the caller allocates in addition to a trace of `spans` spans, e.g. explain_bytes; NULL: none */
     double (*beside_trace)(const struct program *p, int32_t steps, double spans);
     /* Path of the trace file. Spans beyond trace_window are kept on disk (trace_stream), and the caller may only write the trace.
      * NULL: all spans are in memory. trace_window 0: SIM_TRACE_WINDOW. */

@@ -17,7 +17,7 @@
  * What-if: each device, link and operator kind on the path is simulated again at zero duration and at half duration. The first
  * is a lower bound: with everything else unchanged and in the same order, no speed of this one alone gives less. Candidates on
  * no step's critical path are skipped, because with the orders kept their speed changes nothing.
- * Cost: O(spans log spans) once, and two simulations per candidate. Memory: explain_bytes, beside the trace.
+ * Cost: O(spans log spans) once, and two simulations per candidate. Memory: explain_bytes, in addition to the trace.
  */
 #ifndef SIM_EXPLAIN_EXPLAIN_H
 #define SIM_EXPLAIN_EXPLAIN_H

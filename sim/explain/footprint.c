@@ -205,7 +205,7 @@ const char *footprint_verdict(struct arena *a, const struct footprint *f)
     bool fits = f->total_bytes <= f->memory_bytes;
     units_print_bytes(needs, (double)f->total_bytes);
     units_print_capacity(has, (double)f->memory_bytes);
-    const char *line = arena_printf(a, "needs %s of %s", needs, has);
+    const char *line = arena_printf(a, fits ? "needs %s of %s" : "needs %s, has %s", needs, has);
     if (!fits)
         line = arena_printf(a, "%s, lacks %s", line,
                             units_print_bytes(text, (double)(f->total_bytes - f->memory_bytes)));

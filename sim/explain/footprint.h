@@ -26,7 +26,7 @@ struct footprint_options {
     int32_t zero; /* ZeRO stage. 0: nothing sharded; 1: optimizer state; 2: and gradients; 3: and parameters */
     int32_t shards; /* GPUs of the sharding group, >= 1; 1: no sharding */
     double share;   /* of this GPU, 0 < share <= 1; 0: 1 / shards */
-    /* memory that a framework holds beside tensors: contexts, allocator overhead, communicators */
+    /* memory that a framework holds besides tensors: contexts, allocator overhead, communicators */
     int64_t reserve_bytes;
 };
 struct footprint_entry {
@@ -46,7 +46,7 @@ struct footprint { /* of one device, all its stages together */
 MUST_CHECK enum status footprint_stages(struct arena *a, const struct program *p,
                                         const struct footprint_options *o, struct footprint *out,
                                         struct error *err);
-/* "needs 93.1 GiB of 80 GiB, lacks 13.1 GiB: activations 60.2 GiB (8 microbatches …), …": the three largest. */
+/* "needs 93.1 GiB, has 80 GiB, lacks 13.1 GiB: activations 60.2 GiB (8 microbatches …), …": the three largest. */
 const char *footprint_verdict(struct arena *a, const struct footprint *f);
 
 /* --- closed forms --- */

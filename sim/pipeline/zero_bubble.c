@@ -263,7 +263,7 @@ static enum status time_trial(struct best *b, struct arena *scratch, struct erro
     int64_t ns, *peak = ARENA_ARRAY(scratch, int64_t, (size_t)b->p->n_devices);
     TRY(static_new(scratch, &b->trial, &t, err));
     if (!static_memory(t, b->p, peak)) return OK;
-    if (!static_time(t, b->p, &ns)) BUG("one chunk a device contends");
+    if (!static_time(t, b->p, &ns)) BUG("one chunk per device contends");
     if (b->makespan_ns >= 0 && ns >= b->makespan_ns) return OK;
     b->makespan_ns = ns;
     swap(b->out, &b->trial);

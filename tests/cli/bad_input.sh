@@ -167,7 +167,7 @@ refused "a plan that is a pipe" 3 "$pipe" "$MUSHER" whatif pipe.yaml --without n
 refused "a trace that is a pipe" 3 "$pipe" "$MUSHER" compare pipe.yaml pipe.yaml
 refused "a text that is a pipe" 3 "$pipe" "$MUSHER" run even.yaml --data pipe.yaml --steps 1
 rm pipe.yaml
-"$MUSHER" simulate - < even.yaml > out.keep 2> err.keep && grep -q "an iteration" out.keep && ok "a plan from standard input" || not_ok "a plan from standard input" "$(cat err.keep)"
+"$MUSHER" simulate - < even.yaml > out.keep 2> err.keep && grep -q "per iteration" out.keep && ok "a plan from standard input" || not_ok "a plan from standard input" "$(cat err.keep)"
 
 # Traces and databases.
 "$MUSHER" simulate even.yaml --trace sim.keep > /dev/null

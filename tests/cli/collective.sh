@@ -35,7 +35,7 @@ says "an unknown device" 3 "no device 'c.0'" "$MUSHER" collective all-reduce pai
 says "a duplicate device" 2 "names a.0 twice" "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.0
 says "0 bytes" 2 "--bytes '0'" "$MUSHER" collective all-reduce pair.yaml --bytes 0
 says "shards of an all-reduce" 2 "--shards is for" "$MUSHER" collective all-reduce pair.yaml --shards 1,1
-says "an unknown NCCL version" 2 "known are 2.28.9, 2.30" "$MUSHER" collective all-reduce pair.yaml --nccl 1.0
+says "an unknown NCCL version" 2 "known: 2.28.9, 2.30" "$MUSHER" collective all-reduce pair.yaml --nccl 1.0
 
 says "nccl-tests text becomes a profile" 0 "profile 1 (parent 0): all-reduce of 4 ranks on 1 nodes, 7 sizes" \
     "$MUSHER" import nccl-tests "$data/now.txt" --cluster pair.yaml --db p.db
@@ -121,7 +121,7 @@ says "a table is named" 0 "collectives are priced by measured table: " "$MUSHER"
 says "a profile serves the cluster with the key and without" 0 "measured" \
     "$MUSHER" collective all-reduce nccl.yaml -b 1MB --db slow.db
 sed 's/2.28.9/2.28.8/' nccl.yaml > bad.yaml
-says "an NCCL without model" 3 "bad.yaml:3:7: nccl: NCCL 2.28.8: its model is not known; known are 2.28.9, 2.30; did you mean '2.28.9'" \
+says "an NCCL without model" 3 "bad.yaml:3:7: nccl: no cost model of NCCL 2.28.8; known: 2.28.9, 2.30; did you mean '2.28.9'" \
     "$MUSHER" plan job.yaml bad.yaml -o never.yaml
 sed 's/A100-SXM4-80/host/' nccl.yaml > bad.yaml
 says "NCCL without an NVIDIA GPU" 3 "no device type of the cluster is an NVIDIA GPU" "$MUSHER" plan job.yaml bad.yaml -o never.yaml

@@ -11,9 +11,9 @@ ends() {
     shims "${@:4}"
     MUSHER_TIMEOUT=$limit DISK_NAME=end.trace says "$1" "$2" "$3" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1 --data LICENSE --trace "$scratch/end.trace"
 }
-DISK_SECONDS=$((2 * limit)) ends "a trace that is slow to write" 0 "an iteration" disk
+DISK_SECONDS=$((2 * limit)) ends "a trace that is slow to write" 0 "per iteration" disk
 [[ -s $scratch/end.trace ]] && ok "and is written" || not_ok "and is written" "$(ls "$scratch")"
-DISK_SECONDS=$((2 * limit)) ends "and without liveness checks between ranks" 0 "an iteration" disk no_memfd
+DISK_SECONDS=$((2 * limit)) ends "and without liveness checks between ranks" 0 "per iteration" disk no_memfd
 DISK_SIGNAL=9 ends "rank 0 killed while it writes" 7 "rank 0 was killed by signal 9" disk
 DISK_SIGNAL=19 ends "rank 0 stopped while it writes" 7 "rank 0 (n.0) is stopped" disk
 

@@ -9,7 +9,7 @@ seq 1 4000 > text.txt
 echo '{"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 256}' > model.json
 small_job | sed 's/^model:.*/model: model.json/; $a data: text.txt' > files.yaml
 says "a plan" 0 "found" "$MUSHER" plan job.yaml team.yaml -o plan.yaml --evaluations 50
-says "a trace" 0 "an iteration" "$MUSHER" simulate plan.yaml --trace sim.trace
+says "a trace" 0 "per iteration" "$MUSHER" simulate plan.yaml --trace sim.trace
 says "a database" 0 "profile 1" "$MUSHER" profile job.yaml team.yaml --db team.db --repeats 3
 ln -s job.yaml soft.yaml
 ln team.yaml hard.yaml
@@ -57,7 +57,7 @@ spares "two outputs in one file" "would both write 'new'" "$MUSHER" schedule 1f1
 
 # No environment variable names an output file.
 export MUSHER_LOCAL_RANK=0 MUSHER_LOCAL_SIZE=2 MUSHER_LOCAL_FILE=$PWD/job.yaml
-says "a variable that names a file" 0 "an iteration" "$MUSHER" run plan.yaml --data text.txt --steps 1
+says "a variable that names a file" 0 "per iteration" "$MUSHER" run plan.yaml --data text.txt --steps 1
 unset MUSHER_LOCAL_RANK MUSHER_LOCAL_SIZE MUSHER_LOCAL_FILE
 cmp -s job.yaml <(small_job) && ok "and the file is as before" || not_ok "and the file is as before" "$(ls -l job.yaml)"
 

@@ -87,7 +87,7 @@ links:
 END
 ends "a job of measured layers is shown" 0 "26 layers" "$MUSHER" show job.yaml
 ends "and planned" 0 "found" "$MUSHER" plan job.yaml team.yaml --db sailor.db -o plan.yaml
-ends "and simulated" 0 "an iteration" "$MUSHER" simulate plan.yaml --db sailor.db
+ends "and simulated" 0 "per iteration" "$MUSHER" simulate plan.yaml --db sailor.db
 ends "whatif with a slower link: its latency was measured" 0 "link ab=10MB/s" "$MUSHER" whatif plan.yaml --db sailor.db --evaluations 50 --link ab=10MB/s
 ends "and not run" 3 "it has no operators to run" "$MUSHER" run plan.yaml --data job.yaml
 ends "without a profile" 3 "ab" "$MUSHER" simulate plan.yaml
@@ -102,7 +102,7 @@ mixed=$(dirname "$data")/sailor_mixed
 "$MUSHER" import sailor "$mixed" --db mixed.db -q > /dev/null
 job=$mixed/opt.yaml team=$mixed/a8-v8.yaml
 ends "eight and eight GPUs with tensor parallelism 1, 2 or 4" 0 "costs" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 -o mixed.yaml
-ends "is simulated" 0 "an iteration" "$MUSHER" simulate mixed.yaml --db mixed.db
+ends "is simulated" 0 "per iteration" "$MUSHER" simulate mixed.yaml --db mixed.db
 ends "and exported" 0 "num_stages" "$MUSHER" export mixed.yaml --format sailor -o -
 ends "whatif, although its links have curves, not bandwidths" 0 "add v1" "$MUSHER" whatif mixed.yaml --db mixed.db --add v1 --link a0:a1=1GB/s,5us --link net=1GB/s,5us
 ! grep -q "cannot run" out && ok "and the plan runs on each of those teams" || not_ok "and the plan runs on each of those teams" "$(cat out)"

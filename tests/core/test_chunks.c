@@ -208,7 +208,7 @@ static const struct {
     {"interleaved", {NULL, NULL}, {0, 1, 0, 1}, 3, "schedule: "},
     {"1f1b", {NULL, NULL}, {0, 1, 0, 1}, 2, "schedule: "},
     {"zb-v", {NULL, NULL}, {0, 1, 0, 0}, 2, "a.0 has 3 stages, a.1 has 1; a schedule needs"},
-    {"zigzag", {NULL, NULL}, {0, 1, 0, 1}, 2, "unknown schedule 'zigzag'; known are: gpipe"},
+    {"zigzag", {NULL, NULL}, {0, 1, 0, 1}, 2, "unknown schedule 'zigzag'; known: gpipe"},
     {"zb-v", {"", ""}, {0, 1, 1, 0}, 2, "a replica has either `schedule` or `orders`"},
     {NULL, {"0F0 1F0 1B0 0B0", NULL}, {0, 1, 1, 0}, 1, "orders: that of a.1 is missing"},
     {NULL,
@@ -235,7 +235,7 @@ static const struct {
      {"1F0 1B0 0F0 0B0", "0F0 1F0 1B0 0B0"},
      {0, 1, 1, 0},
      1,
-     "no progress: blocked set: a.0 at 1F0 (waits for activation 2→3 of microbatch 0), a.1 at 0F0 "
+     "deadlock: a.0 at 1F0 (waits for activation 2→3 of microbatch 0), a.1 at 0F0 "
      "(waits for activation "
      "0→1 of microbatch 0)"},
     /* the turn of the V cannot be taken before it is reached */
@@ -369,7 +369,7 @@ static const struct {
     {"schedule: zb-v", "orders: 0F0|1F0|0B0",
      "orders: has 3 orders between '|', the stages are on 2 devices"},
     {"schedule: zb-v", "schedule: zb-x",
-     "x:9:15: replicas[0].schedule: unknown schedule 'zb-x'; known are: gpipe"},
+     "x:9:15: replicas[0].schedule: unknown schedule 'zb-x'; known: gpipe"},
     {"schedule: zb-v", "split: maybe", "x:9:12: replicas[0].split: "},
     {"schedule: zb-v", "split: true", "x:13:9: replicas[0].stages[2].device: a.1 already has"},
     {"schedule: zb-v", "orders: [1]", "x:9:13: replicas[0].orders: "},

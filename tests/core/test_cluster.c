@@ -23,7 +23,7 @@ static const struct {
     int line, column;
     const char *says, *message_too;
 } bad[] = {
-    {"unknown-key", 4, 9, "colour", "known are: version, name, nccl, device_types, nodes, links"},
+    {"unknown-key", 4, 9, "colour", "known: version, name, nccl, device_types, nodes, links"},
     {"no-version", 2, 1, "'version' is missing", ""},
     {"version-2", 2, 10, "version: version 2", ""},
     {"no-name", 2, 1, "'name' is missing", ""},
@@ -31,7 +31,7 @@ static const struct {
     {"empty-types", 4, 15, "device_types: must not be empty", ""},
     {"type-key", 5, 39, "device_types[0].speed: unknown key", ""},
     {"unknown-type", 11, 49,
-     "nodes[2].devices[0].type: unknown device type 'slwo'; known are: fast, middle, slow; did you "
+     "nodes[2].devices[0].type: unknown device type 'slwo'; known: fast, middle, slow; did you "
      "mean 'slow'?",
      ""},
     {"duplicate-type", 7, 12,
@@ -39,7 +39,7 @@ static const struct {
     {"duplicate-node", 11, 12, "node a is given twice", ""},
     {"duplicate-link", 15, 12, "link lan is given twice", ""},
     {"duplicate-device", 9, 41, "device a.0 is given twice", ""},
-    {"unknown-end", 16, 30, "links[3].between[1]: unknown node 'd'; known are: a, b, c", ""},
+    {"unknown-end", 16, 30, "links[3].between[1]: unknown node 'd'; known: a, b, c", ""},
     {"unknown-device-end", 16, 32, "unknown device 'a.2'; node a has 2, the last is a.1", ""},
     {"unknown-device-node", 16, 32, "unknown device 'd.0': no such node", ""},
     {"same-end-twice", 16, 26, "names c twice; [c] is the link inside a node", ""},

@@ -351,7 +351,7 @@ static const struct {
     /* stage 0 wants B0 before it gives F1, stage 1 wants both F first */
     {"F0 B0 F1 B1",
      "F0 F1 B0 B1",
-     {"no progress: blocked set: ", "a.0 at B0 (waits for gradient 1→0 of microbatch 0)",
+     {"deadlock: ", "a.0 at B0 (waits for gradient 1→0 of microbatch 0)",
       "a.1 at F1 (waits for activation 0→1 of microbatch 1)"}},
     {"F0 F1 B0 B1", "F1 B1 F0 B0", {"orders differ", "a.0 sends", "a.1 expects 1"}},
 };
@@ -408,7 +408,7 @@ START_TEST(a_stage_that_does_not_fit_says_what_fills_it)
     o.check_memory = true;
     ck_assert_int_eq(lower_plan(arena, &plan, &o, &p, &err), ERR_INFEASIBLE);
     const char *at = strstr(err.text, "needs ");
-    ck_assert(at && sscanf(at, "needs %lf %7s of %lf %7[^,], lacks 64 B", &needs, unit[0], &has,
+    ck_assert(at && sscanf(at, "needs %lf %7[^,], has %lf %7[^,], lacks 64 B", &needs, unit[0], &has,
                            unit[1]) == 4);
     ck_assert_str_eq(unit[0], unit[1]);
     ck_assert_msg(needs > has && !strstr(at, "e+"), "%s", err.text);

@@ -34,7 +34,7 @@ static const struct {
     {"bad-cluster", 30, 32, "cluster.links[1].between[1]: unknown node 'z'", ""},
     {"no-replicas", 8, 3, "x: unknown key", ""},
     {"unknown-device", 13, 34,
-     "replicas[1].stages[0].device: unknown device 'a.7'; known are: a.0, a.1, b.0; did you mean 'a.0'?", ""},
+     "replicas[1].stages[0].device: unknown device 'a.7'; known: a.0, a.1, b.0; did you mean 'a.0'?", ""},
     {"duplicate-device", 13, 9,
      "replicas[1].stages[0].device: b.0 already has replicas[0].stages[1]", ""},
     {"gap-in-layers", 10, 9,
@@ -50,8 +50,8 @@ static const struct {
     {"layers-of-one", 10, 18, "layers: must be [first, last], found 1", ""},
     {"negative-layer", 13, 19, "layers[0]: must be a whole number from 0", ""},
     {"shares-too-few", 7, 3,
-     "replicas: have 7 microbatches together, but global_batch 16 / microbatch 2 is 8", ""},
-    {"shares-too-many", 7, 3, "replicas: have 9 microbatches together", ""},
+     "replicas: have 7 microbatches in total, but global_batch 16 / microbatch 2 is 8", ""},
+    {"shares-too-many", 7, 3, "replicas: have 9 microbatches in total", ""},
     {"microbatch-does-not-divide", 7, 3, "microbatch: 3 does not divide global_batch 16", ""},
     {"zero-share", 11, 19, "replicas[1].microbatches: must be a whole number from 1", ""},
     {"warmup-too-high", 9, 9, "replicas[0].stages[0].warmup: 6, but the replica has 5 microbatches",
@@ -74,7 +74,7 @@ static const struct {
     {"order-mixed", 10, 9, "order: B3 in an order with I: a stage has either B or I and W", ""},
     {"order-fused-and-split", 10, 9, "order: I1 in an order with B", ""},
     {"order-empty", 10, 9, "order: F0 is missing", ""},
-    {"version-0", 1, 10, "version: version 0 is not known", ""},
+    {"version-0", 1, 10, "version: version 0 is not supported", ""},
 };
 
 START_TEST(a_bad_plan_is_refused_with_its_place_and_the_reason)

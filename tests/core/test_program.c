@@ -342,7 +342,7 @@ START_TEST(an_await_before_its_launch_blocks_and_is_named)
     ck_assert_int_eq(u->instrs[1].kind, INSTR_COLLECTIVE_START);
     struct instr launch = u->instrs[1];
     u->instrs[1] = u->instrs[2], u->instrs[2] = launch;
-    expect_refused(p, "no progress: blocked set: a.0 at U (waits for collective tied");
+    expect_refused(p, "deadlock: a.0 at U (waits for collective tied");
 }
 END_TEST
 

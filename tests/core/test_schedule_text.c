@@ -139,7 +139,7 @@ static const struct {
     {"999F0 999B0|0F0 0B0", "stages and 1 microbatches: expected F and B"},
     {"0F0 1F0 1B0 0B0|0F0 0B0", "device 1: 1?0 is missing: no F of microbatch 0 for this chunk"},
     {"F0 B0 F1 B1|F0 F1 B0 B1",
-     "t: no progress: blocked set: device 0 at B0 (waits for B0 of device 1), device 1 at F1 "
+     "t: deadlock: device 0 at B0 (waits for B0 of device 1), device 1 at F1 "
      "(waits for F1 of device 0)"},
     {"F0 F1 B0 B1|F1 B1 F0 B0", NULL},
     {"F0 B0 F1 B1|F1 B1 F0 B0", "device 0 at B0 (waits for B0 of device 1), device 1 at F1"},
@@ -182,7 +182,7 @@ START_TEST(a_long_blocked_set_is_cut_and_counted)
     for (int i = 0; i < 6; i++) first[i] = (struct schedule_op){i % 2 ? 'B' : 'F', 0, i / 2};
     struct error err = {0};
     ck_assert_int_eq(schedule_check(arena, &s, NULL, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "blocked set: device 0 at B0 (waits for B0 of device 1)") &&
+    ck_assert_msg(strstr(err.text, "deadlock: device 0 at B0 (waits for B0 of device 1)") &&
                       strstr(err.text, " more"),
                   "%s", err.text);
 }
@@ -231,16 +231,16 @@ START_TEST(a_specification_out_of_range_is_refused)
     REFUSED("1f1b: 100001 devices", 1F1B, 100001, 0, 4, );
     REFUSED("1f1b: 0 microbatches: expected 1 … 10000000", 1F1B, 4, 0, 0, );
     REFUSED("1f1b: -3 microbatches", 1F1B, 4, 0, -3, );
-    REFUSED("1f1b: 2 chunks a device: expected 1", 1F1B, 4, 2, 4, );
-    REFUSED("zb-v: 1 chunks a device: expected 2", ZB_V, 4, 1, 4, );
-    REFUSED("interleaved: 1 chunks a device: expected 2 … 1000", INTERLEAVED, 4, 1, 4, );
+    REFUSED("1f1b: 2 chunks per device: expected 1", 1F1B, 4, 2, 4, );
+    REFUSED("zb-v: 1 chunks per device: expected 2", ZB_V, 4, 1, 4, );
+    REFUSED("interleaved: 1 chunks per device: expected 2 … 1000", INTERLEAVED, 4, 1, 4, );
     REFUSED("interleaved: 6 microbatches are not a multiple of 4 devices", INTERLEAVED, 4, 2, 6, );
     REFUSED("are more than 100000000 operations", 1F1B, 100000, 0, 10000000, );
     REFUSED("device 1: time 0: expected more than 0", H1F1B, 2, 0, 4, .time = zero);
     REFUSED("link 0: transfer -1: expected 0 or more", H1F1B, 2, 0, 4, .transfer = negative);
     REFUSED("device 1: warm-up 0: expected 1 or more", 1F1B, 2, 0, 4, .warmup = none);
     REFUSED("zb-h1 accepts no warm-up counts", ZB_H1, 2, 0, 4, .warmup = none);
-    REFUSED("no progress: blocked set: device 0 at B0 (waits for B0 of device 1), device 1 at F1",
+    REFUSED("deadlock: device 0 at B0 (waits for B0 of device 1), device 1 at F1",
             1F1B, 2, 0, 4, .warmup = growing);
 }
 END_TEST

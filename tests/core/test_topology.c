@@ -147,7 +147,7 @@ END_TEST
 START_TEST(what_contradicts_itself_is_refused_at_its_place)
 {
     refused(LINKS("{name: x, between: [a.0, r]" SPEED("1 us")),
-            "links[0].between[1]: unknown node or switch 'r'; known are: a, b, p, q, core");
+            "links[0].between[1]: unknown node or switch 'r'; known: a, b, p, q, core");
     refused(LINKS("{name: x, between: [p, p]" SPEED("1 us")), "names switch p twice");
     refused(LINKS("{name: x, between: [p]" SPEED("1 us")), "a single end must be a node");
     refused(LINKS("{name: x, between: [a, b.0]" SPEED("1 us")), "a switch may join any two");

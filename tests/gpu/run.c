@@ -68,7 +68,7 @@ static enum status run_program(struct arena *a, const struct running *j, int32_t
     if (rank) return OK;
     TRY(write_trace(a, j, r.trace, err));
     if (j->is_plan)
-        printf("ok %s: %.3f ms an iteration, %" PRId64 " steps on %" PRId32 " ranks\n", j->name,
+        printf("ok %s: %.3f ms per iteration, %" PRId64 " steps on %" PRId32 " ranks\n", j->name,
                (double)r.iteration_ns * 1e-6, r.steps, p.n_devices);
     else
         printf("ok %s: %zu samples\n", j->name, r.trace->n_spans);

@@ -354,7 +354,7 @@ START_TEST(what_is_no_database_is_refused)
     unlink(db);
     ck_assert_int_eq(sql("create table theirs(x)"), SQLITE_OK);
     ck_assert_int_eq(store_open(a, db, true, &s, &err), ERR_INPUT);
-    ck_assert(strstr(err.text, "not a profile database of musher"));
+    ck_assert(strstr(err.text, "not a musher profile database"));
     unlink(db);
     fclose(fopen(db, "w")); /* an empty file is not a database yet, and may become one */
     ck_assert_int_eq(store_open(a, db, false, &s, &err), ERR_INPUT);

@@ -106,7 +106,7 @@ START_TEST(a_blocked_chunk_is_named_by_the_simulator)
     struct error err = {0};
     ck_assert_int_eq(sim_run(arena, p, prior(&plan), &o, &r, &err), ERR_INPUT);
     ck_assert_str_eq(err.text,
-                     "no progress: blocked set: a.0 at 1F0 (waits for activation 0 from a.1), "
+                     "deadlock: a.0 at 1F0 (waits for activation 0 from a.1), "
                      "a.1 at 0F0 (waits for activation 0 from a.0)");
 }
 END_TEST

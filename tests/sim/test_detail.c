@@ -153,7 +153,7 @@ START_TEST(a_member_that_never_comes_is_in_the_blocked_set)
     struct sim_result r;
     struct error err = {0};
     ck_assert_int_eq(sim_run(arena, &m->program, m->cost, &o, &r, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "blocked set: d0 at B0 (waits for collective collective)") != NULL, "%s",
+    ck_assert_msg(strstr(err.text, "deadlock: d0 at B0 (waits for collective collective)") != NULL, "%s",
                   err.text);
 }
 END_TEST

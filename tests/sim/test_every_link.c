@@ -84,13 +84,13 @@ START_TEST(what_contradicts_itself_is_refused)
          "p1"},
         {HEAD "  - {name: p, devices: {type: x}}\nlinks:\n  - {name: n, every: where}\n", "across"},
         {HEAD "  - {name: p, count: 3, devices: {type: x}}\nlinks:\n  - {name: n, between: [p]}\n",
-         "known are p0 … p2: name one of them"},
+         "known: p0 … p2; name one of them"},
         {HEAD "  - {name: p, count: 3, devices: {type: x}}\nlinks:\n  - {name: n, between: [p1, "
               "p.0]}\n",
          "`every: inside`"},
         {HEAD "  - {name: p, count: 1, devices: {type: x}}\n  - {name: q, devices: {type: x}}\n"
               "links:\n  - {name: n, between: [p, q]}\n",
-         "known are p0: name one"},
+         "known: p0; name one"},
         {HEAD
          "  - {name: p, devices: {type: x}}\nlinks:\n  - {name: n, every: across, between: [p]}\n",
          "has `every`, which excludes"},

@@ -171,7 +171,7 @@ START_TEST(what_does_not_fit_names_the_largest_entries_of_the_breakdown)
         {"scratch", 1 << 20, ""}};
     struct footprint f = {"a.0", 4, h, (INT64_C(6) << 30) + (1 << 20), INT64_C(4) << 30};
     ck_assert_str_eq(footprint_verdict(arena, &f),
-                     "needs 6 GiB of 4 GiB, lacks 2 GiB: activations 3 GiB (4 of 8 microbatches in "
+                     "needs 6 GiB, has 4 GiB, lacks 2 GiB: activations 3 GiB (4 of 8 microbatches in "
                      "flight on stage 0, from F to B), optimizer state 2 GiB, gradients 1 GiB");
     f.memory_bytes = INT64_C(8) << 30;
     ck_assert_ptr_null(strstr(footprint_verdict(arena, &f), "lacks"));

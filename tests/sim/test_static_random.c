@@ -202,7 +202,7 @@ START_TEST(disturbed_schedules_are_told_apart_without_hanging)
         struct error err = {0};
         enum status st = schedule_check(arena, &s, NULL, &err);
         bool before = strstr(err.text, " comes before ") != NULL,
-             stops = strstr(err.text, "no progress: blocked set: device ") != NULL;
+             stops = strstr(err.text, "deadlock: device ") != NULL;
         ck_assert_msg(st == OK ? !w.stuck : before || (stops && w.stuck), "%s", err.text);
         refused += st != OK, blocked += stops;
     }

@@ -141,7 +141,7 @@ END_TEST
 START_TEST(somebody_has_to_be_left_and_names_have_to_be_known)
 {
     struct cluster c = parsed(three);
-    refused(&c, TEAM_WITHOUT, "a,b,c", "no device would remain of: a.0, a.1, b.0, c.0");
+    refused(&c, TEAM_WITHOUT, "a,b,c", "no device would remain; devices are: a.0, a.1, b.0, c.0");
     refused(&c, TEAM_WITHOUT, "a.7", "devices are: a.0, a.1, b.0, c.0");
     refused(&c, TEAM_WITHOUT, "a.0,,b.0", "no such device");
 }

@@ -275,7 +275,7 @@ static const struct {
 } bad[] = {
     {"", "the file is empty"},
     {"hello\n", ":1: not a trace"},
-    {"{\"schema\":1}\n", ":1: not a trace of musher (no kind"},
+    {"{\"schema\":1}\n", ":1: not a musher trace (no kind"},
     {"{\"schema\":1,\n", ":1:"},
     {"{\"schema\":3,\"kind\":\"musher-trace\",\"news\":1}\n", ":1: schema 3 of traces is unknown"},
     {HEAD "\"iteration_ns\":-1,\"steps\":1,\"stages\":1,\"spans\":0," DEVICES "}\n",

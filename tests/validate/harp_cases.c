@@ -201,7 +201,7 @@ static enum status sweep_one(struct arena *a, double Gbps, enum schedule_kind ru
                                  .transfer = transfer};
     TRY(schedule_make(a, &spec, &s, err));
     TRY(static_new(a, &s, &t, err));
-    if (!static_time(t, &p, out)) BUG("one chunk a device contends");
+    if (!static_time(t, &p, out)) BUG("one chunk per device contends");
     return OK;
 }
 

@@ -237,7 +237,7 @@ static enum status time_with(struct timers *all, const struct harp_team *t, stru
     struct pipeline pipeline = {
         .n_devices = p->n, .n_stages = p->n, .stages = x->stages, .links = x->links};
     TRY(find_timer(all, t, p, &timer, err));
-    if (!static_time(timer, &pipeline, &p->iteration_ns)) BUG("one chunk a device contends");
+    if (!static_time(timer, &pipeline, &p->iteration_ns)) BUG("one chunk per device contends");
     p->iteration_ns += x->update_ns;
     return OK;
 }

@@ -4,7 +4,7 @@
  * sim/pipeline/static: an iteration is the time of the busiest device from its first operation to its last. Real iterations are
  * longer: kernels run slower than profiled alone, and every F and B waits for a host handshake with its neighbours, which
  * costs interleaved schedules most. Fit zero-bubble-1 has these two constants. The order is that of the authors' scheduler.
- * Memory is the closed form of sim/explain/footprint on the schedule's own order, 16 bytes a parameter: Megatron-LM's fp16 with
+ * Memory is the closed form of sim/explain/footprint on the schedule's own order, 16 bytes per parameter: Megatron-LM's fp16 with
  * gradients summed in half precision (2 + 2 + 4 + 4 + 4). First and last stage have one layer fewer, and the embedding.
  */
 #include "core/base/arena.h"

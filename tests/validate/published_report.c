@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const double HALF_WITH_SUMS = 18; /* bytes a parameter, footprint_parameters */
+static const double HALF_WITH_SUMS = 18; /* bytes per parameter, footprint_parameters */
 
 /* File names of the predicted tables; the folder's other tables have other data. */
 static const char *const tables[] = {"megatron_sc21_table1.csv", "korthikanti_mlsys23_table5.csv",

@@ -1,6 +1,6 @@
 /* tests/validate/schedules.h - musher's schedules against the makespans of a file of cases (tools/schedule/cases.h).
  *
- * Each case is timed by sim/pipeline/static under every named schedule with one chunk a device, and under the orders of
+ * Each case is timed by sim/pipeline/static under every named schedule with one chunk per device, and under the orders of
  * sim/pipeline/zero_bubble; a schedule that does not fit the memory is marked. one_f_one_b (I right before W), h1f1b_published (fused,
  * warm-ups by the published rule) and zero_bubble_heuristic must be reproduced exactly, and no schedule may be below the lower bound.
  * A makespan above a million that is stated to six figures is compared at those.
@@ -38,7 +38,7 @@ struct validated_case {
 MUST_CHECK enum status validate_case(const struct schedule_cases *f, const struct schedule_case *c,
                                      struct validated_case *out, struct error *err);
 
-/* Prints a row a case and a summary on stdout. ERR_INPUT: the file. ERR_TOLERANCE: a column that must be reproduced differs, or
+/* Prints a row per case and a summary on stdout. ERR_INPUT: the file. ERR_TOLERANCE: a column that must be reproduced differs, or
  * a makespan is below its bound. O(operations of all cases). */
 MUST_CHECK enum status validate_schedules(struct arena *a, const char *csv, bool json,
                                           struct error *err);

@@ -59,7 +59,7 @@ static enum status gpu_of(const struct node *n, const struct sailor_gpu **out, s
 {
     *out = sailor_gpu(n->key);
     return *out ? OK
-                : node_error(n, err, "unknown GPU '%s'; known are those of tools/import/sailor_tables.h", n->key);
+                : node_error(n, err, "unknown GPU '%s'; the known ones are in tools/import/sailor_tables.h", n->key);
 }
 
 static enum status number_of(const struct node *map, const char *key, int64_t *out,

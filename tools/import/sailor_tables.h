@@ -29,7 +29,7 @@ struct sailor_gpu {
     int32_t node_gpus;        /* GPUs of one node (cluster_config.json) */
 };
 
-/* The i-th row; NULL behind the last. */
+/* The i-th row; NULL past the last. */
 static inline const struct sailor_gpu *sailor_gpu_at(size_t i)
 {
     enum { GB = 1000000000 };

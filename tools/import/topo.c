@@ -140,7 +140,7 @@ static enum status read_relation(struct matrix *m, const char *word, int32_t fro
     char *end;
     long count = strncmp(word, "NV", 2) == 0 ? strtol(word + 2, &end, 10) : 0;
     if (count < 1 || count > 1024 || *end || from >= m->n_gpus || to >= m->n_gpus || from == to)
-        return broken(m, "unknown relation (known are X, NV#, PIX, PXB, PHB, NODE, SYS):", word);
+        return broken(m, "unknown relation (known: X, NV#, PIX, PXB, PHB, NODE, SYS):", word);
     m->nvlinks[from][to] = (int32_t)count;
     m->near[from][to] = NEAR_UNKNOWN;
     return OK;

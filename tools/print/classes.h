@@ -28,7 +28,7 @@ void print_class_lines(const struct print_class *x, int32_t n, const char *what)
 /* The option --all of every verb that folds. */
 #define OPTION_ALL                                                                                 \
     {                                                                                              \
-        .name = "all", FLAG_AT(all), .help = "one row for each device and replica, equal ones too" \
+        .name = "all", FLAG_AT(all), .help = "print one row per device and replica, without merging equal ones" \
     }
 
 /* The text cut to at most `most` bytes at a character boundary, "…" for the rest. */

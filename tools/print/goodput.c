@@ -50,7 +50,7 @@ static void print_causes(struct arena *a, const struct goodput_report *s)
             printf("  %-32s %8.1f times %6.2f %%\n", s->job.causes[at].name, m->failures[at],
                    100 * m->cause_ns[at] / m->elapsed_ns);
         else
-            printf("  %-32s %8.1f times %6.2f %%\n", "withdrawn or added devices",
+            printf("  %-32s %8.1f times %6.2f %%\n", "preempted or added devices",
                    m->preemptions + m->reconfigurations, 100 * m->cause_ns[at] / m->elapsed_ns);
     }
 }

@@ -7,7 +7,7 @@
 
 struct arena;
 
-/* One row a kind of operator: number of spans, time, and its kernels if the trace has them. out: adds the list "operators" to
+/* One row per kind of operator: number of spans, time, and its kernels if the trace has them. out: adds the list "operators" to
  * the open object; NULL: prints to stdout. */
 void print_kernels(struct arena *a, const struct trace *t, struct json *out);
 

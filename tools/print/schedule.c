@@ -73,7 +73,7 @@ void schedule_print_text(const struct schedule *s, const struct static_report *r
     char makespan[32], bubble[32];
     printf("%s: %" PRId32 " devices, %" PRId32 " microbatches", s->name, s->n_devices,
            s->n_microbatches);
-    if (s->n_chunks > 1) printf(", %" PRId32 " chunks a device", s->n_chunks);
+    if (s->n_chunks > 1) printf(", %" PRId32 " chunks per device", s->n_chunks);
     printf("\nmakespan %s (%" PRId64 " ns, by %s), bubble %.2f %%, longest idle time between a "
            "device's first and last operation %s\n",
            units_print_ns(makespan, r->makespan_ns), r->makespan_ns,

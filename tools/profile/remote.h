@@ -1,8 +1,8 @@
 /* tools/profile/remote.h - benchmarks of `musher profile` that run on another machine, which has a GPU but not this program.
  *
- * A folder carries the files. `--emit` writes bench.N.program instead of running it, and the list of names, one a line, in
+ * A folder carries the files. `--emit` writes bench.N.program instead of running it, and the list of names, one per line, in
  * `benches`. On the GPU machine gpu-run (tests/gpu/run.c) runs them with the worker and writes bench.N.trace, and `copies`: a
- * line "bytes up_s up_spread down_s down_spread" a size. `--from` generates the same benchmarks again and reads each trace in place
+ * line "bytes up_s up_spread down_s down_spread" per size. `--from` generates the same benchmarks again and reads each trace in place
  * of a run, so that samples are evaluated by the same code. A trace that lacks a sample of its benchmark is refused.
  * Rejected: a file of medians computed on the GPU machine, because it would be a second definition of median and spread.
  */

@@ -1,13 +1,13 @@
 /* tools/schedule/cases.h - reader of a CSV of abstract pipelines with reference makespans, for `musher schedule --cases`.
  *
- * One case a line; columns are found by name, unknown ones are ignored:
+ * One case per line; columns are found by name, unknown ones are ignored:
  *   case, p, m                       name, stages, microbatches
- *   tF, tB, tW                       times of F, I and W, '|'-separated, one a stage (whole numbers of any unit)
+ *   tF, tB, tW                       times of F, I and W, '|'-separated, one per stage (whole numbers of any unit)
  *   tcomm_links                      one-way latencies of the p-1 links
  *   memF, memB, memW                 signed changes of the stage's memory at F, I and W
  *   mem_limit                        one a stage, or one for all; inf: no limit
  *   one_f_one_b … best_known         makespans of feasible schedules; empty: does not fit the memory. Optional.
- *   lower_bound                      lower bound of all schedules with one chunk a device. Optional.
+ *   lower_bound                      lower bound of all schedules with one chunk per device. Optional.
  */
 #ifndef TOOLS_SCHEDULE_CASES_H
 #define TOOLS_SCHEDULE_CASES_H
@@ -36,7 +36,7 @@ struct schedule_case {
     const char *name;
     int line;
     int32_t n_stages, microbatches;
-    struct pipeline pipeline;                /* one chunk a device; times are nanoseconds here */
+    struct pipeline pipeline;                /* one chunk per device; times are nanoseconds here */
     int64_t makespan[SCHEDULE_COLUMN_COUNT]; /* -1: empty or no such column */
 };
 struct schedule_cases {

@@ -1,4 +1,4 @@
-/* tools/schedule/search.c - one search a case (three with two chunks), one line a case, a summary. */
+/* tools/schedule/search.c - one search per case (three with two chunks), one line per case, a summary. */
 #include "tools/schedule/search.h"
 
 #include "core/base/arena.h"

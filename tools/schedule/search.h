@@ -1,7 +1,7 @@
 /* tools/schedule/search.h - `musher schedule --cases`: searches the best order for every pipeline of a table, with a lower bound.
  *
- * In: a table in the format of tools/schedule/cases.h. Out, one line a case: case, makespan, peak_memory (one value a stage,
- * between bars), lower_bound, gap, binding, schedule (one order a device, between bars: "F0 F1 I0 W0|…"; with two chunks the chunk
+ * In: a table in the format of tools/schedule/cases.h. Out, one line per case: case, makespan, peak_memory (one value per stage,
+ * between bars), lower_bound, gap, binding, schedule (one order per device, between bars: "F0 F1 I0 W0|…"; with two chunks the chunk
  * stands before the letter). With two chunks the columns are repeated as chunks2_… for half stages (planner/schedule/halves.h),
  * V-shaped or interleaved, whichever is shorter (chunks2_placement). Empty cells: no order fits the memory.
  */

@@ -144,7 +144,7 @@ static enum status without(struct arena *a, const struct cluster *c, const char 
         for (int32_t d = first; d < first + n; d++) left -= keep[d], keep[d] = false;
     }
     if (!left)
-        return error_set(err, ERR_INPUT, "without %.200s: no device would remain of: %s", text,
+        return error_set(err, ERR_INPUT, "without %.200s: no device would remain; devices are: %s", text,
                          device_names(a, c));
     team_part(a, c, keep, out);
     return OK;

@@ -17,7 +17,7 @@
  *   link     A:B=25GB/s[,50us]    another bandwidth and latency of the link between A and B (nodes, devices, switches; A:A inside
  *                                 node A), or of the link with a name, LINK=25GB/s; the default is the old latency. A and B without
  *                                 a link get a new one, which needs a latency. If only a link of every pair of devices joins them,
- *                                 they get a link of their own beside it. A changed link gets a new name, because
+ *                                 they get a link of their own in addition. A changed link gets a new name, because
  *                                 measurements of the old one in a profile do not apply to it.
  *
  * A link that is measured, not stated, has no numbers to copy: team_state_links writes the profile's into the cluster.

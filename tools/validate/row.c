@@ -77,7 +77,7 @@ static enum status read_layers(struct row_plan *r, const char *text, struct erro
                      sum, r->model->name, r->model->layers);
 }
 
-/* "x", "x|y", "x+y|z+w": one for all, one a stage, one a stage and replica. *n_replicas 0: not stated. */
+/* "x", "x|y", "x+y|z+w": one for all, one per stage, one per stage and replica. *n_replicas 0: not stated. */
 static enum status spread(struct row_plan *r, const char *column, const char *text,
                           int32_t *n_replicas, const char **out, struct error *err)
 {
