@@ -117,7 +117,7 @@ static enum status take_words(struct question *q, const struct request *r, struc
 {
     char unit[UNITS_HINT];
     double bytes = 0;
-    if (nccl_known(r->nccl, err) != OK) return ERR_USAGE;
+    if (r->nccl && nccl_known(r->nccl, err) != OK) return ERR_USAGE;
     if (!collective_kind_parse(r->kind, &q->c.kind)) {
         char hint[NEAREST_HINT];
         return error_set(err, ERR_USAGE,
@@ -201,7 +201,7 @@ static enum status answer(struct question *q, const struct request *r, struct er
     TRY(common_profile(q->arena, &q->cluster, r->db, r->profile, &q->profile, err));
     q->cost = cost_new(q->arena, &q->profile, &q->cluster);
     q->routes = collective_routes_new(q->arena, &q->cluster);
-    q->nccl = r->nccl;
+    q->nccl = r->nccl ? r->nccl : q->cluster.nccl ? q->cluster.nccl : NCCL_VERSION_DEFAULT;
     TRY(try_algorithms(q, r->algorithm, err));
     query_nccl(q);
     q->has_table =
@@ -377,7 +377,8 @@ static const struct option options[] = {
     {.name = "nccl",
      TEXT_AT(nccl),
      .unit = "VERSION",
-     .help = "NCCL version whose cost model is shown for comparison: 2.28.9 or 2.30"},
+     .help = "NCCL version whose cost model is shown for comparison: 2.28.9 or 2.30",
+     .preset = "as CLUSTER states, else " NCCL_VERSION_DEFAULT},
     {0}};
 
 const struct verb cmd_collective = {
@@ -391,6 +392,6 @@ const struct verb cmd_collective = {
     .options = options,
     .examples = {"musher collective all-reduce cluster.yaml --bytes 1GB",
                  "musher collective all-gather cluster.yaml --shards 4,2,2,1 --algorithm ring"},
-    REQUEST(.bytes = "1 GB", .algorithm = "all", .nccl = NCCL_VERSION_DEFAULT),
+    REQUEST(.bytes = "1 GB", .algorithm = "all"),
     .run = collective,
 };

@@ -115,6 +115,8 @@ static enum status memory(struct arena *a, void *request, const struct common *c
         .zero = (int32_t)q->zero, .shards = (int32_t)q->shards, .share = q->share};
     double reserve = 0;
     char hint[UNITS_HINT];
+    if (!q->zero && (q->shards > 1 || q->share > 0))
+        return error_set(err, ERR_USAGE, "--shards and --share need --zero");
     if (q->reserve && !units_parse_bytes(q->reserve, &reserve))
         return error_set(err, ERR_USAGE, "--reserve: '%s' is not a size such as 3.5 GB%s",
                          q->reserve, units_hint(hint, QUANTITY_BYTES, q->reserve));

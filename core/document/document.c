@@ -340,10 +340,26 @@ enum status document_parse(struct arena *a, const char *name, const char *text, 
     return OK;
 }
 
+/* What a file of musher that is no document is; NULL for any other text. */
+static const char *other_file(const char *text, size_t n)
+{
+    static const struct {
+        const char *start, *is;
+    } files[] = {{"\x1f\x8b", "a gzip file: only traces are read compressed"},
+                 {"{\"schema\":", "a trace; a job, cluster or plan was expected"},
+                 {"musher-program ", "a program; a job, cluster or plan was expected"}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (n >= strlen(files[i].start) && !memcmp(text, files[i].start, strlen(files[i].start)))
+            return files[i].is;
+    return NULL;
+}
+
 enum status document_read(struct arena *a, const char *path, struct node **out, struct error *err)
 {
     char *text = NULL;
     size_t n = 0;
     TRY(file_read(a, path, MAX_BYTES, &text, &n, err));
+    const char *of = other_file(text, n);
+    if (of) return error_set(err, ERR_INPUT, "%s: %s", file_label(path), of);
     return document_parse(a, file_label(path), text, n, out, err);
 }
