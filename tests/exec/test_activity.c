@@ -96,7 +96,7 @@ START_TEST(a_cupti_plugin_that_is_not_there_or_is_another_is_refused_with_why)
     activity_choose("MUSHER_CUPTI_PLUGIN", "tests/plugins/other_activity.so");
     refused("has other record sizes than this program");
     unsetenv("MUSHER_CUPTI_PLUGIN");
-    refused("libmusher_cupti.so is neither beside this program nor in ../lib/musher; make builds");
+    refused("libmusher_cupti.so is neither beside this program nor in ../lib/musher; `make` builds");
 }
 END_TEST
 

@@ -64,7 +64,7 @@ END_TEST
 START_TEST(without_a_plugin_it_is_told_where_one_would_be_and_how_it_is_made)
 {
     unsetenv("MUSHER_CUDA_PLUGIN");
-    refused(ERR_NO_DEVICE, "cuda", "neither beside this program nor in ../lib/musher; make builds");
+    refused(ERR_NO_DEVICE, "cuda", "neither beside this program nor in ../lib/musher; `make` builds");
 }
 END_TEST
 

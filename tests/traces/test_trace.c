@@ -274,7 +274,7 @@ static const struct {
     const char *text, *message;
 } bad[] = {
     {"", "the file is empty"},
-    {"hello\n", ":1: not a trace"},
+    {"hello\n", ":1: not a musher trace"},
     {"{\"schema\":1}\n", ":1: not a musher trace (no kind"},
     {"{\"schema\":1,\n", ":1:"},
     {"{\"schema\":3,\"kind\":\"musher-trace\",\"news\":1}\n", ":1: schema 3 of traces is unknown"},
