@@ -9,7 +9,7 @@
  *
  * Contributions. A device's gradient is a partial value under its key (core/lower/shards.c); devices of another key of the same
  * owner that also hold the cell have the same sum of partial values. Of each owner, therefore, the first holder and those of its
- * key contribute; the others are silent. If every holder already has its owner's reduced gradient (summed), the first contributes.
+ * key contribute; the others contribute zero. If every holder already has its owner's reduced gradient (summed), the first contributes.
  *
  * Cost: O(cells · devices) a parameter, cells the product of the numbers of classes; zero except in plans of mixed replicas
  * or with sharded tied parameters.

@@ -43,7 +43,7 @@ int64_t device_memory_known(const struct device_memory *m);
  * the message, then a packed segment before its cast) … */
 int64_t device_memory_group_scratch(const struct program *p, const struct collective *g, int32_t member);
 int64_t device_memory_group_wire(const struct program *p, const struct collective *g, int32_t member);
-/* … and zeros, if it is silent. */
+/* … and zeros, if the member contributes zero. */
 int64_t device_memory_group_zeros(const struct program *p, const struct collective *g, int32_t member);
 
 #endif

@@ -303,7 +303,7 @@ static void write_tensor(FILE *out, const struct collective *m)
     fputc('\n', out);
 }
 
-/* Regions of a member's segments, if not all of them, and whether it is silent. */
+/* Regions of a member's segments, if not all of them, and whether it contributes zero. */
 static void write_regions(FILE *out, const struct collective *g, int32_t i)
 {
     const struct collective_member *m = &g->members[i];

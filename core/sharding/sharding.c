@@ -188,7 +188,7 @@ static enum status rule_error(const struct sharding_rule *r, struct error *err, 
     return error_set(err, ERR_INPUT, "sharding, rule \"%s\": %s", r->match, text);
 }
 
-/* Nobody is sharded by what the rule says: what those that it matches by name could be sharded by. */
+/* No operator can be sharded by the index of the rule: lists the indices by which the matching operators can be. */
 static enum status useless(struct arena *a, const struct sharding *s, const struct graph *g,
                            const struct grain *grains, const struct sharding_rule *r,
                            struct error *err)

@@ -183,7 +183,7 @@ START_TEST(state_is_divided_among_those_who_keep_the_same)
 }
 END_TEST
 
-/* What Megatron's sharding keeps in parts is nobody else's, and what all have they compute alike: zero divides nothing there. */
+/* Each tensor-parallel shard has one holder, and replicated parameters are updated alike by all: zero shards nothing here. */
 START_TEST(what_one_device_alone_sums_is_not_divided)
 {
     struct plan plan = shared(1, 2, MEGATRON, 1);

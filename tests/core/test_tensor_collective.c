@@ -128,7 +128,7 @@ START_TEST(packed_sections_are_taken_together)
     count[3] = 1;
     ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT);
     first[3] = 4, count[3] = 0, count[1] = 0;
-    ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT); /* 4 is nobody's */
+    ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT); /* index 4 belongs to no member */
     count[1] = 1, first[1] = 1;
     ck_assert_int_eq(collective_valid(&m, &err), ERR_INPUT); /* 1 twice */
 }

@@ -152,7 +152,7 @@ START_TEST(no_uniform_split_is_cheaper_than_the_found_one)
 }
 END_TEST
 
-/* A table that the embedding and the logits both read has one home for both. What nobody else reads may be kept sharded. */
+/* A parameter that the embedding and the logits both read has one placement. A parameter with one reader may stay sharded. */
 START_TEST(what_several_operators_read_is_never_gathered_for_one_of_them)
 {
     static const char tied[] = "{model_type: gpt2, n_embd: 64, n_layer: 1, n_head: 4, n_positions: "

@@ -283,7 +283,7 @@ START_TEST(any_number_of_threads_finds_the_same_plan)
 }
 END_TEST
 
-/* GPUs of 50 MB hold no layer: whoever tried it says the same. */
+/* GPUs of 50 MB hold no layer: every search reports the same. */
 START_TEST(any_number_of_threads_says_the_same_of_what_does_not_fit)
 {
     struct made m;

@@ -129,7 +129,7 @@ static inline struct sharding *sharded_mesh(struct sharded *s, int32_t n)
     return x;
 }
 
-/* Algorithms of collectives, which may turn out to be for nobody: see sharded_ways_that_fit. */
+/* Algorithms of collectives that may match no collective of the stage: see sharded_variants_that_fit. */
 static inline void sharded_variants(struct sharded *s, struct sharding *x)
 {
     struct sharding_algorithm *algorithms = ARENA_ARRAY(s->a, struct sharding_algorithm, 4);
