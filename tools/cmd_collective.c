@@ -169,6 +169,10 @@ static enum status try_algorithms(struct question *q, const char *word, struct e
     if (!all && !collective_algorithm_parse(word, &only))
         return error_set(err, ERR_USAGE, "unknown algorithm '%s' of --algorithm; expected all, %s",
                          word, collective_choices(q->c.kind, false).text);
+    if (!all && !collective_can(q->c.kind, only))
+        return error_set(err, ERR_USAGE, "%s has no algorithm %s; expected all, %s",
+                         collective_kind_name(q->c.kind), word,
+                         collective_choices(q->c.kind, false).text);
     for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++) {
         struct result *r = &q->results[q->n_results];
         struct error why;
@@ -242,7 +246,7 @@ static void print(const struct question *q)
         const struct result *r = &q->results[i];
         double bus = bus_Bps(q, units_s_from_ns(r->played_ns));
         if (r->why_not)
-            printf("  %-12s %s\n", collective_algorithm_name(r->algorithm), r->why_not);
+            printf("  %-12s not possible: %s\n", collective_algorithm_name(r->algorithm), r->why_not);
         else
             printf("  %-12s %12s %15s %14s\n", collective_algorithm_name(r->algorithm),
                    units_print_ns(closed, r->closed_ns), units_print_ns(played, r->played_ns),

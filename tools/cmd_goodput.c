@@ -106,6 +106,8 @@ static enum status make_left(struct arena *a, const struct request *q, struct go
         if (q->replan_speeds) TRY(team_left_plan_all(a, &plan, &profile, 200, f, err));
         if (q->storage) TRY(checkpoint_of_plan(a, &plan, q->storage, &s->job.checkpoint_ns, err));
     } else {
+        if (!q->spot && !q->gpus)
+            return error_set(err, ERR_USAGE, "--gpus 0: a job needs at least one device");
         int32_t n = q->spot ? s->spot.n_types : 1;
         *f = (struct team_left){.n_types = n,
                                 .types = ARENA_ARRAY(a, const char *, (size_t)n),

@@ -225,7 +225,7 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
                "fastest)\n",
                (int)ROBUST_PERCENT);
     print_idle(a, c, &r->plans[0].plan);
-    for (int32_t i = 0; i < r->n_baselines; i++) {
+    for (int32_t i = 0; !q->baseline && i < r->n_baselines; i++) {
         const struct search_baseline *b = &r->baselines[i];
         if (b->iteration_ns == INT64_MAX)
             printf("  %-14s %10s  %s\n", b->name, "-",
@@ -236,8 +236,8 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
                    (double)b->iteration_ns / (double)r->plans[0].iteration_ns,
                    b->quick ? " (not all settings tried; --baseline tries more)" : "");
     }
-    printf("  %lld candidates, %lld simulated, %s\n", (long long)r->candidates,
-           (long long)r->evaluated,
+    printf("  %lld candidate%s, %lld simulated, %s\n", (long long)r->candidates,
+           r->candidates == 1 ? "" : "s", (long long)r->evaluated,
            r->exact    ? "class searched completely"
            : timed_out ? "stopped by --time-limit"
                        : stop_text(r->stopped));
@@ -309,6 +309,9 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     struct profile profile;
     struct search_result r;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
+    if (q->baseline && q->from)
+        return error_set(err, ERR_USAGE, "--baseline makes its plan without a search, and --from "
+                                         "gives a search its start: choose one");
     TRY(degrees_parse(q->tp, &q->degrees, err));
     TRY(common_writable(q->out, err));
     TRY(read_task(a, q, &from, &j, &c, &profile, err));

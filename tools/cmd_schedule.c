@@ -206,8 +206,8 @@ static enum status make(struct arena *a, const struct request *q, struct schedul
     bool file = strpbrk(q->what, "./") != NULL;
     if (!file) {
         const char *known = arena_strdup(a, err->text);
-        return error_set(err, ERR_INPUT,
-                         "%s, and %s and %s (automatic); a file has a '.' or '/' in its name",
+        return error_set(err, ERR_USAGE,
+                         "%s; also %s and %s (automatic); a file has a '.' or '/' in its name",
                          known, automatic, searched);
     }
     TRY(read_order(a, q, s, err));

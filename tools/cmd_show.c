@@ -298,9 +298,14 @@ static enum status show(struct arena *a, const char *path, bool layers, bool all
             err, ERR_INPUT,
             "%s: a program file, which run reads; show reads jobs, clusters, plans and traces",
             path);
+    if (layers && common_is_trace(path))
+        return error_set(err, ERR_USAGE, "--layers is for jobs; %s is a trace", path);
     if (common_is_trace(path)) return show_trace(a, path, as_json, err);
     TRY(document_read(a, path, &root, err));
     TRY(node_is(root, NODE_MAP, err));
+    if (layers && (node_get(root, "replicas") || node_get(root, "device_types")))
+        return error_set(err, ERR_USAGE, "--layers is for jobs; %s is a %s", path,
+                         node_get(root, "replicas") ? "plan" : "cluster");
     if (node_get(root, "replicas")) {
         struct plan p;
         TRY(common_plan(a, path, &p, err));

@@ -12,6 +12,8 @@
 #include <math.h>
 #include <stdio.h>
 
+enum { WHAT_IF_TRIALS = 32 }; /* default of --what-if */
+
 struct request {
     const char *plan, *db, *trace, *trace_memory;
     int64_t profile, steps, what_if, samples, threads;
@@ -304,6 +306,8 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
         (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
         return error_set(err, ERR_USAGE,
                          "options of jitter, model error and stragglers need --samples");
+    if (q->what_if != WHAT_IF_TRIALS && !q->explain)
+        return error_set(err, ERR_USAGE, "--what-if needs --explain");
     if (!q->loaders && (q->load || q->prefetch || q->load_cv > 0))
         return error_set(err, ERR_USAGE, "options of data loading need --loaders");
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
@@ -471,6 +475,6 @@ const struct verb cmd_simulate = {
                  "musher simulate plan.yaml --explain", "# a 90 % interval around the prediction",
                  "musher simulate plan.yaml --samples 200 --threads 2", "# with an input pipeline",
                  "musher simulate plan.yaml --loaders 4 --load 30ms --load-cv 0.3"},
-    REQUEST(.what_if = 32, .threads = 1, .straggler_factor = 1.5, .straggler_steps = 10),
+    REQUEST(.what_if = WHAT_IF_TRIALS, .threads = 1, .straggler_factor = 1.5, .straggler_steps = 10),
     .run = run_simulate,
 };

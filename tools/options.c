@@ -134,14 +134,15 @@ static const char *list_choices(char *buffer, size_t size, const char *const *ch
 static enum status assign_choice(const struct option *o, void *at, const char *text,
                                  struct error *err)
 {
-    char list[256];
+    char list[256], hint[NEAREST_HINT];
     for (int i = 0; o->choices[i]; i++)
         if (!strcmp(o->choices[i], text)) {
             *(int *)at = i;
             return OK;
         }
-    return error_set(err, ERR_USAGE, "--%s must be one of %s; got '%s'", o->name,
-                     list_choices(list, sizeof list, o->choices, ", "), text);
+    return error_set(err, ERR_USAGE, "--%s must be one of %s; got '%s'%s", o->name,
+                     list_choices(list, sizeof list, o->choices, ", "), text,
+                     nearest_name_hint(text, o->choices, hint));
 }
 
 /* Lists grow one by one; command lines are short. */

@@ -1,10 +1,13 @@
 #include "core/base/nearest.h"
 
+#include <ctype.h>
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 static int at_most(int x, int y) { return x < y ? x : y; }
+static bool differ(char x, char y) { return tolower((unsigned char)x) != tolower((unsigned char)y); }
 
 /* Damerau's distance (insert, delete, change, swap neighbours), O(length^2). */
 static int distance(const char *a, const char *b)
@@ -17,9 +20,9 @@ static int distance(const char *a, const char *b)
         int *now = row[i % 3], *before = row[(i + 2) % 3], *two_before = row[(i + 1) % 3];
         now[0] = i;
         for (int j = 1; j <= m; j++) {
-            int cost = a[i - 1] != b[j - 1];
+            int cost = differ(a[i - 1], b[j - 1]);
             now[j] = at_most(at_most(before[j] + 1, now[j - 1] + 1), before[j - 1] + cost);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+            if (i > 1 && j > 1 && !differ(a[i - 1], b[j - 2]) && !differ(a[i - 2], b[j - 1]))
                 now[j] = at_most(now[j], two_before[j - 2] + 1);
         }
     }

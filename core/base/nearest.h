@@ -1,6 +1,6 @@
 /* core/base/nearest.h - "did you mean": the known name nearest to a mistyped word.
  *
- * Damerau-Levenshtein distance: insertions, deletions, substitutions and transpositions of neighbours. At most a third of the letters may be
+ * Damerau-Levenshtein distance: insertions, deletions, substitutions and transpositions of neighbours; case does not count. At most a third of the letters may be
  * wrong, and never all of them; words of more than NEAREST_WORD letters have no nearest name. O(length²) a name.
  */
 #ifndef CORE_BASE_NEAREST_H

@@ -128,7 +128,9 @@ const char *units_hint(char *buffer, enum quantity q, const char *text)
     };
     double value = 0, magnitude;
     buffer[0] = 0;
-    if (!units_parse_number(text, &value)) return buffer;
+    if (q == QUANTITY_BYTES_PER_S && units_parse_bytes(text, &value))
+        snprintf(buffer, UNITS_HINT, "; a rate is per second: write %.30s/s", text);
+    if (*buffer || !units_parse_number(text, &value)) return buffer;
     magnitude = fabs(value);
     if (magnitude < units[q].least || magnitude > units[q].most)
         snprintf(buffer, UNITS_HINT, "; a number needs a unit: write %.30s %s", text,

@@ -83,6 +83,8 @@ static enum status read_memory(struct cluster_reader *r, const struct node *n,
     if (t->slowdown > 0 && !t->memory_bytes)
         return node_error(at ? at : n, r->err,
                           "an emulated type needs memory, for example memory: 2 GiB");
+    if (at && !t->memory_bytes)
+        return node_error(at, r->err, "memory is more than 0: expected a size such as 24 GB");
     return OK;
 }
 

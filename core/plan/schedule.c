@@ -2,6 +2,7 @@
 #include "core/plan/schedule_internal.h"
 
 #include "core/base/arena.h"
+#include "core/base/nearest.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -27,16 +28,19 @@ bool schedule_kind_has(enum schedule_kind k, enum schedule_trait trait)
 
 enum status schedule_kind_parse(const char *name, enum schedule_kind *out, struct error *err)
 {
-    char list[256] = "";
+    char list[256] = "", hint[NEAREST_HINT];
+    struct nearest near = nearest_to(name);
     for (int k = 0; k < SCHEDULE_KIND_COUNT; k++) {
         if (!strcmp(kinds[k].name, name)) {
             *out = (enum schedule_kind)k;
             return OK;
         }
         size_t n = strlen(list);
+        nearest_try(&near, kinds[k].name);
         snprintf(list + n, sizeof list - n, "%s%s", k ? ", " : "", kinds[k].name);
     }
-    return error_set(err, ERR_INPUT, "unknown schedule '%s'; known: %s", name, list);
+    return error_set(err, ERR_INPUT, "unknown schedule '%s'; known: %s%s", name, list,
+                     nearest_hint(&near, hint));
 }
 
 int64_t schedule_ops(const struct schedule *s)

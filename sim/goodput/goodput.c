@@ -402,7 +402,7 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
             return error_set(err, ERR_INPUT, "fewer than 0 devices of type %s", j->types[t]);
         devices += j->devices[t];
     }
-    if (!devices) return error_set(err, ERR_INPUT, "the job needs at least one device");
+    if (!devices) return error_set(err, ERR_INPUT, "a job needs at least one device");
     for (size_t i = 0; i < j->n_causes; i++) {
         const struct goodput_cause *c = &j->causes[i];
         if (!(c->mtbf_s > 0) || !(c->shape >= 0.1 && c->shape <= 100) || c->devices < 0)

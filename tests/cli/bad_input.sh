@@ -208,6 +208,21 @@ for f in out.keep two.keep; do
     [[ $(grep -c '"schema"' $f) == 1 ]] && ok "one JSON object in $f" || not_ok "one JSON object in $f" "$(head -c 200 $f)"
 done
 
+# Wrong command lines end with 2.
+refused "a schedule's name has a hint" 2 "did you mean '1f1b'?" "$MUSHER" schedule 1F1B --devices 2 --microbatches 2
+refused "a baseline's name has a hint" 2 "did you mean 'hap'?" "$MUSHER" plan job.yaml team.yaml -o p --baseline HAP
+refused "--baseline with --from" 2 "choose one" "$MUSHER" plan job.yaml team.yaml -o p --baseline ddp --from plan.yaml
+refused "--what-if without --explain" 2 "--what-if needs --explain" "$MUSHER" simulate plan.yaml --what-if 3
+refused "--layers of a plan" 2 "--layers is for jobs; plan.yaml is a plan" "$MUSHER" show plan.yaml --layers
+refused "--layers of a trace" 2 "--layers is for jobs; s.keep is a trace" "$MUSHER" show s.keep --layers
+refused "a link without a unit" 3 "a number needs a unit: write 1 GB/s or 1 Gb/s" "$MUSHER" whatif plan.yaml --link n:n=1
+refused "a job of no device" 2 "at least one device" "$MUSHER" goodput --gpus 0
+refused "an algorithm of another collective" 2 "all-reduce has no algorithm pairs; expected all, ring" "$MUSHER" collective all-reduce team.yaml --algorithm pairs
+edit team.yaml 's/1 GB\/s/60 MB/' k.yaml
+refused "a rate without its second" 3 "a rate is per second: write 60 MB/s" "$MUSHER" show k.yaml
+edit team.yaml 's/64 MiB/0 B/' k.yaml
+refused "a device without memory" 3 "for example memory: 2 GiB" "$MUSHER" show k.yaml
+
 # Counts of a short plan that exceed memory are refused with the numbers, before any allocation. The limit of
 # 4,000,000 KiB would be exceeded without the check, with another message.
 sized() { two_stages | sed "s/microbatches: 2/microbatches: $1/; s/global_batch: 2/global_batch: $1/; s/between: \[n\]/&, bandwidth: 1 GB\/s, latency: 10 us/"; }

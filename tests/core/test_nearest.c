@@ -22,6 +22,7 @@ START_TEST(the_hint_names_it_or_is_empty)
     char hint[NEAREST_HINT];
     ck_assert_str_eq(nearest_name_hint("H100-SMX5", types, hint), "; did you mean 'H100-SXM5'?");
     ck_assert_str_eq(nearest_name_hint("T4", types, hint), "");
+    ck_assert_str_eq(nearest_name_hint("h100-sxm5", types, hint), "; did you mean 'H100-SXM5'?");
     struct nearest q = nearest_to("a.7");
     nearest_try(&q, "a.0");
     nearest_try(&q, "a.1"); /* as near: the first one stays */

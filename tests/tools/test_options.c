@@ -128,7 +128,7 @@ static const struct {
      "--seed needs a whole number, got '99999999999999999999'"},
     {"plan m t --assert-within nan", "--assert-within needs a number, got 'nan'"},
     {"plan m t --dry-run=1", "--dry-run takes no value"},
-    {"plan m t --method best", "--method must be one of exact, beam; got 'best'"},
+    {"plan m t --method best", "--method must be one of exact, beam; got 'best'; did you mean 'beam'?"},
     {"plan", "MODEL is missing; 'musher plan --help' shows the arguments"},
     {"plan m", "TRACE is missing; 'musher plan --help' shows the arguments"},
     {"plan m 1 2 3 4", "'4' is one argument too many for 'plan'"},
