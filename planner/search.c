@@ -8,7 +8,9 @@
 #include "planner/baseline/subteam.h"
 #include "planner/bound/cluster.h"
 #include "planner/candidate/search_context.h"
+#include "planner/coarse/coarse.h"
 #include "planner/exact/candidate.h"
+#include <stdlib.h>
 #include "planner/exact/exact.h"
 #include "planner/exact/refine_search.h"
 #include "planner/exact/repair.h"
@@ -362,6 +364,8 @@ static enum status search_large(struct search *q, const struct profile *p, const
     bool wide = false; /* a plan outside the searched class is faster */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     TRY(search_separately(q, sizes, n_sizes, out, err));
+    TRY(coarse_search(t, &task, err));
+    if (getenv("COARSE")) { t->truncated = true; TRY(conclude(t, p, out, err)); put_bound(out, &b[0]); return OK; }
     TRY(fleet_search(t, &task, b, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
@@ -448,7 +452,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         if (!is_large(q))
             q->t.incumbents.n = 0; /* may be outside every class: warm_start_class, keep_warm */
     }
-    TRY(baselines_score(&q->t, &r, out, err));
+    if (!getenv("COARSE")) TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
                        : search_small(q, p, sizes, n_sizes, out, err);
 }

@@ -1,8 +1,9 @@
 /* core/sharding/sharding.c - ratios to units, rules to choices and back.
  *
  * Reading and writing stand in sharding_text.c. A rule is for an operator that it matches by name and that has its index on
- * every axis; sharding_set_choices only makes rules that say the truth about everything they are for, so their order
- * among themselves does not matter, and the most frequent choice can be the last one, "*".
+ * every axis. sharding_set_choices writes operators that differ from most of their class first, by their own names, then classes
+ * by their patterns, and the most frequent choice last, "*". Patterns are right for every operator that no earlier rule names, so
+ * their order among themselves does not matter.
  */
 #include "core/sharding/sharding.h"
 
@@ -80,7 +81,8 @@ const struct sharding *sharding_copy(struct arena *a, const struct sharding *s)
     copy->ratios = arena_copy(a, s->ratios, n * sizeof *s->ratios);
     copy->operators = copy_rules(a, s->operators, s->n_operators);
     copy->parameters = copy_rules(a, s->parameters, s->n_parameters);
-    struct sharding_algorithm *algorithms = ARENA_ARRAY(a, struct sharding_algorithm, (size_t)s->n_algorithms);
+    struct sharding_algorithm *algorithms =
+        ARENA_ARRAY(a, struct sharding_algorithm, (size_t)s->n_algorithms);
     for (int32_t k = 0; k < s->n_algorithms; k++) {
         algorithms[k] = s->algorithms[k];
         algorithms[k].match = arena_strdup(a, s->algorithms[k].match), algorithms[k].node = NULL;
@@ -124,12 +126,13 @@ bool sharding_matches(const char *pattern, const char *name)
     return !*pattern;
 }
 
-int32_t sharding_algorithm_for(const struct sharding *s, const char *name, enum collective_kind kind,
-                         int32_t n, bool tiers)
+int32_t sharding_algorithm_for(const struct sharding *s, const char *name,
+                               enum collective_kind kind, int32_t n, bool tiers)
 {
     for (int32_t k = 0; k < s->n_algorithms; k++) {
         const struct sharding_algorithm *w = &s->algorithms[k];
-        bool can = collective_in_calls(kind, w->algorithm) && !collective_misfit(w->algorithm, n, tiers);
+        bool can =
+            collective_in_calls(kind, w->algorithm) && !collective_misfit(w->algorithm, n, tiers);
         if (can && (w->kind == kind || w->kind == COLLECTIVE_CALL_KINDS) &&
             sharding_matches(w->match, name))
             return k;
@@ -323,9 +326,26 @@ struct classes { /* operators whose names have one pattern */
     int32_t *of;          /* (n_forward) */
     const char **pattern; /* (n) */
     int32_t *first;       /* (n) operator */
+    int32_t *usual;       /* (n) the first operator with the choice of most of them */
     bool *
-        agree; /* (n) all have the first's choice, and nobody else that the pattern is for has another */
+        agree; /* (n) no operator of another class that the pattern is for has another choice than the usual one */
 };
+
+/* The first operator of the class with the choice of most of them. */
+static int32_t usual_of(const struct sharding *s, const struct classes *c, int32_t k, int32_t n_ops,
+                        const struct op_choice *choices)
+{
+    int32_t best = c->first[k], most = 0;
+    for (int32_t i = c->first[k]; i < n_ops; i++) {
+        int32_t n = 0;
+        if (c->of[i] != k || (most && op_choice_equal(&choices[i], &choices[best], s->n_axes)))
+            continue;
+        for (int32_t j = i; j < n_ops; j++)
+            n += c->of[j] == k && op_choice_equal(&choices[i], &choices[j], s->n_axes);
+        if (n > most) best = i, most = n;
+    }
+    return best;
+}
 
 static struct classes classes_of(struct arena *a, const struct sharding *s, const struct graph *g,
                                  const struct grain *grains, const struct op_choice *choices)
@@ -334,6 +354,7 @@ static struct classes classes_of(struct arena *a, const struct sharding *s, cons
     struct classes c = {.of = ARENA_ARRAY(a, int32_t, n),
                         .pattern = ARENA_ARRAY(a, const char *, n),
                         .first = ARENA_ARRAY(a, int32_t, n),
+                        .usual = ARENA_ARRAY(a, int32_t, n),
                         .agree = ARENA_ARRAY(a, bool, n)};
     for (int32_t i = 0; i < g->n_forward; i++) {
         const char *pattern = sharding_pattern(a, g->ops[i].name);
@@ -342,13 +363,16 @@ static struct classes classes_of(struct arena *a, const struct sharding *s, cons
         if (k == c.n) c.pattern[k] = pattern, c.first[k] = i, c.agree[k] = true, c.n++;
         c.of[i] = k;
     }
-    for (int32_t k = 0; k < c.n; k++)
+    for (int32_t k = 0; k < c.n; k++) {
+        const struct op_choice *usual =
+            &choices[c.usual[k] = usual_of(s, &c, k, g->n_forward, choices)];
         for (int32_t i = 0; i < g->n_forward && c.agree[k]; i++) {
             struct op_choice said;
-            if (c.of[i] != k && !sharding_matches(c.pattern[k], g->ops[i].name)) continue;
-            if (applies(s, g, &g->ops[i], grains, &choices[c.first[k]], &said) || c.of[i] == k)
-                c.agree[k] = op_choice_equal(&choices[i], &choices[c.first[k]], s->n_axes);
+            if (c.of[i] == k || !sharding_matches(c.pattern[k], g->ops[i].name)) continue;
+            if (applies(s, g, &g->ops[i], grains, usual, &said))
+                c.agree[k] = op_choice_equal(&choices[i], usual, s->n_axes);
         }
+    }
     return c;
 }
 
@@ -366,6 +390,38 @@ static struct op_choice usual(const struct sharding *s, const struct classes *c,
     return choices[c->first[best]];
 }
 
+/* Whether the last rule, "*" by the choice `rest`, gives operator i its choice. */
+static bool covered_by(const struct sharding *s, const struct graph *g, int32_t i,
+                       const struct grain *grains, const struct op_choice *rest,
+                       const struct op_choice *choices)
+{
+    struct op_choice said;
+    return applies(s, g, &g->ops[i], grains, rest, &said)
+               ? op_choice_equal(&said, &choices[i], s->n_axes)
+               : is_none(s, &choices[i]);
+}
+
+/* Rules of the gathered parameters: a pattern where all parameters that it matches are gathered, else the name. */
+static void set_parameters(struct arena *a, struct sharding *s, const struct graph *g,
+                           const bool *gathered)
+{
+    struct sharding_rule *rules = ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_tensors);
+    int32_t n = 0;
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        const char *match = sharding_pattern(a, g->tensors[t].name);
+        bool all = true, known = false;
+        if (!gathered[t]) continue;
+        for (int32_t k = 0; k < n && !known; k++) known = !strcmp(rules[k].match, match);
+        for (int32_t u = 0; u < g->n_tensors && all && !known; u++)
+            all = gathered[u] || g->tensors[u].role != TENSOR_PARAMETER ||
+                  !sharding_matches(match, g->tensors[u].name);
+        if (known) continue;
+        rules[n++] =
+            (struct sharding_rule){.match = all ? match : g->tensors[t].name, .sharded = true};
+    }
+    s->n_parameters = n, s->parameters = rules;
+}
+
 void sharding_set_choices(struct arena *a, struct sharding *s, const struct graph *g,
                           const struct op_choice *choices, const bool *gathered)
 {
@@ -373,34 +429,28 @@ void sharding_set_choices(struct arena *a, struct sharding *s, const struct grap
     struct classes c = classes_of(a, s, g, grains, choices);
     struct op_choice rest = usual(s, &c, choices);
     struct sharding_rule *rules = ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_forward + 1);
+    bool *named = ARENA_ARRAY(a, bool, (size_t)g->n_forward),
+         *needed = ARENA_ARRAY(a, bool, (size_t)c.n);
     int32_t n = 0;
+    /* Rules of single operators first: of those that differ from the usual choice of their class. */
     for (int32_t i = 0; i < g->n_forward; i++) {
         int32_t k = c.of[i];
-        struct op_choice said;
-        bool covered = applies(s, g, &g->ops[i], grains, &rest, &said)
-                           ? op_choice_equal(&said, &choices[i], s->n_axes)
-                           : is_none(s, &choices[i]);
-        if (covered && !c.agree[k]) continue;
-        if (c.agree[k]) {
-            if (i != c.first[k]) continue;
-            bool all = true; /* may differ within a class only by what an operator can do */
-            for (int32_t j = i; j < g->n_forward && all; j++) {
-                if (c.of[j] != k) continue;
-                all = applies(s, g, &g->ops[j], grains, &rest, &said)
-                          ? op_choice_equal(&said, &choices[j], s->n_axes)
-                          : is_none(s, &choices[j]);
-            }
-            if (all) continue;
-        }
-        rules[n++] = (struct sharding_rule){.match = c.agree[k] ? c.pattern[k] : g->ops[i].name,
-                                            .choice = choices[i]};
+        bool covered = covered_by(s, g, i, grains, &rest, choices);
+        named[i] =
+            c.agree[k] ? !op_choice_equal(&choices[i], &choices[c.usual[k]], s->n_axes) : !covered;
+        /* may differ within a class only by what an operator can do */
+        needed[k] = needed[k] || (c.agree[k] && !named[i] && !covered);
     }
+    for (int32_t i = 0; i < g->n_forward; i++)
+        if (named[i] &&
+            (needed[c.of[i]] || !c.agree[c.of[i]] || !covered_by(s, g, i, grains, &rest, choices)))
+            rules[n++] = (struct sharding_rule){.match = g->ops[i].name, .choice = choices[i]};
+    for (int32_t k = 0; k < c.n; k++)
+        if (needed[k])
+            rules[n++] =
+                (struct sharding_rule){.match = c.pattern[k], .choice = choices[c.usual[k]]};
     if (!is_none(s, &rest) || !n) rules[n++] = (struct sharding_rule){.match = "*", .choice = rest};
     s->n_operators = n, s->operators = rules;
-    struct sharding_rule *parameters = ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_tensors);
-    n = 0;
-    for (int32_t t = 0; t < g->n_tensors && gathered; t++)
-        if (gathered[t])
-            parameters[n++] = (struct sharding_rule){.match = g->tensors[t].name, .sharded = true};
-    s->n_parameters = n, s->parameters = parameters;
+    s->n_parameters = 0;
+    if (gathered) set_parameters(a, s, g, gathered);
 }

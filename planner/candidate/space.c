@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "core/cluster/topology.h"
+#include "planner/candidate/group.h"
 #include "planner/candidate/layer_classes.h"
 
 /* i and j are interchangeable if an exchange does not change the cost of any plan: equal types, equal message times to and
@@ -148,9 +149,10 @@ const struct stage_cost *space_price(const struct space *s, int32_t type, int32_
         *row = ARENA_ARRAY(s->arena, struct stage_cost, (size_t)s->n_layers);
         for (int32_t l = 0; l < s->n_layers; l++) (*row)[l].parameter_bytes = -1;
     }
-    if ((*row)[last].parameter_bytes < 0 &&
-        stage_table_cost(s->table, first, last, type, &(*row)[last], &why) != OK)
+    if ((*row)[last].parameter_bytes >= 0) return &(*row)[last];
+    if (stage_table_cost(group_table(s, type), first, last, type, &(*row)[last], &why) != OK)
         BUG("a stage of priced operators has no price: %s", why.text);
+    group_borders(s, type, first, last, &(*row)[last]);
     return &(*row)[last];
 }
 

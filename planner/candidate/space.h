@@ -30,6 +30,8 @@ struct space {
     /* fused training graphs, one for each tensor-parallel degree of the device types */
     struct lower_graphs graphs;
     struct graph *graph; /* the first of graphs; all have the same layers */
+    struct graph *whole; /* forward, unsharded and unfused; made when a group first needs it */
+    struct space_group **groups; /* (n_types) types that are groups of GPUs (planner/candidate/group.h); NULL: none */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
     int32_t microbatches;          /* per global batch */

@@ -1,6 +1,7 @@
 #include "planner/fleet/balance_shares.h"
 
 #include "core/base/arena.h"
+#include "planner/candidate/group.h"
 
 enum { PARTS = 64 }; /* fraction of a pace: resolution of the common end time */
 
@@ -9,9 +10,7 @@ int64_t balance_shares_pace(const struct space *s, const struct plan_replica *r)
     int64_t most = 1;
     for (int32_t i = 0; i < r->n_stages; i++) {
         const struct plan_stage *x = &r->stages[i];
-        const struct stage_cost *c = space_stage(s, x->device, x->first_layer, x->last_layer);
-        int64_t t = c->forward_ns + c->input_ns + c->weight_ns;
-        if (x->recompute == RECOMPUTE_STAGE) t += c->recompute_ns;
+        int64_t t = group_stage_ns(s, x);
         if (t > most) most = t;
     }
     return most;

@@ -1,6 +1,7 @@
 #include "planner/fleet/fleet_local_search.h"
 
 #include "core/base/arena.h"
+#include "planner/candidate/group.h"
 #include "planner/schedule/refine.h"
 
 #include <string.h>
@@ -42,11 +43,13 @@ static bool same_devices(const struct plan *p, const struct plan_replica *a,
     if (a->n_stages != b->n_stages) return false;
     for (int32_t i = 0; i < a->n_stages; i++) {
         const struct plan_stage *x = &a->stages[i], *y = &b->stages[i];
-        if (x->last_layer != y->last_layer || x->n_shards != y->n_shards) return false;
+        if (x->last_layer != y->last_layer || x->n_shards != y->n_shards ||
+            x->sharding != y->sharding)
+            return false;
         for (int32_t k = 0; k < plan_stage_devices(x); k++)
             if (p->cluster.devices[plan_stage_device(x, k)].type !=
                     p->cluster.devices[plan_stage_device(y, k)].type ||
-                (x->n_shards && x->sequences[k] != y->sequences[k]))
+                (x->sequences && y->sequences && x->sequences[k] != y->sequences[k]))
                 return false;
     }
     return true;
@@ -73,8 +76,7 @@ static enum status try_buckets(struct improvement *x, struct error *err)
         for (int32_t r = 0; r < p.n_replicas; r++)
             for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
                 struct plan_stage *y = &p.replicas[r].stages[i];
-                int64_t bytes =
-                    space_stage(x->s, y->device, y->first_layer, y->last_layer)->parameter_bytes;
+                int64_t bytes = group_stage(x->s, y)->parameter_bytes;
                 y->bucket_bytes = bytes / parts[k] > 65536 ? bytes / parts[k] : 65536;
             }
         TRY(score_variant(x, &p, err));

@@ -1,26 +1,15 @@
 #include "planner/schedule/refine.h"
 
 #include "core/base/arena.h"
+#include "planner/candidate/group.h"
 #include "planner/schedule/plan.h"
 
-enum { ORDER_OPERATIONS = 300000 }; /* operations timed for the orders of one replica: about 10 ms */
+enum {
+    ORDER_OPERATIONS = 300000
+}; /* operations timed for the orders of one replica: about 10 ms */
 enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
 
 static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
-
-/* Time of the slowest device, proportional to its sequences. */
-static int64_t sharded_stage_ns(const struct space *s, const struct plan_stage *x)
-{
-    int64_t slowest = 0;
-    for (int32_t k = 0; k < plan_stage_devices(x); k++) {
-        struct space_stage_time time;
-        space_stage_time(s, plan_stage_device(x, k), x->first_layer, x->last_layer, 1, &time);
-        int64_t ns = time.forward_ns + time.backward_ns;
-        if (x->n_shards) ns = ns * x->sequences[k] / s->microbatch;
-        if (ns > slowest) slowest = ns;
-    }
-    return slowest;
-}
 
 /* The slowest message between two devices with common sequences, as a proportion of a full message. */
 static int64_t sharded_transfer_ns(const struct space *s, const struct plan_stage *x,
@@ -28,9 +17,9 @@ static int64_t sharded_transfer_ns(const struct space *s, const struct plan_stag
 {
     int64_t slowest = 0, from = 0;
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
-        int64_t n = x->n_shards ? x->sequences[k] : s->microbatch, begin = 0;
+        int64_t n = x->sequences ? x->sequences[k] : s->microbatch, begin = 0;
         for (int32_t l = 0; l < plan_stage_devices(y); l++) {
-            int64_t m = y->n_shards ? y->sequences[l] : s->microbatch;
+            int64_t m = y->sequences ? y->sequences[l] : s->microbatch;
             int64_t first = from > begin ? from : begin,
                     end = from + n < begin + m ? from + n : begin + m;
             begin += m;
@@ -50,7 +39,7 @@ static void heterogeneous(const struct space *s, struct plan_replica *r)
     int64_t *t = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages),
             *c = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages), slowest = 1;
     for (int32_t i = 0; i < r->n_stages; i++) {
-        t[i] = sharded_stage_ns(s, &r->stages[i]);
+        t[i] = group_stage_ns(s, &r->stages[i]);
         if (i + 1 < r->n_stages) c[i] = sharded_transfer_ns(s, &r->stages[i], &r->stages[i + 1]);
         if (t[i] > slowest) slowest = t[i];
         if (c[i] > slowest) slowest = c[i];
@@ -84,9 +73,7 @@ static void set_buckets(const struct space *s, struct plan *p, int64_t parts)
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             struct plan_stage *stage = &p->replicas[r].stages[i];
-            int64_t bytes = space_stage(s, stage->device, stage->first_layer, stage->last_layer)
-                                ->parameter_bytes /
-                            parts;
+            int64_t bytes = group_stage(s, stage)->parameter_bytes / parts;
             stage->bucket_bytes = bytes > 65536 ? bytes : 65536;
         }
 }

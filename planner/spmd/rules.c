@@ -428,7 +428,7 @@ static enum status add_rule(struct builder *b, int32_t i, const struct op_choice
 /* The choices along one axis: none, and every index by every vector. */
 static int32_t axis_choices(const struct builder *b, int32_t i, int32_t x, struct op_choice *out)
 {
-    uint32_t set = op_index_set(b->g, &b->g->ops[i], b->grains);
+    uint32_t set = op_index_set(b->g, &b->g->ops[i], b->grains) & ~b->q->excluded;
     int32_t n = 0;
     for (int k = 0; k < INDEX_COUNT; k++) {
         bool plain = k == INDEX_none || k == INDEX_partial;

@@ -45,6 +45,7 @@ struct spmd_question {
     const struct optimizer *optimizer;
     uint32_t algorithms; /* set of algorithms, 1 << algorithm */
     bool gather, sufficient_factors;
+    uint32_t excluded; /* indices by which nothing is sharded, 1 << index; 0: none */
     bool
         one_vector; /* planner/spmd/ratio uses a single vector of ratios; for tests */
     struct spmd_limits limits;

@@ -90,7 +90,7 @@ static bool on_one_node(const struct spmd_stage_team *t)
 uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
 {
     const struct cluster *c = t->s->cluster;
-    int64_t head[11] = {t->s->microbatch,
+    int64_t head[12] = {t->s->microbatch,
                         t->first_layer,
                         t->last_layer,
                         t->microbatches,
@@ -100,14 +100,16 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
                         t->memory != NULL,
                         t->rough,
                         t->together > 1 && !on_one_node(t) ? t->together : 1,
-                        t->memory ? t->beside : 0};
+                        t->memory ? t->beside : 0,
+                        t->excluded};
     uint64_t key = rng_hash_bytes(1, head, sizeof head);
     if (t->memory) key = rng_hash_bytes(key, t->memory, (size_t)t->n * sizeof *t->memory);
     for (int32_t k = 0; k < t->n; k++) {
         const struct device_type *type = &c->types[c->devices[t->device[k]].type];
         key = rng_hash_bytes(key, type->name, strlen(type->name) + 1);
         key = rng_hash_bytes(key, &type->tensor_parallel, sizeof type->tensor_parallel);
-        int32_t first = first_of_node(t, k); /* co-location on nodes: devices of a node share its outgoing links */
+        int32_t first = first_of_node(
+            t, k); /* co-location on nodes: devices of a node share its outgoing links */
         bool bus = on_bus(t, k);
         key = rng_hash_bytes(key, &first, sizeof first),
         key = rng_hash_bytes(key, &bus, sizeof bus);
@@ -167,7 +169,8 @@ static const char *refusal(struct spmd_stage *j, const struct spmd_stage_team *t
     for (int32_t k = 0; k < t->n; k++) {
         const struct device *d = &c->devices[t->device[k]];
         if (c->types[d->type].tensor_parallel > 1)
-            return arena_printf(j->arena, "device type %s is already a tensor-parallel group of GPUs",
+            return arena_printf(j->arena,
+                                "device type %s is already a tensor-parallel group of GPUs",
                                 c->types[d->type].name);
         for (int32_t m = 0; m < t->n; m++)
             if (m != k && !space_linked(t->s, t->device[k], t->device[m]))
@@ -224,6 +227,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                 .algorithms = UINT32_MAX,
                                 .gather = t->memory != NULL,
                                 .sufficient_factors = true,
+                                .excluded = t->excluded,
                                 .limits = {.pieces_from = PIECES_FROM, .max_labels = SMALL_LABELS}};
     return training_graph(j, t, &q->g, err);
 }

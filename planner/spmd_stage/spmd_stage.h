@@ -27,8 +27,9 @@ struct spmd_stage_team {
     int32_t microbatches, in_flight;
     /* (n) bytes available to the search on each; NULL: memory does not count */
     const int64_t *memory;
-    bool rough;       /* a single search, with ratios by speed */
-    int32_t together; /* number of such teams that share the links between nodes; 0: one */
+    bool rough;        /* a single search, with ratios by speed */
+    uint32_t excluded; /* indices by which nothing is sharded, 1 << index */
+    int32_t together;  /* number of such teams that share the links between nodes; 0: one */
     int32_t
         beside; /* communicators of each device with the stages before and after (spmd_stage_beside) */
 };
@@ -37,12 +38,11 @@ struct spmd_stage_team {
 struct spmd_stage_layers {
     const int64_t *call_ns, *step_ns;        /* (n_layers) per microbatch; per iteration */
     const int64_t *fixed_bytes, *kept_bytes; /* (n_layers, n) permanent; per microbatch in flight */
-    const bool *
-        replicated; /* (n_layers) the output is replicated on every device, not sharded by batch */
+    const bool
+        *replicated; /* (n_layers) the output is replicated on every device, not sharded by batch */
 };
 struct spmd_stage_answer {
-    int64_t
-        ns; /* all calls of an iteration and the update in sequence; INT64_MAX: infeasible */
+    int64_t ns; /* all calls of an iteration and the update in sequence; INT64_MAX: infeasible */
     const struct sharding *sharding;        /* this and the following live as long as the memo */
     const struct spmd_stage_layers *layers; /* only for teams with all layers */
     const char *why;                        /* reason, if infeasible */

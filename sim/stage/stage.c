@@ -36,6 +36,7 @@ struct stage_table {
     const struct optimizer *optimizer;
     bool flat;
     const struct lower_graphs *graphs; /* NULL: g alone */
+    const struct stage_group *group;   /* NULL: g is of one device */
     struct stage_table **other; /* (n_types): of types with another graph, NULL until needed */
     struct stage_again *again;
     struct type_times **times;  /* (n_types) */
@@ -66,6 +67,13 @@ static enum status price_graph_op(struct stage_table *t, int32_t type, const str
                             .name = x->name,
                             .n_inputs = x->n_inputs,
                             .n_outputs = x->n_outputs};
+    if (op_is_group(x->kind)) {
+        if (!t->group)
+            return error_set(err, ERR_INPUT, "%s: a collective of a stage without a group",
+                             x->name);
+        *out = *least = stage_group_ns(t->cost, t->group, t->g, x);
+        return OK;
+    }
     graph_op_shapes(t->g, x, &op.shapes);
     for (int32_t k = 0; k < x->n_outputs; k++)
         if (t->g->tensors[x->output[k]].role == TENSOR_PARAMETER_GRADIENT)
@@ -261,6 +269,8 @@ void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs
     t->graphs = graphs;
 }
 
+void stage_table_group(struct stage_table *t, const struct stage_group *group) { t->group = group; }
+
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n)
 {
     enum op_kind flat = t->optimizer->kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd;
@@ -294,8 +304,7 @@ static enum status table_for(struct stage_table *t, int32_t type, struct stage_t
         t->graphs ? lower_graphs_find(t->graphs, tp, positions, t->g->microbatch) : NULL;
     if (!g)
         return error_set(err, ERR_INPUT,
-                         "device type %s: no graph for %" PRId32
-                         " GPUs that shard every operator",
+                         "device type %s: no graph for %" PRId32 " GPUs that shard every operator",
                          d->name, tp);
     for (int32_t i = 0; i < cost_types(t->cost) && !t->other[type]; i++)
         if (t->other[i] && t->other[i]->g == g) t->other[type] = t->other[i];

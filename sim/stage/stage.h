@@ -17,7 +17,8 @@ struct stage_cost {
     int64_t parameter_bytes, gradient_bytes, state_bytes; /* resident; all bytes are of one GPU */
     /* per microbatch in flight: activations that the backward reads, received activation and input included */
     int64_t activation_bytes;
-    int64_t input_bytes; /* of received activation and inputs (kept instead of activations under recompute) */
+    int64_t
+        input_bytes; /* of received activation and inputs (kept instead of activations under recompute) */
     /* peak of temporaries inside one procedure, without recompute, plus the device type's reserve */
     int64_t scratch_bytes;
 };
@@ -32,6 +33,18 @@ void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs
 /* Kinds that lowering fuses (lower_options): with flat_adamw or flat_sgd among them, an update is one operator over the
  * decayed parameters and one over the others, else one per parameter. Call before the first stage_table_cost. */
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n);
+/* A group of equal devices, each with the same share of every operator (core/sharding/sharding.h with even ratios): the table's
+ * graph is then the view of one member, which stands for all, because they wait for each other in every collective. The group's
+ * collectives take their time on otherwise idle links, or the one of sim/collective/price. */
+struct stage_group {
+    const struct sharding *sharding;
+    const int32_t *device; /* (n_devices) of the cost's cluster */
+    struct cost_link (*hop)(const void *of, int32_t from, int32_t to); /* between two devices */
+    const void *of;
+    int64_t beside; /* messages of one round that share a link: 1, or n_devices on a bus */
+};
+/* Call before the first stage_table_cost. */
+void stage_table_group(struct stage_table *t, const struct stage_group *group);
 /* ERR_INPUT: as cost_op; a type whose sharding variant has no graph. */
 MUST_CHECK enum status stage_table_cost(struct stage_table *t, int32_t first_layer,
                                         int32_t last_layer, int32_t type, struct stage_cost *out,

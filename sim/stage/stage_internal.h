@@ -3,11 +3,18 @@
 #define SIM_STAGE_STAGE_INTERNAL_H
 
 #include "core/graph/graph.h"
+#include "sim/stage/stage.h"
 
 #include <stdbool.h>
 
 struct arena;
 struct within;
+
+/* --- collectives of a group: stage_group.c --- */
+
+/* Time of a conversion by a collective (op_is_group) of the view of a member. O(members · rounds). */
+int64_t stage_group_ns(struct cost *k, const struct stage_group *group, const struct graph *view,
+                       const struct graph_op *op);
 
 /* --- sizes: stage_sizes.c --- */
 

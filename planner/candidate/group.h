@@ -1,0 +1,43 @@
+/* planner/candidate/group.h - a group of equal GPUs that shard the operators of a stage, priced as one more device type of a space.
+ *
+ * All GPUs of a group have the same share, so the view of the first one (core/sharding/shard.h) stands for all: its operators at
+ * their local shapes and its collectives, summed by sim/stage. Sizes are of one GPU. At a stage's borders activations are
+ * converted to and from what crosses them (replicated, or sharded by sequences); both borders together cost what the view of one
+ * layer alone costs more than that layer within the model's view, and each is taken as one half of it. Approximate where the
+ * layers' conversions differ; the simulation of a plan is exact.
+ */
+#ifndef PLANNER_CANDIDATE_GROUP_H
+#define PLANNER_CANDIDATE_GROUP_H
+
+#include "planner/candidate/space.h"
+
+struct group_request {
+    int32_t n; /* GPUs, at least 2 */
+    const int32_t
+        *device; /* (n) of the cost's cluster, one group as good as any other of the class */
+    const struct sharding *sharding; /* of n devices, even */
+    bool bus;                        /* messages within the node share one link */
+};
+
+/* From here on the space's type `type` has the costs of the group. type: of the space's cluster; its entry there is that of a
+ * single GPU. ERR_INPUT: rules that the model does not allow. O(operators of the model). */
+MUST_CHECK enum status group_add(struct space *s, int32_t type, const struct group_request *r,
+                                 struct error *err);
+/* The table of a type: the group's, or that of single devices. */
+struct stage_table *group_table(const struct space *s, int32_t type);
+/* Adds what the group's borders cost to the price of layers first … last. */
+void group_borders(const struct space *s, int32_t type, int32_t first, int32_t last,
+                   struct stage_cost *out);
+/* The type that prices a plan's stage: that of the group with its number of GPUs and its sharding, else that of its first
+ * device. */
+int32_t group_type_of(const struct space *s, const struct plan_stage *x);
+static inline const struct stage_cost *group_stage(const struct space *s,
+                                                   const struct plan_stage *x)
+{
+    return space_stage_type(s, group_type_of(s, x), x->first_layer, x->last_layer);
+}
+/* Forward and backward of a microbatch on the slowest device of a stage, in ns: by its group, or in proportion to its sequences;
+ * with recomputation of the stage or its blocks, if it recomputes. */
+int64_t group_stage_ns(const struct space *s, const struct plan_stage *x);
+
+#endif

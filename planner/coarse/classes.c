@@ -1,0 +1,156 @@
+/* planner/coarse/classes.c - classes of GPUs, and the prices of stages on several of them. */
+#include "planner/coarse/internal.h"
+
+#include "core/base/arena.h"
+#include "core/base/rng.h"
+#include "planner/candidate/group.h"
+#include "planner/spmd_stage/spmd_stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Shape of every node: its devices' types and the cost of the links at the node and at its devices. */
+static uint64_t *node_shapes(struct arena *a, const struct cluster *c)
+{
+    uint64_t *shape = ARENA_ARRAY(a, uint64_t, (size_t)c->n_nodes);
+    for (int32_t n = 0; n < c->n_nodes; n++)
+        for (int32_t d = 0; d < c->nodes[n].n_devices; d++)
+            shape[n] = rng_hash_bytes(shape[n], &c->devices[c->nodes[n].first_device + d].type,
+                                      sizeof(int32_t));
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *l = &c->links[i];
+        double cost[2] = {l->bandwidth_Bps, l->latency_s};
+        for (int e = 0; e < l->n_ends && !link_of_every_pair(l); e++) {
+            int32_t node = l->kind[e] == END_NODE     ? l->end[e]
+                           : l->kind[e] == END_DEVICE ? c->devices[l->end[e]].node
+                                                      : -1;
+            /* a sum does not depend on the order of links in the file */
+            if (node >= 0) shape[node] += rng_hash_bytes((uint64_t)l->kind[e], cost, sizeof cost);
+        }
+    }
+    return shape;
+}
+
+static void add_device(struct coarse *q, const uint64_t *shape, uint64_t *class_shape, int32_t d)
+{
+    const struct cluster *c = q->task->cluster;
+    const struct device *x = &c->devices[d];
+    int32_t k = 0;
+    while (k < q->n_classes && (class_shape[k] != shape[x->node] || q->classes[k].type != x->type))
+        k++;
+    if (k == COARSE_CLASSES) return;
+    struct coarse_class *y = &q->classes[k];
+    if (k == q->n_classes) {
+        q->n_classes++;
+        *y = (struct coarse_class){.type = x->type};
+        y->device = ARENA_ARRAY(q->arena, int32_t, (size_t)c->n_devices);
+        for (int32_t i = 0; i < c->nodes[x->node].n_devices; i++)
+            y->per_node += c->devices[c->nodes[x->node].first_device + i].type == x->type;
+        class_shape[k] = shape[x->node];
+    }
+    y->device[y->n++] = d;
+}
+
+static int32_t *first_of_nodes(struct coarse *q, int32_t *n)
+{
+    const struct cluster *c = q->task->cluster;
+    bool *seen = ARENA_ARRAY(q->arena, bool, (size_t)c->n_nodes);
+    int32_t *nodes = ARENA_ARRAY(q->arena, int32_t, (size_t)c->n_nodes);
+    *n = 0;
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        int32_t node = c->devices[q->graph->order[i]].node;
+        if (!seen[node]) nodes[(*n)++] = node;
+        seen[node] = true;
+    }
+    return nodes;
+}
+
+/* One priced type for each class and power of two of its GPUs on a node. */
+static void add_degrees(struct coarse *q)
+{
+    struct cluster *c = &q->priced;
+    int32_t most = c->n_types + q->n_classes * COARSE_DEGREES;
+    struct device_type *types = ARENA_ARRAY(q->arena, struct device_type, (size_t)most);
+    memcpy(types, c->types, (size_t)c->n_types * sizeof *types);
+    c->types = types;
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        struct coarse_class *x = &q->classes[k];
+        for (int32_t n = 1; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n *= 2) {
+            x->degree[x->n_degrees++] =
+                (struct coarse_degree){.n = n, .type = n > 1 ? c->n_types : x->type};
+            if (n > 1) types[c->n_types++] = types[x->type];
+        }
+    }
+}
+
+enum status coarse_classes(struct coarse *q, struct error *err)
+{
+    const struct cluster *c = q->task->cluster;
+    uint64_t *shape = node_shapes(q->arena, c), class_shape[COARSE_CLASSES];
+    int32_t n_nodes;
+    q->priced = *c;
+    q->cost = cost_new(q->arena, q->task->profile, &q->priced);
+    TRY(device_graph_new(q->arena, c, q->cost, &q->graph, err));
+    int32_t *nodes = first_of_nodes(q, &n_nodes);
+    for (int32_t i = 0; i < n_nodes; i++)
+        for (int32_t d = 0; d < c->nodes[nodes[i]].n_devices; d++)
+            add_device(q, shape, class_shape, c->nodes[nodes[i]].first_device + d);
+    add_degrees(q);
+    q->graph->n_types = q->priced.n_types;
+    return OK;
+}
+
+/* --- the rules of a group ---------------------------------------------------------------------- */
+
+/* All members of a group share every sequence; those that divide the batch are replicas. */
+static const uint32_t EXCLUDED = 1U << INDEX_batch;
+
+static enum status solve(struct coarse *q, const struct coarse_class *k, struct coarse_degree *x,
+                         const struct space *s, struct error *err)
+{
+    struct spmd_stage_team t = {.s = s,
+                                .last_layer = s->n_layers - 1,
+                                .n = x->n,
+                                .device = k->device,
+                                .microbatches = s->microbatches,
+                                .in_flight = 1,
+                                .excluded = EXCLUDED,
+                                .rough = true};
+    struct spmd_stage_answer answer;
+    TRY(spmd_stage_solve(q->solved, q->t->scorer, &t, false, &answer, err));
+    if (answer.ns < INT64_MAX) x->sharding = sharding_copy(q->t->arena, answer.sharding);
+    return OK;
+}
+
+/* All classes use one set of rules for a number of GPUs, because ZeRO divides equal shards only. */
+static const struct sharding *rules_of(const struct coarse_class *k, int32_t n)
+{
+    for (int32_t d = 1; d < k->n_degrees; d++)
+        if (k->degree[d].n == n) return k->degree[d].sharding;
+    return NULL;
+}
+
+enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
+{
+    struct space *s = &q->spaces[size];
+    q->size = size;
+    TRY(space_make_on(q->arena, q->task->job, &q->priced, q->cost, q->graph, q->task->sizes[size],
+                      q->t->lower, s, err));
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        struct coarse_class *x = &q->classes[k];
+        const struct stage_cost *all = space_stage_type(s, x->type, 0, s->n_layers - 1);
+        x->speed = 1e9 / (double)(all->forward_ns + all->input_ns + all->weight_ns + 1);
+        int32_t n = 1;
+        for (int32_t d = 1; d < x->n_degrees; d++) {
+            struct coarse_degree *y = &x->degree[d];
+            struct error why;
+            for (int32_t j = 0; j < k && !y->sharding; j++)
+                y->sharding = rules_of(&q->classes[j], y->n);
+            if (!y->sharding) TRY(solve(q, x, y, s, err));
+            struct group_request r = {.n = y->n, .device = x->device, .sharding = y->sharding};
+            if (y->sharding && group_add(s, y->type, &r, &why) == OK) x->degree[n++] = *y;
+        }
+        x->n_degrees = n;
+    }
+    return OK;
+}

@@ -1,0 +1,114 @@
+#include "planner/coarse/coarse.h"
+
+#include "core/base/arena.h"
+#include "planner/candidate/parallel_score.h"
+#include "planner/coarse/internal.h"
+#include "planner/fleet/fleet_local_search.h"
+#include "planner/spmd_stage/spmd_stage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { SIMULATED = 16, IMPROVED = 2, TRIES = 24, BEYOND = 115 };
+
+static bool applies(const struct fleet_task *task)
+{
+    if (task->job->model.measured) return false;
+    for (int32_t t = 0; t < task->cluster->n_types; t++)
+        if (task->cluster->types[t].tensor_parallel > 1) return false;
+    return true;
+}
+
+/* Sizes from the smallest on, as long as the best estimate falls. */
+static enum status estimate(struct coarse *q, struct error *err)
+{
+    int64_t best = INT64_MAX;
+    int32_t worse = 0;
+    for (int32_t i = 0; i < q->task->n_sizes && worse < 2 && !search_context_stopped(q->t); i++) {
+        TRY(coarse_space(q, i, err));
+        coarse_combine(q);
+        worse = q->n_kept && q->kept[0].estimate_ns < best ? 0 : worse + 1;
+        if (q->n_kept) best = q->kept[0].estimate_ns;
+    }
+    return OK;
+}
+
+struct scored {
+    struct plan plan;
+    struct space space;
+    int64_t ns;
+};
+
+static void insert(struct scored *list, int32_t *n, const struct scored *x)
+{
+    int32_t at = *n;
+    if (at == IMPROVED && x->ns >= list[at - 1].ns) return;
+    if (at < IMPROVED)
+        ++*n;
+    else
+        at--;
+    for (; at > 0 && list[at - 1].ns > x->ns; at--) list[at] = list[at - 1];
+    list[at] = *x;
+}
+
+static enum status simulate(struct coarse *q, struct scored *best, int32_t *n_best,
+                            struct error *err)
+{
+    int32_t runs = 0;
+    for (int32_t rank = 0; rank < COARSE_EACH; rank++)
+        for (int32_t i = 0; i < q->n_kept && runs < SIMULATED && !search_context_over(q->t); i++) {
+            const struct coarse_candidate *c = &q->kept[i];
+            if (coarse_rank(q, i) != rank) continue;
+            if (*n_best && c->estimate_ns > best[0].ns / 100 * BEYOND) continue;
+            for (int stages = 0; stages < 2; stages++) {
+                struct scored x = {.space = q->spaces[c->size]};
+                if (!coarse_place(q, c, stages, q->t->arena, &x.plan)) continue;
+                if (incumbents_has(&q->t->incumbents, &x.plan)) continue;
+                x.space.cluster = q->task->cluster;
+                runs++;
+                TRY(search_context_score(q->t, &x.space, &x.plan, &x.ns, err));
+                if (getenv("COARSE")) fprintf(stderr, "%d est %.3f sim %.3f mb %ld %.150s\n", i, (double)c->estimate_ns / 1e9, x.ns == INT64_MAX ? -1 : (double)x.ns / 1e9, (long)x.plan.microbatch, plan_describe(q->arena, &x.plan));
+                if (x.ns == INT64_MAX) break;
+                incumbents_add(&q->t->incumbents, &x.plan, x.ns);
+                insert(best, n_best, &x);
+            }
+        }
+    return OK;
+}
+
+static enum status search(struct coarse *q, struct error *err)
+{
+    struct scored best[IMPROVED];
+    int32_t n = 0;
+    q->spaces = ARENA_ARRAY(q->arena, struct space, (size_t)q->task->n_sizes);
+    TRY(coarse_classes(q, err));
+    TRY(estimate(q, err));
+    for (int32_t i = 0; getenv("COARSE") && i < q->n_kept; i++) {
+        fprintf(stderr, "%d est %.3f mb %ld:", i, (double)q->kept[i].estimate_ns / 1e9, (long)q->task->sizes[q->kept[i].size]);
+        for (int32_t k = 0; k < q->kept[i].n_teams; k++) {
+            const struct coarse_template *t = q->kept[i].team[k];
+            fprintf(stderr, " | classes %x D %d z%d S %d pace %.1f fill %.1f ms share %d n:", t->classes, t->replicas, t->zero, t->n_stages, (double)t->pace_ns/1e6, (double)t->fill_ns/1e6, q->kept[i].share[k]);
+            for (int32_t x = 0; x < t->n_stages; x++) fprintf(stderr, " %d*%d%s", t->stages[x].of, q->classes[t->stages[x].of].degree[t->stages[x].degree].n, t->stages[x].recompute ? "r" : "");
+        }
+        fprintf(stderr, "\n");
+    }
+    TRY(simulate(q, best, &n, err));
+    for (int32_t i = 0; i < n && !search_context_over(q->t); i++) {
+        TRY(fleet_local_search_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, TRIES, err));
+        incumbents_add(&q->t->incumbents, &best[i].plan, best[i].ns);
+    }
+    return OK;
+}
+
+enum status coarse_search(struct search_context *t, const struct fleet_task *task,
+                          struct error *err)
+{
+    if (!applies(task)) return OK;
+    struct arena *a = arena_new();
+    struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
+    *q = (struct coarse){.t = t, .task = task, .arena = a, .solved = spmd_stage_new()};
+    enum status st = search(q, err);
+    spmd_stage_free(q->solved);
+    arena_free(a);
+    return st;
+}

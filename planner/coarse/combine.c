@@ -1,0 +1,223 @@
+/* planner/coarse/combine.c - sets of teams and their shares of the batch. */
+#include "planner/coarse/internal.h"
+
+#include "core/base/arena.h"
+#include "core/base/units.h"
+
+#include <string.h>
+
+enum {
+    TEMPLATES_EACH = 3,    /* of a team, for one number of replicas and ZeRO level */
+    TEAMS = 3, /* of a candidate */
+        COMBINATIONS = 200000, /* per size: about 0.1 s */
+    SHARE_HALVINGS = 48
+};
+#define USED_LEAST                                                                                 \
+    0.85 /* of the speed of a team's GPUs: numbers of replicas that leave more GPUs idle are left out */
+
+struct combining {
+    struct coarse *q;
+    int32_t n;
+    size_t capacity;
+    struct coarse_template *templates;
+    int64_t left; /* combinations */
+    int32_t n_teams;
+    const struct coarse_template *team[TEAMS];
+    int64_t tail_ns; /* of the current teams together */
+};
+
+/* --- shares --- */
+
+/* Microbatches of one replica within T; 0: not even one. */
+static int64_t within(const struct combining *m, const struct coarse_template *t, int64_t ns)
+{
+    int64_t rest = ns - t->fill_ns - m->tail_ns;
+    return rest < 0 ? 0 : rest / t->pace_ns + 1;
+}
+
+static int64_t all_within(const struct combining *m, int64_t ns)
+{
+    int64_t sum = 0;
+    for (int32_t i = 0; i < m->n_teams; i++) {
+        int64_t each = within(m, m->team[i], ns);
+        if (!each) return 0; /* every replica takes part */
+        sum += each * m->team[i]->replicas;
+    }
+    return sum;
+}
+
+/* Whether two candidates divide the classes into the same teams. */
+static bool same_teams(const struct coarse_candidate *x, const struct coarse_candidate *y)
+{
+    uint32_t set = 0;
+    for (int32_t i = 0; i < x->n_teams; i++) {
+        bool found = false;
+        for (int32_t k = 0; k < y->n_teams; k++) found |= x->team[i]->classes == y->team[k]->classes;
+        if (!found) return false;
+        set++;
+    }
+    return set == (uint32_t)y->n_teams;
+}
+
+/* Only the best COARSE_EACH of every division into teams are kept, because estimates of different divisions have different errors. */
+static void keep(struct coarse *q, const struct coarse_candidate *c)
+{
+    int32_t at, worst = -1, same = 0;
+    for (int32_t i = 0; i < q->n_kept; i++)
+        if (same_teams(&q->kept[i], c)) worst = i, same++;
+    if (same == COARSE_EACH && q->kept[worst].estimate_ns <= c->estimate_ns) return;
+    if (same == COARSE_EACH) {
+        q->n_kept--;
+        memmove(&q->kept[worst], &q->kept[worst + 1], (size_t)(q->n_kept - worst) * sizeof *q->kept);
+    }
+    at = q->n_kept;
+    if (at == COARSE_KEPT && c->estimate_ns >= q->kept[at - 1].estimate_ns) return;
+    if (at < COARSE_KEPT)
+        q->n_kept++;
+    else
+        at--;
+    for (; at > 0 && q->kept[at - 1].estimate_ns > c->estimate_ns; at--)
+        q->kept[at] = q->kept[at - 1];
+    q->kept[at] = *c;
+}
+
+/* The least time in which the teams take the batch together. */
+static void share(struct combining *m)
+{
+    struct coarse *q = m->q;
+    int64_t batch = q->spaces[q->size].microbatches, low = 0, high = 0;
+    int32_t replicas = 0;
+    struct coarse_candidate c = {.size = q->size, .n_teams = m->n_teams};
+    for (int32_t i = 0; i < m->n_teams; i++) {
+        const struct coarse_template *t = m->team[i];
+        replicas += t->replicas;
+        high = units_max(high, t->fill_ns + (batch / t->replicas + 1) * t->pace_ns);
+    }
+    m->tail_ns = 0;
+    for (int32_t i = 0; i < m->n_teams; i++)
+        m->tail_ns = units_max(m->tail_ns, coarse_tail_ns(m->team[i], replicas));
+    high += m->tail_ns;
+    if (replicas > batch) return;
+    if (q->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
+        high = units_min(high, q->kept[COARSE_KEPT - 1].estimate_ns);
+        if (all_within(m, high) < batch) return;
+    }
+    for (int k = 0; k < SHARE_HALVINGS && low < high; k++) {
+        int64_t middle = low + (high - low) / 2;
+        if (all_within(m, middle) >= batch)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    int64_t over = all_within(m, high) - batch;
+    for (int32_t i = 0; i < m->n_teams; i++) {
+        int64_t all = within(m, m->team[i], high) * m->team[i]->replicas,
+                less = units_min(over, all - m->team[i]->replicas);
+        over -= less;
+        c.team[i] = m->team[i], c.share[i] = (int32_t)(all - less);
+    }
+    c.estimate_ns = high;
+    if (over == 0) keep(q, &c);
+}
+
+/* The degree of all stages; 0: stages differ. */
+static int32_t only_degree(const struct coarse *q, const struct coarse_template *t)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        int32_t here = q->classes[t->stages[i].of].degree[t->stages[i].degree].n;
+        if (i && here != n) return 0;
+        n = here;
+    }
+    return n;
+}
+
+/* All teams have one ZeRO level, and with ZeRO a layer's parameters have the same shards everywhere. */
+static bool may_join(const struct combining *m, const struct coarse_template *t)
+{
+    const struct coarse_template *first = m->team[0];
+    if (first->zero != t->zero) return false;
+    int32_t n = t->zero ? only_degree(m->q, t) : 1;
+    return n && (!t->zero || n == only_degree(m->q, first));
+}
+
+int32_t coarse_rank(const struct coarse *q, int32_t candidate)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < candidate; k++) n += same_teams(&q->kept[k], &q->kept[candidate]);
+    return n;
+}
+
+static void add_teams(struct combining *m, int32_t from, uint32_t used)
+{
+    for (int32_t i = from; i < m->n && m->left > 0; i++) {
+        const struct coarse_template *t = &m->templates[i];
+        if (t->classes & used || (m->n_teams && !may_join(m, t))) continue;
+        m->team[m->n_teams++] = t;
+        m->left--;
+        share(m);
+        if (m->n_teams < TEAMS) add_teams(m, i + 1, used | t->classes);
+        m->n_teams--;
+    }
+}
+
+/* --- teams --- */
+
+static double speed_of(const struct coarse *q, uint32_t classes, int32_t replicas)
+{
+    double sum = 0;
+    for (int32_t k = 0; k < q->n_classes; k++)
+        if (classes >> k & 1)
+            sum += q->classes[k].speed *
+                   (replicas ? q->classes[k].n / replicas * replicas : q->classes[k].n);
+    return sum;
+}
+
+static bool takes_part(const struct coarse *q, uint32_t classes, int32_t replicas)
+{
+    for (int32_t k = 0; k < q->n_classes; k++)
+        if ((classes >> k & 1) && q->classes[k].n < replicas) return false;
+    return true;
+}
+
+/* Templates for all useful numbers of replicas: those at which a class gives each replica one GPU more or fewer. */
+static void add_team(struct combining *m, uint32_t classes)
+{
+    struct coarse *q = m->q;
+    int32_t tried[COARSE_REPLICAS], n = 0, most = q->spaces[q->size].microbatches, before = 0;
+    int32_t fewest = INT32_MAX;
+    for (int32_t k = 0; k < q->n_classes; k++)
+        if ((classes >> k & 1) && q->classes[k].n < fewest) fewest = q->classes[k].n;
+    for (int32_t each = 1; each <= fewest && n < COARSE_REPLICAS; each++) {
+        int32_t replicas = fewest / each;
+        if (replicas == before || replicas > most || !takes_part(q, classes, replicas)) continue;
+        before = replicas;
+        if (speed_of(q, classes, replicas) < USED_LEAST * speed_of(q, classes, 0)) continue;
+        tried[n++] = replicas;
+    }
+    for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
+        struct coarse_template out[2 * TEMPLATES_EACH];
+        int32_t found = coarse_templates(q, classes, tried[i], TEMPLATES_EACH, out);
+        for (int32_t k = 0; k < found; k++) {
+            m->templates =
+                arena_grow(q->arena, m->templates, (size_t)m->n, &m->capacity, sizeof *out);
+            m->templates[m->n++] = out[k];
+        }
+    }
+}
+
+static int32_t count(uint32_t set)
+{
+    int32_t n = 0;
+    for (; set; set &= set - 1) n++;
+    return n;
+}
+
+void coarse_combine(struct coarse *q)
+{
+    struct combining m = {.q = q, .left = COMBINATIONS};
+    uint32_t all = (1U << q->n_classes) - 1;
+    for (uint32_t set = all; set; set--)
+        if (set == all || count(set) <= COARSE_TEAM) add_team(&m, set);
+    add_teams(&m, 0, 0);
+}

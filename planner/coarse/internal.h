@@ -1,0 +1,88 @@
+/* planner/coarse/internal.h - classes, templates and candidates, shared by the files of the folder. */
+#ifndef PLANNER_COARSE_INTERNAL_H
+#define PLANNER_COARSE_INTERNAL_H
+
+#include "planner/candidate/space.h"
+#include "planner/coarse/coarse.h"
+#include "planner/topology/device_graph.h"
+
+struct spmd_stage;
+
+enum {
+    COARSE_CLASSES = 8, /* more classes: those of the fewest GPUs are left to other searches */
+    COARSE_DEGREES = 8, /* 1, 2, 4 … 128 GPUs */
+    COARSE_STAGES = 64,
+    COARSE_REPLICAS = 24, /* numbers of replicas tried for a team */
+    COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */
+    COARSE_KEPT = 64, /* candidates by estimate */
+    COARSE_EACH = 8   /* of them of one division into teams */
+};
+
+struct coarse_degree {
+    int32_t n, type; /* GPUs of a stage, and the type that prices them in every space */
+    const struct sharding *sharding; /* NULL: one GPU */
+};
+struct coarse_class {
+    int32_t type, per_node, n;
+    int32_t *device; /* (n) node by node, nodes in the order of the device graph */
+    int32_t n_degrees;
+    struct coarse_degree degree[COARSE_DEGREES];
+    double speed; /* whole models a second on one GPU, to order classes */
+};
+struct coarse_stage {
+    int32_t of, degree; /* class, and index of its degree */
+    int32_t first, last;
+    enum recompute recompute;
+    /* Gradient all-reduce over very many replicas, and how long before the end of the last backward it may begin; update. */
+    int64_t reduce_ns, lead_ns, update_ns;
+};
+/* A team: `replicas` equal pipelines. A replica takes fill + (m - 1) · pace + tail for m microbatches; the tail depends on the
+ * replicas of all teams (coarse_tail_ns). */
+struct coarse_template {
+    uint32_t classes; /* set, by bit */
+    int32_t replicas, zero, n_stages;
+    struct coarse_stage *stages;
+    int64_t pace_ns, fill_ns;
+};
+struct coarse_candidate {
+    int32_t size, n_teams;
+    const struct coarse_template *team[COARSE_CLASSES];
+    int32_t share[COARSE_CLASSES]; /* microbatches of all replicas of the team */
+    int64_t estimate_ns;
+};
+
+struct coarse {
+    struct search_context *t;
+    const struct fleet_task *task;
+    struct arena *arena;
+    struct cluster priced; /* the task's, with one more type for each class and degree */
+    struct cost *cost;
+    struct device_graph *graph;
+    struct spmd_stage *solved; /* memo of the degrees' rules */
+    int32_t n_classes;
+    struct coarse_class classes[COARSE_CLASSES];
+    int32_t size;         /* the current one */
+    struct space *spaces; /* (n_sizes) */
+    int32_t n_kept;
+    struct coarse_candidate kept[COARSE_KEPT];
+};
+
+/* Classes of the cluster, with degrees but without rules. */
+MUST_CHECK enum status coarse_classes(struct coarse *q, struct error *err);
+/* The space of a size, with the prices of all degrees; degrees without rules are dropped. */
+MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error *err);
+/* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1. */
+int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
+                         struct coarse_template *out);
+/* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. */
+int64_t coarse_tail_ns(const struct coarse_template *t, int32_t replicas);
+/* Candidates of the current size to q->kept. */
+void coarse_combine(struct coarse *q);
+/* Number of better kept candidates with the same division into teams. */
+int32_t coarse_rank(const struct coarse *q, int32_t candidate);
+/* The plan of a candidate; stages: whether one stage of all replicas is placed before the next stage. false: the GPUs are spread
+ * over too many nodes. */
+bool coarse_place(struct coarse *q, const struct coarse_candidate *c, bool stages, struct arena *a,
+                  struct plan *out);
+
+#endif

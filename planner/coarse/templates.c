@@ -1,0 +1,277 @@
+/* planner/coarse/templates.c - pipelines of a team: degrees, order of classes, layers, recomputation. */
+#include "planner/coarse/internal.h"
+
+#include "core/base/arena.h"
+#include "core/base/units.h"
+
+#include <string.h>
+
+enum {
+    HALVINGS = 9, /* the pace is found to 1/512 of the range */
+    PACE_MOST =
+        4, /* times the pace of evenly divided work: pipelines that are worse balanced are left out */
+    MEMORY_SPARE =
+        50 /* a 50th of the memory is left for bytes known only to lowering; recomputing for a few bytes costs a third of the pace */
+};
+
+/* A sequence of stages without layers, of one team. */
+struct line {
+    const struct coarse *q;
+    const struct space *s;
+    int32_t replicas, zero, n;
+    struct coarse_stage stage[COARSE_STAGES];
+    int32_t device[COARSE_STAGES]; /* first GPU of each in replica 0 */
+    int64_t most_ns; /* slowest stage allowed: templates that do worse are of no use */
+};
+
+static const struct coarse_degree *degree_of(const struct line *l, int32_t i)
+{
+    return &l->q->classes[l->stage[i].of].degree[l->stage[i].degree];
+}
+
+static const struct stage_cost *cost_of(const struct line *l, int32_t i, int32_t first,
+                                        int32_t last)
+{
+    return space_stage_type(l->s, degree_of(l, i)->type, first, last);
+}
+
+/* Bytes kept for a microbatch in flight if each block recomputes from its input. */
+static int64_t block_inputs(const struct line *l, int32_t i, int32_t first, int32_t last,
+                            int64_t *largest)
+{
+    const struct layer_classes *c = l->s->classes;
+    if (!c->n_repeats) return -1;
+    int32_t period = c->repeats[0].period, from = c->repeats[0].first;
+    const struct stage_cost *block = cost_of(l, i, from, from + period - 1);
+    *largest = block->activation_bytes;
+    return block->input_bytes * ((last - first) / period + 1);
+}
+
+/* Time of stage i for these layers and the least recomputation that fits; false: none fits. */
+static bool stage_time(const struct line *l, int32_t i, int32_t first, int32_t last, int64_t *t_ns,
+                       enum recompute *recompute)
+{
+    const struct stage_cost *c = cost_of(l, i, first, last);
+    int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes, largest = 0;
+    int64_t in_flight = l->n - i;
+    int64_t state = l->zero ? c->state_bytes / l->replicas : c->state_bytes;
+    int64_t room = memory - memory / MEMORY_SPARE - c->parameter_bytes - c->gradient_bytes - state -
+                   c->scratch_bytes - 4 * c->input_bytes;
+    *recompute = RECOMPUTE_NONE;
+    *t_ns = c->forward_ns + c->input_ns + c->weight_ns;
+    if (in_flight * c->activation_bytes <= room) return true;
+    int64_t kept = block_inputs(l, i, first, last, &largest);
+    *t_ns += c->recompute_ns;
+    *recompute = RECOMPUTE_BLOCKS;
+    if (kept >= 0 && in_flight * kept + largest <= room) return true;
+    *recompute = RECOMPUTE_STAGE;
+    return (in_flight + 1) * c->input_bytes + c->activation_bytes <= room;
+}
+
+/* Longest stages within the pace, from the last one backwards; false: layers are left. */
+static bool fill_back(struct line *l, int64_t pace_ns)
+{
+    int32_t end = l->s->n_layers;
+    for (int32_t i = l->n - 1; i >= 0; i--) {
+        int32_t low = i, high = end;
+        int64_t t;
+        enum recompute recompute;
+        while (low < high) {
+            int32_t first = low + (high - low) / 2;
+            if (stage_time(l, i, first, end - 1, &t, &recompute) && t <= pace_ns)
+                high = first;
+            else
+                low = first + 1;
+        }
+        if (low >= end || (i == 0 && low > 0)) return false;
+        stage_time(l, i, low, end - 1, &t, &l->stage[i].recompute);
+        l->stage[i].first = low, l->stage[i].last = end - 1;
+        end = low;
+    }
+    return end == 0;
+}
+
+static bool balance(struct line *l)
+{
+    double rate = 0; /* models a nanosecond, if work could be divided at will */
+    if (l->n > l->s->n_layers) return false;
+    for (int32_t i = 0; i < l->n; i++) {
+        const struct stage_cost *c = cost_of(l, i, 0, l->s->n_layers - 1);
+        rate += 1 / (double)(c->forward_ns + c->input_ns + c->weight_ns + 1);
+    }
+    int64_t low = (int64_t)(1 / rate), high = l->most_ns ? l->most_ns : PACE_MOST * low;
+    if (low >= high || !fill_back(l, high)) return false;
+    struct coarse_stage best[COARSE_STAGES];
+    memcpy(best, l->stage, sizeof best);
+    for (int k = 0; k < HALVINGS; k++) {
+        int64_t middle = low + (high - low) / 2;
+        if (fill_back(l, middle)) {
+            high = middle;
+            memcpy(best, l->stage, sizeof best);
+        } else {
+            low = middle + 1;
+        }
+    }
+    memcpy(l->stage, best, sizeof best);
+    return true;
+}
+
+/* --- estimates --- */
+
+/* A message of the cut behind stage i to the next stage: every GPU of the receiver takes a copy, over the same links if they
+ * leave the node. */
+static int64_t transfer_ns(const struct line *l, int32_t i, bool *blocking)
+{
+    const struct device_route *r =
+        device_graph_route(l->q->graph, l->device[i], l->device[i + 1], degree_of(l, i)->type,
+                           degree_of(l, i + 1)->type);
+    if (!r) return INT64_MAX;
+    const struct device *d = l->q->task->cluster->devices;
+    int64_t copies =
+        r->own || d[l->device[i]].node == d[l->device[i + 1]].node ? 1 : degree_of(l, i + 1)->n;
+    *blocking = r->blocking;
+    return cost_occupancy_ns(&r->link, copies * l->s->cut_bytes[l->stage[i].last]) +
+           r->link.latency_ns;
+}
+
+/* Gradient all-reduce of a stage over very many replicas: a ring whose neighbours are on other nodes; the GPUs of a node share
+ * its links. */
+static int64_t reduce_ns(const struct line *l, int32_t i)
+{
+    const struct coarse_class *k = &l->q->classes[l->stage[i].of];
+    const struct stage_cost *c = cost_of(l, i, l->stage[i].first, l->stage[i].last);
+    int32_t each = k->n / l->replicas, far = k->n > k->per_node ? k->per_node : k->n - 1;
+    if (!far) return 0; /* a class of one GPU: all other replicas are of other classes */
+    const struct device_route *r =
+        device_graph_route(l->q->graph, k->device[0], k->device[far], degree_of(l, i)->type,
+                           degree_of(l, i)->type);
+    if (!r) return INT64_MAX / 4;
+    int64_t sharing = r->own || k->n <= k->per_node ? 1 : units_min(each, k->per_node);
+    double bytes = l->zero ? (double)c->gradient_bytes + (double)c->parameter_bytes
+                           : 2 * (double)c->gradient_bytes;
+    return (int64_t)(1e9 * bytes * (double)sharing / r->link.bandwidth_Bps);
+}
+
+int64_t coarse_tail_ns(const struct coarse_template *t, int32_t replicas)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct coarse_stage *x = &t->stages[i];
+        int64_t all = x->reduce_ns / replicas * (replicas - 1);
+        most = units_max(most, units_max(0, all - x->lead_ns) +
+                                   (t->zero ? x->update_ns / replicas : x->update_ns));
+    }
+    return most;
+}
+
+static bool measure(struct line *l, struct coarse_template *out)
+{
+    int64_t before = 0, lead = 0, t;
+    *out = (struct coarse_template){
+        .replicas = l->replicas, .zero = l->zero, .n_stages = l->n, .stages = l->stage, .pace_ns = 1};
+    for (int32_t i = 0; i < l->n; i++) {
+        struct coarse_stage *x = &l->stage[i];
+        bool blocking = false;
+        int64_t after = i + 1 < l->n ? transfer_ns(l, i, &blocking) : 0, work;
+        enum recompute recompute;
+        if (after == INT64_MAX) return false;
+        stage_time(l, i, x->first, x->last, &t, &recompute);
+        work = t + before + (blocking ? 2 * after : 0);
+        before = blocking ? 2 * after : 0;
+        const struct stage_cost *c = cost_of(l, i, x->first, x->last);
+        x->reduce_ns = reduce_ns(l, i), x->update_ns = c->update_ns;
+        x->lead_ns = lead + (t - c->forward_ns) / 2; /* its own gradients are complete one after the other */
+        lead += t - c->forward_ns;
+        out->fill_ns += t + 2 * after;
+        out->pace_ns = units_max(out->pace_ns, units_max(work, after));
+    }
+    return true;
+}
+
+/* --- enumeration ------------------------------------------------------------------------------- */
+
+struct making {
+    struct coarse *q;
+    uint32_t classes;
+    int32_t replicas, microbatches, most, n[2];
+    int64_t ns[2][COARSE_KEPT];
+    struct coarse_template *out; /* (2, most) by ZeRO */
+};
+
+static void keep(struct making *m, struct coarse_template *x)
+{
+    int z = x->zero;
+    int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns + coarse_tail_ns(x, x->replicas);
+    int32_t at = m->n[z];
+    if (at == m->most && ns >= m->ns[z][at - 1]) return;
+    x->classes = m->classes;
+    x->stages = arena_copy(m->q->arena, x->stages, (size_t)x->n_stages * sizeof *x->stages);
+    if (at < m->most)
+        m->n[z]++;
+    else
+        at--;
+    struct coarse_template *list = m->out + z * m->most;
+    for (; at > 0 && m->ns[z][at - 1] > ns; at--)
+        list[at] = list[at - 1], m->ns[z][at] = m->ns[z][at - 1];
+    list[at] = *x, m->ns[z][at] = ns;
+}
+
+/* Stages of the classes in this order, each by its degree, on consecutive GPUs; false: none, or too many. */
+static bool lay(struct making *m, struct line *l, const int32_t *order, int32_t n,
+                const int32_t *degree)
+{
+    l->n = 0;
+    for (int32_t k = 0; k < n; k++) {
+        const struct coarse_class *x = &m->q->classes[order[k]];
+        int32_t gpus = x->n / m->replicas, width = x->degree[degree[k]].n;
+        if (gpus < width || l->n + gpus / width > COARSE_STAGES) return false;
+        for (int32_t i = 0; i < gpus / width; i++) {
+            l->device[l->n] = x->device[i * width];
+            l->stage[l->n++] = (struct coarse_stage){.of = order[k], .degree = degree[k]};
+        }
+    }
+    return l->n > 0;
+}
+
+static void try_order(struct making *m, const int32_t *order, int32_t n)
+{
+    int32_t degree[COARSE_CLASSES] = {0}, k = 0;
+    while (k < n) {
+        struct line l = {.q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
+        struct coarse_template x;
+        if (lay(m, &l, order, n, degree))
+            for (l.zero = 0; l.zero < (m->q->n_classes > 1 || m->replicas > 1 ? 2 : 1); l.zero++) {
+                /* twice the best template's time is of no use to any mix */
+                int64_t bar = m->n[l.zero] == m->most ? m->ns[l.zero][m->most - 1] : 0;
+                l.most_ns = bar ? bar / m->microbatches + 1 : 0;
+                if (balance(&l) && measure(&l, &x)) keep(m, &x);
+            }
+        for (k = 0; k < n && ++degree[k] == m->q->classes[order[k]].n_degrees; k++) degree[k] = 0;
+    }
+}
+
+static void swap(int32_t *x, int32_t *y)
+{
+    int32_t t = *x;
+    *x = *y, *y = t;
+}
+
+int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
+                         struct coarse_template *out)
+{
+    struct making m = {.q = q, .classes = classes, .replicas = replicas, .most = most, .out = out};
+    int32_t order[COARSE_CLASSES] = {0}, n = 0;
+    m.microbatches = (int32_t)units_max(1, q->spaces[q->size].microbatches / replicas);
+    for (int32_t k = 0; k < q->n_classes; k++)
+        if (classes >> k & 1) order[n++] = k;
+    for (int32_t i = 1; i < n;
+         i++) /* slowest first: its stages hold more microbatches, and often have less memory */
+        for (int32_t k = i; k > 0 && q->classes[order[k]].speed < q->classes[order[k - 1]].speed;
+             k--)
+            swap(&order[k], &order[k - 1]);
+    try_order(&m, order, n);
+    for (int32_t i = 0; i < n / 2; i++) swap(&order[i], &order[n - 1 - i]);
+    if (n > 1) try_order(&m, order, n);
+    memmove(out + m.n[0], out + most, (size_t)m.n[1] * sizeof *out);
+    return m.n[0] + m.n[1];
+}
