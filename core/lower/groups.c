@@ -41,9 +41,10 @@ static bool same_keys(const struct lowering *l, int32_t param_use, int32_t other
 /* Whether consecutive uses may be in one group. */
 static bool joins(const struct lowering *l, int32_t param_use, int32_t other)
 {
+    if (!same_owners(l, param_use, other)) return false;
     bool alike = l->groups->mixed[param_use] ? l->groups->mixed[other]
                                         : !l->groups->mixed[other] && same_keys(l, param_use, other);
-    return alike && same_owners(l, param_use, other) &&
+    return alike &&
            lower_zero_of(l, param_use) == lower_zero_of(l, other) && !lower_zero_alone(l, param_use) &&
            !lower_zero_alone(l, other);
 }
@@ -334,8 +335,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
     for (int32_t u = 0; u < l->uses->n_param_uses; u++)
         if (lower_param_use(l, u)->use == 1)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
-                TRY(make_exchange(l, r, l->uses->views[0].param_uses_of[2 * lower_param_use(l, u)->parameter],
-                                  u, err));
+                TRY(make_exchange(l, r, lower_param_use(l, u)->uses[0], u, err));
     if (lower_scales(l)) TRY(lower_scale_groups(l, err));
     lower_zero_gathers(l);
     tell_members(l);

@@ -246,27 +246,40 @@ static void lower_stage(struct stage_scratch *h, struct stage_build *b)
     lower_group_segments(h);
 }
 
+static enum status run_steps(struct lowering *l, const struct lower_graphs *s, struct error *err)
+{
+    struct program *p = l->p;
+    TRY(plan_check(l->plan, l->n_layers, err));
+    make_head(l);
+    TRY(lower_stages(l, s, err));
+    copy_cluster(l);
+    TRY(param_uses_find(l->uses, l->tables, l->n_layers, err));
+    TRY(lower_shard_teams(l, err));
+    TRY(lower_channels(l, err));
+    TRY(lower_orders(l, err));
+    for (int32_t i = 0; i < p->n_stages; i++) TRY(check_measured(l, &l->stages[i], err));
+    TRY(lower_groups(l, err));
+    lower_launches(l);
+    struct stage_scratch *at_hand = stage_scratch_new(l);
+    for (int32_t i = 0; i < p->n_stages; i++) lower_stage(at_hand, &l->stages[i]);
+    lower_share_orders(l);
+    TRY(prove(l, err));
+    reserve_devices(l);
+    return l->o->check_memory ? check_memory(l, err) : OK;
+}
+
 enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
                               const struct lower_options *o, struct program *out, struct error *err)
 {
-    struct lowering l = {.a = a, .plan = p, .o = o, .p = out, .n_layers = s->graphs[0]->n_layers};
-    TRY(plan_check(p, l.n_layers, err));
-    make_head(&l);
-    TRY(lower_stages(&l, s, err));
-    copy_cluster(&l);
-    TRY(param_uses_find(l.uses, a, l.n_layers, err));
-    TRY(lower_shard_teams(&l, err));
-    TRY(lower_channels(&l, err));
-    TRY(lower_orders(&l, err));
-    for (int32_t i = 0; i < out->n_stages; i++) TRY(check_measured(&l, &l.stages[i], err));
-    TRY(lower_groups(&l, err));
-    lower_launches(&l);
-    struct stage_scratch *at_hand = stage_scratch_new(&l);
-    for (int32_t i = 0; i < out->n_stages; i++) lower_stage(at_hand, &l.stages[i]);
-    lower_share_orders(&l);
-    TRY(prove(&l, err));
-    reserve_devices(&l);
-    return o->check_memory ? check_memory(&l, err) : OK;
+    struct lowering l = {.a = a,
+                         .tables = arena_new(),
+                         .plan = p,
+                         .o = o,
+                         .p = out,
+                         .n_layers = s->graphs[0]->n_layers};
+    enum status status = run_steps(&l, s, err);
+    arena_free(l.tables);
+    return status;
 }
 
 enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,

@@ -49,10 +49,12 @@ static struct shape shape_on(const struct stage_build *b, const struct tensor *t
 }
 
 /* The shard, for tensors in files or from outside; not for activations. */
-static const struct tensor_shard *part_on(const struct tensor *t, enum slot_class class)
+static const struct tensor_shard *part_on(const struct lower_view *v, int32_t tensor,
+                                          enum slot_class class)
 {
-    bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || t->role == TENSOR_INPUT;
-    return kept && t->shard.n_cuts ? &t->shard : NULL;
+    bool input = v->g->tensors[tensor].role == TENSOR_INPUT;
+    bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || input;
+    return kept && v->shard ? v->shard[tensor] : NULL;
 }
 
 struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum slot_class class)
@@ -64,7 +66,7 @@ struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum 
                          .shape = shape_on(h->b, t),
                          .buffer_ring = -1,
                          .parameter = -1,
-                         .shard = part_on(t, class),
+                         .shard = part_on(h->v, tensor, class),
                          .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
 }
 

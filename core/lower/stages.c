@@ -140,21 +140,19 @@ static enum status end_like(struct lowering *l, struct stage_build *b, const str
     return OK;
 }
 
-static enum status make_views(struct lowering *l, const struct lower_graphs *s, struct error *err)
+static enum status find_views(struct lowering *l, const struct lower_graphs *s,
+                              struct shard_views *shared, struct error *err)
 {
     const struct plan *p = l->plan;
     struct lower_graphs own = *s;
     own.capacity = (size_t)own.n; /* graphs missing in the set are added to a list of this call */
-    struct shard_views *shared = shard_views_new(l->a);
-    l->uses = param_uses_new(l->a, l->p->n_stages);
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         struct stage_build *b = &l->stages[i];
         const struct graph *g = NULL;
         struct error why = {0};
         bool positions;
         if (b->plan->sharding) {
-            TRY(lower_shard_view(l, shared, b, &g, err));
-            b->v = param_uses_view(l->uses, g);
+            TRY(lower_shard_view(l, shared, b, err));
             continue;
         }
         int32_t tp = lower_tp(&p->job.model, type_of(l, b->device), &positions);
@@ -165,6 +163,15 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
         b->v = param_uses_view(l->uses, g);
     }
     return OK;
+}
+
+static enum status make_views(struct lowering *l, const struct lower_graphs *s, struct error *err)
+{
+    struct shard_views *shared = shard_views_new(l);
+    l->uses = param_uses_new(l->tables, l->p->n_stages);
+    enum status status = find_views(l, s, shared, err);
+    shard_views_end(shared);
+    return status;
 }
 
 enum status lower_stages(struct lowering *l, const struct lower_graphs *s, struct error *err)
