@@ -7,6 +7,7 @@
  * names the blocked lanes.
  */
 #include "core/lower/channels.h"
+#include "core/lower/equal_stages.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/links.h"
@@ -233,8 +234,12 @@ static enum status check_measured(const struct lowering *l, const struct stage_b
     return OK;
 }
 
-static void lower_stage(struct stage_scratch *h, struct stage_build *b)
+static void lower_stage(struct stage_scratch *h, struct equal_stages *known, struct stage_build *b)
 {
+    if (equal_stages_copy(known, b)) {
+        buffer_ring_bytes(b->s);
+        return;
+    }
     stage_scratch_begin(h, b);
     lower_find_uses(h);
     lower_slots(h);
@@ -244,6 +249,8 @@ static void lower_stage(struct stage_scratch *h, struct stage_build *b)
     buffer_ring_bytes(b->s);
     lower_join_channels(h->l, b);
     lower_group_segments(h);
+    stage_scratch_end(h);
+    equal_stages_add(known, b);
 }
 
 static enum status run_steps(struct lowering *l, const struct lower_graphs *s, struct error *err)
@@ -261,7 +268,9 @@ static enum status run_steps(struct lowering *l, const struct lower_graphs *s, s
     TRY(lower_groups(l, err));
     lower_launches(l);
     struct stage_scratch *at_hand = stage_scratch_new(l);
-    for (int32_t i = 0; i < p->n_stages; i++) lower_stage(at_hand, &l->stages[i]);
+    struct equal_stages *known = equal_stages_new(l);
+    for (int32_t i = 0; i < p->n_stages; i++) lower_stage(at_hand, known, &l->stages[i]);
+    stage_scratch_free(at_hand);
     lower_share_orders(l);
     TRY(prove(l, err));
     reserve_devices(l);

@@ -165,7 +165,7 @@ static void write_memory(FILE *out, const struct program_stage *s)
         fprintf(out, "slot");
         put_name(out, x->name);
         fprintf(out, " %s %s", classes[x->class], dtype_name(x->dtype));
-        put(out, x->buffer_ring), put(out, x->offset_bytes), put(out, x->parameter),
+        put(out, x->buffer_ring), put(out, program_slot_offset(s, x)), put(out, x->parameter),
             put(out, x->input), put_shape(out, &x->shape);
         fputc('\n', out);
     }
@@ -185,7 +185,7 @@ static void write_shards(FILE *out, const struct program_stage *s)
         if (!x) continue;
         fprintf(out, "flat_shard");
         put(out, i), put(out, x->slot), put_list(out, x->state, 2), put(out, x->master),
-            put(out, x->first);
+            put(out, program_shard_first(s, x));
         fputc('\n', out);
     }
 }
