@@ -165,10 +165,16 @@ static bool runs_within(const struct maker *m, int32_t holder, int32_t dim, stru
     return true;
 }
 
+/* Of the parameter use's gradient on any stage with the parameter, whichever of its uses the stage has. */
+static const struct shape *shape_on(const struct stage_build *b, int32_t param_use)
+{
+    return &b->v->g->tensors[b->v->param_uses[param_use].parameter].shape;
+}
+
 static struct region region_of(const struct maker *m, int32_t holder)
 {
     const struct stage_build *b = m->holders[holder].b;
-    struct region r = {.shape = b->v->g->tensors[b->v->param_uses[m->param_use].gradient].shape};
+    struct region r = {.shape = *shape_on(b, m->param_use)};
     for (int32_t d = 0; d < r.shape.rank; d++) (void)runs_within(m, holder, d, &r);
     return r;
 }
@@ -273,8 +279,7 @@ enum status lower_cells(struct lowering *l, const struct stage_build *const *own
     for (m.param_use = plan.first_use; m.param_use <= last; m.param_use++) {
         const struct stage_build *b = owner[0];
         m.whole =
-            tensor_shard_whole(&b->v->g->tensors[b->v->param_uses[m.param_use].gradient].shape,
-                               lower_parameter_shard(b, m.param_use));
+            tensor_shard_whole(shape_on(b, m.param_use), lower_parameter_shard(b, m.param_use));
         for (int32_t d = 0; d < m.whole.rank; d++) find_classes(&m, d);
         find_cells(&m, 0, all);
     }

@@ -44,7 +44,7 @@ static void make_room(struct lowering *l, struct crossings *c, int32_t n_tensors
                       const struct stage_build *other)
 {
     if (c->list || !n_tensors) return;
-    c->list = ARENA_ARRAY(l->a, struct crossing, (size_t)n_tensors * (size_t)other->n_shards);
+    c->list = ARENA_ARRAY(l->tables, struct crossing, (size_t)n_tensors * (size_t)other->n_shards);
 }
 
 /* A cut between two stages of the plan, and the direction of its tensors. */
@@ -161,7 +161,7 @@ static enum status pair_up(struct lowering *l, struct crossing_over *x, struct e
     int32_t sent = x->gradient ? from->gradient_cut[x->layer].n : from->g->cut[x->layer].n,
             received = x->gradient ? to->gradient_cut[x->layer].n : to->g->cut[x->layer].n;
     size_t most = (size_t)sent + (size_t)to->g->cut[x->layer].n;
-    x->out = ARENA_ARRAY(l->a, int32_t, most), x->in = ARENA_ARRAY(l->a, int32_t, most);
+    x->out = ARENA_ARRAY(l->tables, int32_t, most), x->in = ARENA_ARRAY(l->tables, int32_t, most);
     if (is_shared(x)) return pair_shared(l, x, err);
     if (sent != received) BUG("two variants differ in what crosses a cut");
     for (int32_t i = 0; i < sent; i++) note_pair(x, i, i);
@@ -173,8 +173,8 @@ static enum status all_rows(struct lowering *l, struct crossing_over *x, struct 
                             struct rows **received, struct error *err)
 {
     TRY(pair_up(l, x, err));
-    *sent = ARENA_ARRAY(l->a, struct rows, (size_t)x->n * (size_t)x->from->n_shards);
-    *received = ARENA_ARRAY(l->a, struct rows, (size_t)x->n * (size_t)x->to->n_shards);
+    *sent = ARENA_ARRAY(l->tables, struct rows, (size_t)x->n * (size_t)x->from->n_shards);
+    *received = ARENA_ARRAY(l->tables, struct rows, (size_t)x->n * (size_t)x->to->n_shards);
     for (int32_t i = 0; i < x->n; i++) {
         TRY(find_rows(l, x, x->from, x->out[i], *sent + i * x->from->n_shards, err));
         TRY(find_rows(l, x, x->to, x->in[i], *received + i * x->to->n_shards, err));
@@ -204,7 +204,7 @@ enum status lower_channels(struct lowering *l, struct error *err)
 {
     l->p->channels = ARENA_ARRAY(l->a, struct channel, max_channels(l));
     struct crossings *edges =
-        ARENA_ARRAY(l->a, struct crossings, (size_t)l->p->n_stages * EDGE_COUNT);
+        ARENA_ARRAY(l->tables, struct crossings, (size_t)l->p->n_stages * EDGE_COUNT);
     for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].edge = &edges[i * EDGE_COUNT];
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         struct stage_build *a = &l->stages[i];

@@ -41,9 +41,10 @@ static bool same_keys(const struct lowering *l, int32_t param_use, int32_t other
 /* Whether consecutive uses may be in one group. */
 static bool joins(const struct lowering *l, int32_t param_use, int32_t other)
 {
+    if (!same_owners(l, param_use, other)) return false;
     bool alike = l->groups->mixed[param_use] ? l->groups->mixed[other]
                                         : !l->groups->mixed[other] && same_keys(l, param_use, other);
-    return alike && same_owners(l, param_use, other) &&
+    return alike &&
            lower_zero_of(l, param_use) == lower_zero_of(l, other) && !lower_zero_alone(l, param_use) &&
            !lower_zero_alone(l, other);
 }
@@ -104,19 +105,24 @@ static int64_t param_use_bytes(const struct lowering *l, int32_t param_use)
     return param_use_elements(l, param_use) * dtype_bytes(v->g->tensors[v->param_uses[param_use].gradient].dtype);
 }
 
+struct collective *lower_group_add(struct lowering *l, struct group_plan plan)
+{
+    struct program *p = l->p;
+    p->collectives = arena_grow(l->a, p->collectives, (size_t)p->n_collectives, &l->groups->group_capacity,
+                           sizeof *p->collectives);
+    l->groups->plans = arena_grow(l->tables, l->groups->plans, (size_t)p->n_collectives,
+                                  &l->groups->plan_capacity, sizeof *l->groups->plans);
+    l->groups->plans[p->n_collectives] = plan;
+    return &p->collectives[p->n_collectives++];
+}
+
 struct collective *lower_group_new(struct lowering *l, const char *name,
                                    enum collective_algorithm algorithm, int32_t n,
                                    struct group_plan plan)
 {
     /* A deterministic plan's gradient all-reduces have equal bits for every route, because none is rounded in flight. */
     bool exact = algorithm == ALGORITHM_CHAIN || plan.overflow || l->plan->deterministic;
-    struct program *p = l->p;
-    p->collectives = arena_grow(l->a, p->collectives, (size_t)p->n_collectives, &l->groups->group_capacity,
-                           sizeof *p->collectives);
-    l->groups->plans = arena_grow(l->a, l->groups->plans, (size_t)p->n_collectives,
-                                  &l->groups->plan_capacity, sizeof *l->groups->plans);
-    l->groups->plans[p->n_collectives] = plan;
-    struct collective *g = &p->collectives[p->n_collectives++];
+    struct collective *g = lower_group_add(l, plan);
     *g = (struct collective){.name = name,
                              .algorithm = algorithm,
                              .n_members = n,
@@ -212,7 +218,7 @@ static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, c
                               bool bucketed, struct error *err)
 {
     const struct stage_build **owner =
-        ARENA_ARRAY(l->a, const struct stage_build *, (size_t)l->plan->n_replicas);
+        ARENA_ARRAY(l->tables, const struct stage_build *, (size_t)l->plan->n_replicas);
     for (int32_t r = 0; r < l->plan->n_replicas; r++) owner[r] = lower_param_use_owner(l, r, first);
     return lower_cells(
         l, owner, l->plan->n_replicas, name,
@@ -302,15 +308,15 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
 static void tell_members(struct lowering *l)
 {
     const struct program *p = l->p;
-    struct stage_groups *all = ARENA_ARRAY(l->a, struct stage_groups, (size_t)p->n_stages);
+    struct stage_groups *all = ARENA_ARRAY(l->tables, struct stage_groups, (size_t)p->n_stages);
     for (int32_t s = 0; s < p->n_stages; s++) l->stages[s].groups = &all[s];
     for (int32_t i = 0; i < p->n_collectives; i++)
         for (int32_t k = 0; k < p->collectives[i].n_members; k++)
             l->stages[p->collectives[i].members[k].stage].groups->n++;
     for (int32_t s = 0; s < p->n_stages; s++) {
         struct stage_groups *g = l->stages[s].groups;
-        g->group = ARENA_ARRAY(l->a, int32_t, (size_t)g->n);
-        g->member = ARENA_ARRAY(l->a, int32_t, (size_t)g->n);
+        g->group = ARENA_ARRAY(l->tables, int32_t, (size_t)g->n);
+        g->member = ARENA_ARRAY(l->tables, int32_t, (size_t)g->n);
         g->n = 0;
     }
     for (int32_t i = 0; i < p->n_collectives; i++)
@@ -324,8 +330,8 @@ static void tell_members(struct lowering *l)
 enum status lower_groups(struct lowering *l, struct error *err)
 {
     TRY(lower_zero_check(l, err));
-    l->groups = ARENA_ARRAY(l->a, struct lower_groups, 1);
-    l->groups->mixed = ARENA_ARRAY(l->a, bool, (size_t)l->uses->n_param_uses);
+    l->groups = ARENA_ARRAY(l->tables, struct lower_groups, 1);
+    l->groups->mixed = ARENA_ARRAY(l->tables, bool, (size_t)l->uses->n_param_uses);
     TRY(lower_shard_mixed(l, l->groups->mixed, err));
     for (int32_t last = l->uses->n_param_uses - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && joins(l, first - 1, last);) first--;
@@ -334,8 +340,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
     for (int32_t u = 0; u < l->uses->n_param_uses; u++)
         if (lower_param_use(l, u)->use == 1)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
-                TRY(make_exchange(l, r, l->uses->views[0].param_uses_of[2 * lower_param_use(l, u)->parameter],
-                                  u, err));
+                TRY(make_exchange(l, r, lower_param_use(l, u)->uses[0], u, err));
     if (lower_scales(l)) TRY(lower_scale_groups(l, err));
     lower_zero_gathers(l);
     tell_members(l);

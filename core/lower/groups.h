@@ -13,12 +13,16 @@ struct group_plan {                /* for the program's collective of the same i
     /* the plan's ZeRO level, else 0; of an all-gather the level of what it gathers */
     int32_t zero;
     struct zero_group *divided; /* core/lower/zero.h; NULL: zero 0 */
+    /* of a tensor: the collective with which it shares its operands, -1: none */
+    int32_t operands_of;
 };
 
 struct lower_groups {
     struct group_plan *plans; /* (p->n_collectives); zero.c fills `divided` */
     bool *mixed;              /* (n_param_uses): replicas keep its parameter in different shards */
     size_t group_capacity, plan_capacity;
+    int32_t *known; /* core/lower/tensor_collectives.c's table of the current stage */
+    size_t known_capacity;
 };
 
 struct stage_groups {
@@ -40,6 +44,8 @@ int32_t lower_group_of_param_use(const struct lowering *l, const struct stage_bu
 /* A new group of n members; lower_group_join adds its links. */
 struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,
                               int32_t n, struct group_plan plan);
+/* A new collective of the program, to be filled in. */
+struct collective *lower_group_add(struct lowering *l, struct group_plan plan);
 /* Sets its links once its members are set. ERR_INPUT. */
 MUST_CHECK enum status lower_group_join(struct lowering *l, int32_t group, struct error *err);
 

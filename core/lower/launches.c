@@ -54,7 +54,7 @@ static struct launch *lane_launches(const struct lowering *l, int32_t k, size_t 
         *n = 0;
         for (int32_t other = 0; other < l->p->n_devices; other++)
             if (share_calls(l, k, other)) add_launches(l, other, out, n);
-        if (!out) out = ARENA_ARRAY(l->a, struct launch, *n + 1);
+        if (!out) out = ARENA_ARRAY(l->tables, struct launch, *n + 1);
     }
     qsort(out, *n, sizeof *out, by_number);
     return out;
@@ -79,7 +79,7 @@ static bool has_all(const struct lowering *l, int32_t k, const struct launch *x,
  * fewer groups than another, no launch is early. */
 void lower_launches(struct lowering *l)
 {
-    struct stage_launches *all = ARENA_ARRAY(l->a, struct stage_launches, (size_t)l->p->n_stages);
+    struct stage_launches *all = ARENA_ARRAY(l->tables, struct stage_launches, (size_t)l->p->n_stages);
     for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].launches = &all[i];
     for (int32_t k = 0; k < l->p->n_devices; k++) {
         const struct lane_build *lane = &l->lanes[k];
@@ -94,7 +94,7 @@ void lower_launches(struct lowering *l)
             if (!at || b->order->last_weight > at->order->last_weight) at = b;
             at->launches->late = late;
             if (launches[i].lane != k) continue;
-            if (!at->launches->group) at->launches->group = ARENA_ARRAY(l->a, int32_t, n);
+            if (!at->launches->group) at->launches->group = ARENA_ARRAY(l->tables, int32_t, n);
             at->launches->group[at->launches->n++] = launches[i].group;
         }
     }

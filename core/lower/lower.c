@@ -7,6 +7,7 @@
  * names the blocked lanes.
  */
 #include "core/lower/channels.h"
+#include "core/lower/equal_stages.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/links.h"
@@ -233,8 +234,12 @@ static enum status check_measured(const struct lowering *l, const struct stage_b
     return OK;
 }
 
-static void lower_stage(struct stage_scratch *h, struct stage_build *b)
+static void lower_stage(struct stage_scratch *h, struct equal_stages *known, struct stage_build *b)
 {
+    if (equal_stages_copy(known, b)) {
+        buffer_ring_bytes(b->s);
+        return;
+    }
     stage_scratch_begin(h, b);
     lower_find_uses(h);
     lower_slots(h);
@@ -244,29 +249,46 @@ static void lower_stage(struct stage_scratch *h, struct stage_build *b)
     buffer_ring_bytes(b->s);
     lower_join_channels(h->l, b);
     lower_group_segments(h);
+    stage_scratch_end(h);
+    equal_stages_add(known, b);
+}
+
+static enum status run_steps(struct lowering *l, const struct lower_graphs *s, struct error *err)
+{
+    struct program *p = l->p;
+    TRY(plan_check(l->plan, l->n_layers, err));
+    make_head(l);
+    TRY(lower_stages(l, s, err));
+    copy_cluster(l);
+    TRY(param_uses_find(l->uses, l->tables, l->n_layers, err));
+    TRY(lower_shard_teams(l, err));
+    TRY(lower_channels(l, err));
+    TRY(lower_orders(l, err));
+    for (int32_t i = 0; i < p->n_stages; i++) TRY(check_measured(l, &l->stages[i], err));
+    TRY(lower_groups(l, err));
+    lower_launches(l);
+    struct stage_scratch *at_hand = stage_scratch_new(l);
+    struct equal_stages *known = equal_stages_new(l);
+    for (int32_t i = 0; i < p->n_stages; i++) lower_stage(at_hand, known, &l->stages[i]);
+    stage_scratch_free(at_hand);
+    lower_share_orders(l);
+    TRY(prove(l, err));
+    reserve_devices(l);
+    return l->o->check_memory ? check_memory(l, err) : OK;
 }
 
 enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
                               const struct lower_options *o, struct program *out, struct error *err)
 {
-    struct lowering l = {.a = a, .plan = p, .o = o, .p = out, .n_layers = s->graphs[0]->n_layers};
-    TRY(plan_check(p, l.n_layers, err));
-    make_head(&l);
-    TRY(lower_stages(&l, s, err));
-    copy_cluster(&l);
-    TRY(param_uses_find(l.uses, a, l.n_layers, err));
-    TRY(lower_shard_teams(&l, err));
-    TRY(lower_channels(&l, err));
-    TRY(lower_orders(&l, err));
-    for (int32_t i = 0; i < out->n_stages; i++) TRY(check_measured(&l, &l.stages[i], err));
-    TRY(lower_groups(&l, err));
-    lower_launches(&l);
-    struct stage_scratch *at_hand = stage_scratch_new(&l);
-    for (int32_t i = 0; i < out->n_stages; i++) lower_stage(at_hand, &l.stages[i]);
-    lower_share_orders(&l);
-    TRY(prove(&l, err));
-    reserve_devices(&l);
-    return o->check_memory ? check_memory(&l, err) : OK;
+    struct lowering l = {.a = a,
+                         .tables = arena_new(),
+                         .plan = p,
+                         .o = o,
+                         .p = out,
+                         .n_layers = s->graphs[0]->n_layers};
+    enum status status = run_steps(&l, s, err);
+    arena_free(l.tables);
+    return status;
 }
 
 enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,

@@ -33,6 +33,7 @@
 struct lowering {
     /* arguments */
     struct arena *a;
+    struct arena *tables; /* until the end of the call: what the program does not refer to */
     const struct plan *plan;
     const struct lower_options *o;
     struct program *p;
@@ -57,10 +58,10 @@ static inline int32_t lower_owner(const struct lowering *l, int32_t replica, int
     return l->stage_of_layer[replica * l->n_layers + layer];
 }
 
-/* A parameter use; its layer and use are equal in every view. */
-static inline const struct param_use *lower_param_use(const struct lowering *l, int32_t param_use)
+/* A parameter use, in every view. */
+static inline const struct use_place *lower_param_use(const struct lowering *l, int32_t param_use)
 {
-    return &l->uses->views[0].param_uses[param_use];
+    return &l->uses->places[param_use];
 }
 static inline const struct stage_build *lower_param_use_owner(const struct lowering *l,
                                                               int32_t replica, int32_t param_use)

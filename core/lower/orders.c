@@ -67,7 +67,7 @@ static void lane_calls(struct lowering *l, struct lane_build *lane)
     const struct stage_build *first = &l->stages[lane->stages[0]];
     int64_t most = 3 * (int64_t)r->microbatches * lane->n_stages;
     const char *text = r->orders ? r->orders[first->stage] : first->plan->order;
-    lane->order->calls = ARENA_ARRAY(l->a, struct schedule_op, (size_t)most);
+    lane->order->calls = ARENA_ARRAY(l->tables, struct schedule_op, (size_t)most);
     if (text)
         order_from_text(lane, text, most);
     else
@@ -98,10 +98,10 @@ static bool is_ascending(const int32_t *at, int32_t n)
 static void stage_part(struct lowering *l, const struct lane_build *lane, struct stage_build *b)
 {
     struct stage_order *o = b->order;
-    struct stage_calls *c = o->calls = ARENA_ARRAY(l->a, struct stage_calls, 1);
+    struct stage_calls *c = o->calls = ARENA_ARRAY(l->tables, struct stage_calls, 1);
     size_t most = 3 * (size_t)b->s->microbatches + 1;
-    c->phase = ARENA_ARRAY(l->a, enum phase, most);
-    c->microbatch = ARENA_ARRAY(l->a, int32_t, most);
+    c->phase = ARENA_ARRAY(l->tables, enum phase, most);
+    c->microbatch = ARENA_ARRAY(l->tables, int32_t, most);
     for (int64_t i = 0; i < lane->order->n_calls; i++) {
         const struct schedule_op *x = &lane->order->calls[i];
         if (x->chunk != b->chunk) continue;
@@ -110,7 +110,7 @@ static void stage_part(struct lowering *l, const struct lane_build *lane, struct
         if (x->phase == PHASE_I || x->phase == PHASE_W) o->split = true;
         if (x->phase == PHASE_B || x->phase == PHASE_W) o->last_weight = i;
     }
-    note_positions(l->a, c, b->s->microbatches);
+    note_positions(l->tables, c, b->s->microbatches);
     for (c->in_flight = 0; c->in_flight < c->n && c->phase[c->in_flight] == PHASE_F;) c->in_flight++;
     o->apart = l->plan->deterministic &&
                (b->replica > 0 || !is_ascending(c->at[phase_index(PHASE_W)], b->s->microbatches));
@@ -134,8 +134,8 @@ static enum status count_calls(const struct lowering *l, struct error *err)
 enum status lower_orders(struct lowering *l, struct error *err)
 {
     struct schedule schedule;
-    struct lane_order *lanes = ARENA_ARRAY(l->a, struct lane_order, (size_t)l->p->n_devices);
-    struct stage_order *stages = ARENA_ARRAY(l->a, struct stage_order, (size_t)l->p->n_stages);
+    struct lane_order *lanes = ARENA_ARRAY(l->tables, struct lane_order, (size_t)l->p->n_devices);
+    struct stage_order *stages = ARENA_ARRAY(l->tables, struct stage_order, (size_t)l->p->n_stages);
     TRY(count_calls(l, err));
     for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].order = &stages[i];
     for (int32_t i = 0; i < l->p->n_devices; i++) {
@@ -143,7 +143,7 @@ enum status lower_orders(struct lowering *l, struct error *err)
         lane->order = &lanes[i];
         if (!i || lane->replica != l->lanes[i - 1].replica) {
             struct plan_place at = {l->plan, lane->replica, -1, err};
-            if (l->plan->replicas[lane->replica].schedule) TRY(plan_schedule(l->a, &at, &schedule));
+            if (l->plan->replicas[lane->replica].schedule) TRY(plan_schedule(l->tables, &at, &schedule));
         }
         if (l->plan->replicas[lane->replica].schedule) {
             lane->order->n_calls = schedule.lanes[lane->turn].n_ops;
@@ -155,6 +155,16 @@ enum status lower_orders(struct lowering *l, struct error *err)
             stage_part(l, lane, &l->stages[lane->stages[c]]);
     }
     return OK;
+}
+
+bool lower_same_calls(const struct stage_build *a, const struct stage_build *b)
+{
+    const struct stage_order *x = a->order, *y = b->order;
+    const struct stage_calls *c = x->calls, *d = y->calls;
+    if (x->split != y->split || x->apart != y->apart) return false;
+    if (c == d) return true;
+    return c->n == d->n && !memcmp(c->phase, d->phase, (size_t)c->n * sizeof *c->phase) &&
+           !memcmp(c->microbatch, d->microbatch, (size_t)c->n * sizeof *c->microbatch);
 }
 
 /* --- buffer rings --- */
@@ -193,14 +203,20 @@ static int32_t sent_count(const struct lowering *l, const struct channel *c)
     return difference + 1 > 2 ? difference + 1 : 2;
 }
 
-void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b)
+void lower_sent_ring_counts(struct lowering *l, struct stage_build *b)
 {
     for (int32_t i = 0; i < b->s->n_buffer_rings; i++) {
         struct buffer_ring *r = &b->s->buffer_rings[i];
-        if (r->death == PHASE_SEND) {
-            r->count = sent_count(l, &l->p->channels[r->sent]);
-            continue;
-        }
+        if (r->death == PHASE_SEND) r->count = sent_count(l, &l->p->channels[r->sent]);
+    }
+}
+
+void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b)
+{
+    lower_sent_ring_counts(l, b);
+    for (int32_t i = 0; i < b->s->n_buffer_rings; i++) {
+        struct buffer_ring *r = &b->s->buffer_rings[i];
+        if (r->death == PHASE_SEND) continue;
         if (r->death == PHASE_U) {
             r->count = b->s->microbatches;
             continue;

@@ -23,7 +23,7 @@
 
 void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg)
 {
-    w->instrs = arena_grow(w->l->a, w->instrs, w->n, &w->capacity, sizeof *w->instrs);
+    w->instrs = arena_grow(w->h->work, w->instrs, w->n, &w->capacity, sizeof *w->instrs);
     w->instrs[w->n++] = (struct instr){kind, arg};
 }
 
@@ -40,7 +40,7 @@ int32_t writer_finish(struct writer *w, enum phase phase, const char *variant)
 struct program_op *writer_op(struct writer *w, struct program_op op)
 {
     struct program_stage *s = w->b->s;
-    s->ops = arena_grow(w->l->a, s->ops, (size_t)s->n_ops, &w->op_capacity, sizeof *s->ops);
+    s->ops = arena_grow(w->h->work, s->ops, (size_t)s->n_ops, &w->op_capacity, sizeof *s->ops);
     op.dtype = op.phase == PHASE_U ? dtype_master(w->h->v->g->dtype) : w->h->v->g->dtype;
     op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
     for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
@@ -262,7 +262,7 @@ static void scatter_gradient(struct writer *w, int32_t param_use)
     const struct stage_build *b = w->b;
     int32_t group = lower_zero_of(l, param_use) < 2 ? -1 : lower_group_of_param_use(l, b, param_use), i = 0;
     if (group < 0) return;
-    if (!w->missing) w->missing = ARENA_ARRAY(l->a, int32_t, (size_t)b->groups->n);
+    if (!w->missing) w->missing = ARENA_ARRAY(w->h->work, int32_t, (size_t)b->groups->n);
     while (b->groups->group[i] != group) i++;
     if (!w->missing[i])
         w->missing[i] =
@@ -342,8 +342,8 @@ void lower_procedures(struct stage_scratch *h)
     struct stage_build *b = h->b;
     struct writer w = {.h = h, .l = h->l, .b = b};
     b->s->procedures =
-        ARENA_ARRAY(h->l->a, struct procedure, 6); /* F, B or I and W, last, check, U */
-    b->procedures = ARENA_ARRAY(h->l->a, struct stage_procedures, 1);
+        ARENA_ARRAY(h->work, struct procedure, 6); /* F, B or I and W, last, check, U */
+    b->procedures = ARENA_ARRAY(h->l->tables, struct stage_procedures, 1);
     forward_procedure(&w);
     backward_procedures(&w);
     last_procedure(&w);

@@ -113,8 +113,8 @@ void lower_scratch(const struct stage_scratch *h)
     struct program_stage *s = h->b->s;
     const struct stage_flats *f = h->flat_shards;
     struct laying y = {.h = h,
-                       .life = ARENA_ARRAY(h->l->a, struct life, (size_t)s->n_slots),
-                       .live = ARENA_ARRAY(h->l->a, int32_t, (size_t)s->n_slots + 1)};
+                       .life = ARENA_ARRAY(h->work, struct life, (size_t)s->n_slots),
+                       .live = ARENA_ARRAY(h->work, int32_t, (size_t)s->n_slots + 1)};
     for (int32_t i = 0; i < s->n_slots; i++) y.life[i].first = -1, y.life[i].whole = i;
     for (int32_t i = 0; i < f->n_inner; i++) y.life[f->inner[i].slot].whole = f->inner[i].whole;
     for (int32_t k = 0; k < s->n_procedures; k++) {

@@ -14,6 +14,7 @@
 #include "core/graph/gradient.h"
 #include "core/lower/lowering.h"
 #include "core/lower/param_uses.h"
+#include "core/lower/stage_graph.h"
 #include "core/sharding/shard.h"
 
 #include <inttypes.h>
@@ -21,19 +22,96 @@
 
 /* --- views --- */
 
-struct shard_views {
-    struct graph *whole;            /* forward, of a microbatch; made when a stage first needs it */
-    struct shard_stage *shared;     /* what the devices of one stage share */
-    const struct plan_stage *stage; /* the stage */
+/* The view of one device of each stage with these layers and this sharding; replicas have equal ones. */
+struct known_view {
+    int32_t rules, first_layer, last_layer, shard;
+    const struct lower_view *v;
+    bool shares_loss;
+    double loss_share;
+    int32_t next; /* with the same hash, -1 */
 };
 
-struct shard_views *shard_views_new(struct arena *a)
+struct rules { /* a distinct sharding, and what its stages share */
+    const struct sharding *s;
+    struct shard_choices *choices; /* NULL: not resolved yet */
+};
+
+struct shard_views {
+    struct arena *tables;           /* the lowering's */
+    struct arena *of_stage, *of_view; /* until the next stage, the next view */
+    struct stage_graph_pool *pool;
+    struct graph *whole; /* forward, of a microbatch; made when a stage first needs it */
+    struct rules *rules;
+    size_t n_rules, rule_capacity;
+    struct shard_stage *shared;     /* what the devices of one stage share */
+    const struct plan_stage *stage; /* the stage */
+    struct known_view *known;
+    size_t n_known, known_capacity;
+    int32_t *first; /* (n_first) by hash, index into known + 1 */
+    size_t n_first; /* a power of two */
+};
+
+struct shard_views *shard_views_new(const struct lowering *l)
 {
-    return ARENA_ARRAY(a, struct shard_views, 1);
+    struct shard_views *x = ARENA_ARRAY(l->tables, struct shard_views, 1);
+    *x = (struct shard_views){.tables = l->tables,
+                              .of_stage = arena_new(),
+                              .of_view = arena_new(),
+                              .pool = stage_graph_pool_new(l->a, l->tables)};
+    for (x->n_first = 64; x->n_first < 2 * (size_t)l->p->n_stages;) x->n_first *= 2;
+    x->first = ARENA_ARRAY(l->tables, int32_t, x->n_first);
+    return x;
 }
 
-static enum status make_view(const struct lowering *l, struct shard_views *x, struct stage_build *b,
-                             struct graph **out, struct error *err)
+void shard_views_end(struct shard_views *x)
+{
+    arena_free(x->of_stage);
+    arena_free(x->of_view);
+}
+
+/* The index of the first sharding that is equal to s; the last one found is usually the next. O(distinct shardings). */
+static int32_t rules_of(struct shard_views *x, const struct sharding *s)
+{
+    for (size_t i = x->n_rules; i-- > 0;)
+        if (x->rules[i].s == s) return (int32_t)i;
+    for (size_t i = 0; i < x->n_rules; i++)
+        if (sharding_equal(x->rules[i].s, s)) return (int32_t)i;
+    x->rules = arena_grow(x->tables, x->rules, x->n_rules, &x->rule_capacity, sizeof *x->rules);
+    x->rules[x->n_rules] = (struct rules){.s = s};
+    return (int32_t)x->n_rules++;
+}
+
+static size_t hash_of(const struct shard_views *x, const struct known_view *k)
+{
+    uint64_t h = (uint64_t)k->rules;
+    h = h * 1000003 + (uint64_t)k->first_layer;
+    h = h * 1000003 + (uint64_t)k->last_layer;
+    h = h * 1000003 + (uint64_t)k->shard;
+    return (size_t)(h * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (x->n_first - 1);
+}
+
+static const struct known_view *find_known(const struct shard_views *x, const struct known_view *k)
+{
+    for (int32_t i = x->first[hash_of(x, k)] - 1; i >= 0; i = x->known[i].next) {
+        const struct known_view *y = &x->known[i];
+        if (y->rules == k->rules && y->first_layer == k->first_layer &&
+            y->last_layer == k->last_layer && y->shard == k->shard)
+            return y;
+    }
+    return NULL;
+}
+
+static void add_known(struct shard_views *x, struct known_view k)
+{
+    int32_t *first = &x->first[hash_of(x, &k)];
+    x->known = arena_grow(x->tables, x->known, x->n_known, &x->known_capacity, sizeof *x->known);
+    k.next = *first - 1;
+    x->known[x->n_known++] = k;
+    *first = (int32_t)x->n_known;
+}
+
+static enum status check_device(const struct lowering *l, const struct stage_build *b,
+                                struct error *err)
 {
     const struct plan *p = l->plan;
     const struct device_type *t = &p->cluster.types[p->cluster.devices[b->device].type];
@@ -44,37 +122,73 @@ static enum status make_view(const struct lowering *l, struct shard_views *x, st
                          "device type %s is tensor parallel; its devices cannot "
                          "shard operators with other devices",
                          t->name);
-    if (!x->whole) TRY(lower_graph_unsharded(l->a, &p->job, p->microbatch, &x->whole, err));
-    if (b->plan->last_layer >= x->whole->n_layers) return OK; /* reported by plan_check */
+    return OK;
+}
+
+/* The device's training graph, in the arena of views. */
+static enum status make_graph(const struct lowering *l, struct shard_views *x,
+                              const struct stage_build *b, struct known_view *k,
+                              struct graph **out, struct error *err)
+{
+    const struct plan *p = l->plan;
+    struct rules *rules = &x->rules[k->rules];
     struct graph *g;
-    if (x->stage != b->plan) /* devices of a stage are consecutive */
-        TRY(shard_stage_new(l->a, x->whole, b->plan->sharding, b->plan->first_layer,
-                            b->plan->last_layer, &x->shared, err));
-    x->stage = b->plan;
-    TRY(shard_stage_graph(l->a, x->shared, b->shard, &g, err));
-    g = graph_fuse(g, l->o->fused, l->o->n_fused);
-    if (b->plan->first_layer > 0) g->edge[g->n_edges++] = b->plan->first_layer - 1;
-    if (b->plan->last_layer + 1 < g->n_layers) g->edge[g->n_edges++] = b->plan->last_layer;
-    TRY(gradient_build(g, (double)p->microbatch / (double)p->job.global_batch, err));
-    if (b->plan->last_layer + 1 == g->n_layers) {
-        b->s->shares_loss = true;
-        b->s->loss_share = shard_loss_share(l->a, x->shared, b->shard);
+    if (!rules->choices) TRY(shard_choices_new(x->tables, x->whole, b->plan->sharding, &rules->choices, err));
+    if (x->stage != b->plan) { /* devices of a stage are consecutive */
+        arena_reset(x->of_stage);
+        x->stage = NULL;
+        TRY(shard_stage_of(x->of_stage, rules->choices, k->first_layer, k->last_layer, &x->shared, err));
     }
+    x->stage = b->plan;
+    arena_reset(x->of_view);
+    TRY(shard_stage_graph(x->of_view, x->shared, k->shard, &g, err));
+    g = graph_fuse(g, l->o->fused, l->o->n_fused);
+    if (k->first_layer > 0) g->edge[g->n_edges++] = k->first_layer - 1;
+    if (k->last_layer + 1 < g->n_layers) g->edge[g->n_edges++] = k->last_layer;
+    TRY(gradient_build(g, (double)p->microbatch / (double)p->job.global_batch, err));
+    k->shares_loss = k->last_layer + 1 == g->n_layers;
+    if (k->shares_loss) k->loss_share = shard_loss_share(x->of_view, x->shared, k->shard);
     *out = g;
     return OK;
 }
 
-enum status lower_shard_view(const struct lowering *l, struct shard_views *views,
-                             struct stage_build *b, const struct graph **out, struct error *err)
+/* No graph for layers that plan_check refuses. */
+static enum status make_view(const struct lowering *l, struct shard_views *x,
+                             const struct stage_build *b, struct known_view *k, struct graph **out,
+                             struct error *err)
+{
+    TRY(check_device(l, b, err));
+    if (!x->whole)
+        TRY(lower_graph_unsharded(x->tables, &l->plan->job, l->plan->microbatch, &x->whole, err));
+    *k = (struct known_view){.rules = rules_of(x, b->plan->sharding),
+                             .first_layer = b->plan->first_layer,
+                             .last_layer = b->plan->last_layer,
+                             .shard = b->shard};
+    const struct known_view *known = find_known(x, k);
+    if (!known) return make_graph(l, x, b, k, out, err);
+    *k = *known;
+    return OK;
+}
+
+enum status lower_shard_view(const struct lowering *l, struct shard_views *x, struct stage_build *b,
+                             struct error *err)
 {
     struct graph *g = NULL;
+    struct known_view k = {0};
     struct error why = {0};
-    enum status status = make_view(l, views, b, &g, &why);
+    enum status status = make_view(l, x, b, &k, &g, &why);
     size_t file = l->plan->file ? strlen(l->plan->file) : 0;
     bool placed = file && !strncmp(why.text, l->plan->file, file) && why.text[file] == ':';
     if (status != OK && placed) return error_set(err, status, "%s", why.text); /* a rule's own error */
     if (status != OK) return lower_error(l, b, err, status, "sharding: %.400s", why.text);
-    *out = g;
+    if (!k.v) {
+        struct stage_graph part =
+            stage_graph_of(x->pool, g, x->whole->layer_name, k.first_layer, k.last_layer);
+        TRY(param_uses_part(l->uses, l->tables, g, &part, &k.v, err));
+        add_known(x, k);
+    }
+    b->v = k.v;
+    b->s->shares_loss = k.shares_loss, b->s->loss_share = k.loss_share;
     return OK;
 }
 

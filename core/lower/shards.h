@@ -7,18 +7,19 @@
 #include "core/lower/stages.h"
 
 struct lower_view;
+struct lowering;
 
 struct rows { /* sequences of a microbatch */
     int64_t first, n;
 };
 
-/* The whole forward graph, and a cache of what the devices of the latest stage share. */
+/* The whole forward graph, and the views made so far: stages with equal layers and shardings have equal ones. */
 struct shard_views;
-struct shard_views *shard_views_new(struct arena *a);
-/* The training graph of the device. ERR_INPUT. */
+struct shard_views *shard_views_new(const struct lowering *l);
+void shard_views_end(struct shard_views *views); /* frees what only new views need */
+/* Sets the view of the stage, and its share of the loss. ERR_INPUT. O(operators of the model) for a new view, else O(1). */
 MUST_CHECK enum status lower_shard_view(const struct lowering *l, struct shard_views *views,
-                                        struct stage_build *b, const struct graph **out,
-                                        struct error *err);
+                                        struct stage_build *b, struct error *err);
 
 MUST_CHECK enum status lower_shard_rows(const struct lowering *l, const struct stage_build *b,
                                         int32_t activation, struct rows *out, struct error *err);

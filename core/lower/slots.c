@@ -33,7 +33,7 @@ struct slot_room {
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
 {
     struct program_stage *out = h->b->s;
-    out->slots = arena_grow(h->l->a, out->slots, (size_t)out->n_slots,
+    out->slots = arena_grow(h->work, out->slots, (size_t)out->n_slots,
                             &h->slots->room->slot_capacity, sizeof *out->slots);
     s.bytes = shape_elements(&s.shape) * dtype_bytes(s.dtype);
     out->slots[out->n_slots] = s;
@@ -49,10 +49,12 @@ static struct shape shape_on(const struct stage_build *b, const struct tensor *t
 }
 
 /* The shard, for tensors in files or from outside; not for activations. */
-static const struct tensor_shard *part_on(const struct tensor *t, enum slot_class class)
+static const struct tensor_shard *part_on(const struct lower_view *v, int32_t tensor,
+                                          enum slot_class class)
 {
-    bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || t->role == TENSOR_INPUT;
-    return kept && t->shard.n_cuts ? &t->shard : NULL;
+    bool input = v->g->tensors[tensor].role == TENSOR_INPUT;
+    bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || input;
+    return kept && v->shard ? v->shard[tensor] : NULL;
 }
 
 struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum slot_class class)
@@ -64,7 +66,7 @@ struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum 
                          .shape = shape_on(h->b, t),
                          .buffer_ring = -1,
                          .parameter = -1,
-                         .shard = part_on(t, class),
+                         .shard = part_on(h->v, tensor, class),
                          .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
 }
 
@@ -80,8 +82,8 @@ static int32_t find_buffer_ring(struct stage_scratch *h, struct buffer_ring want
             return i;
     }
     s->buffer_rings =
-        arena_grow(h->l->a, s->buffer_rings, (size_t)s->n_buffer_rings, &room->buffer_ring_capacity, sizeof *s->buffer_rings);
-    room->buffer_ring_group = arena_grow(h->l->a, room->buffer_ring_group, (size_t)s->n_buffer_rings,
+        arena_grow(h->work, s->buffer_rings, (size_t)s->n_buffer_rings, &room->buffer_ring_capacity, sizeof *s->buffer_rings);
+    room->buffer_ring_group = arena_grow(h->work, room->buffer_ring_group, (size_t)s->n_buffer_rings,
                                   &room->buffer_ring_group_capacity, sizeof *room->buffer_ring_group);
     room->buffer_ring_group[s->n_buffer_rings] = group;
     want.count = 1, want.stride_bytes = 0;
@@ -399,7 +401,7 @@ static void parameter_regions(struct stage_scratch *h)
 {
     const struct graph *g = h->v->g;
     struct program_stage *s = h->b->s;
-    int32_t *mine = ARENA_ARRAY(h->l->a, int32_t, (size_t)g->n_tensors), n = 0;
+    int32_t *mine = ARENA_ARRAY(h->work, int32_t, (size_t)g->n_tensors), n = 0;
     int64_t start[3] = {0}; /* of the decayed run, the other run, the end */
     for (int run = 0; run < 2; run++) {
         start[run + 1] = start[run];
@@ -414,7 +416,7 @@ static void parameter_regions(struct stage_scratch *h)
         }
     }
     s->n_parameters = n;
-    s->parameters = ARENA_ARRAY(h->l->a, struct program_parameter, (size_t)n);
+    s->parameters = ARENA_ARRAY(h->work, struct program_parameter, (size_t)n);
     s->class_bytes[SLOT_PARAMETER] = start[2];
     s->class_bytes[SLOT_GRADIENT] = start[2] * lower_wide(h->v->g->dtype);
     const struct cluster *c = &h->l->plan->cluster;
@@ -437,10 +439,10 @@ static void parameter_regions(struct stage_scratch *h)
 
 void lower_slots(struct stage_scratch *h)
 {
-    h->slots = ARENA_ARRAY(h->l->a, struct stage_slots, 1);
+    h->slots = ARENA_ARRAY(h->work, struct stage_slots, 1);
     memset(h->slots->run, -1, sizeof h->slots->run);
     h->slots->overflow = -1;
-    h->slots->room = ARENA_ARRAY(h->l->a, struct slot_room, 1);
+    h->slots->room = ARENA_ARRAY(h->work, struct slot_room, 1);
     parameter_regions(h);
     forward_slots(h);
     back_slots(h);

@@ -14,6 +14,8 @@ struct stage_scratch {
     struct lowering *l;
     struct stage_build *b;
     const struct lower_view *v; /* b's */
+    /* of the current stage: growing arrays, and tables that its steps need */
+    struct arena *work;
     /* uses.c */
     uint8_t *uses_forward, *uses_back; /* (n_tensors) bits 1 << part of its readers */
     bool *
@@ -30,7 +32,10 @@ struct stage_scratch {
 
 /* With room for the largest view. */
 struct stage_scratch *stage_scratch_new(struct lowering *l);
+void stage_scratch_free(struct stage_scratch *h);
 /* O(tensors + operators + parameter uses). */
 void stage_scratch_begin(struct stage_scratch *h, struct stage_build *b);
+/* Copies the finished stage's lists from `work` to the program's arena, in their exact sizes. */
+void stage_scratch_end(struct stage_scratch *h);
 
 #endif

@@ -60,7 +60,7 @@ static void make_lanes(struct lowering *l, int32_t replica, const int32_t *first
 {
     struct plan_lane *found;
     const struct plan_replica *r = &l->plan->replicas[replica];
-    int32_t n = plan_lanes(l->a, r, &found);
+    int32_t n = plan_lanes(l->tables, r, &found);
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = 0; k < plan_stage_devices(&r->stages[found[i].stages[0]]); k++) {
             struct lane_build *lane = &l->lanes[l->p->n_devices];
@@ -86,13 +86,13 @@ static void make_stages(struct lowering *l)
         for (int32_t s = 0; s < plan->replicas[r].n_stages; s++)
             p->n_stages += plan_stage_devices(&plan->replicas[r].stages[s]);
     p->stages = ARENA_ARRAY(l->a, struct program_stage, (size_t)p->n_stages);
-    l->stages = ARENA_ARRAY(l->a, struct stage_build, (size_t)p->n_stages);
-    l->lanes = ARENA_ARRAY(l->a, struct lane_build, (size_t)p->n_stages);
-    l->stage_of_layer = ARENA_ARRAY(l->a, int32_t, (size_t)plan->n_replicas * (size_t)l->n_layers);
+    l->stages = ARENA_ARRAY(l->tables, struct stage_build, (size_t)p->n_stages);
+    l->lanes = ARENA_ARRAY(l->tables, struct lane_build, (size_t)p->n_stages);
+    l->stage_of_layer = ARENA_ARRAY(l->tables, int32_t, (size_t)plan->n_replicas * (size_t)l->n_layers);
     int32_t index = 0;
     for (int32_t r = 0; r < plan->n_replicas; r++) {
         const struct plan_replica *x = &plan->replicas[r];
-        int32_t *first_of = ARENA_ARRAY(l->a, int32_t, (size_t)x->n_stages);
+        int32_t *first_of = ARENA_ARRAY(l->tables, int32_t, (size_t)x->n_stages);
         for (int32_t s = 0; s < x->n_stages; s++) {
             first_of[s] = index;
             for (int32_t k = x->stages[s].first_layer; k <= x->stages[s].last_layer; k++)
@@ -140,21 +140,19 @@ static enum status end_like(struct lowering *l, struct stage_build *b, const str
     return OK;
 }
 
-static enum status make_views(struct lowering *l, const struct lower_graphs *s, struct error *err)
+static enum status find_views(struct lowering *l, const struct lower_graphs *s,
+                              struct shard_views *shared, struct error *err)
 {
     const struct plan *p = l->plan;
     struct lower_graphs own = *s;
     own.capacity = (size_t)own.n; /* graphs missing in the set are added to a list of this call */
-    struct shard_views *shared = shard_views_new(l->a);
-    l->uses = param_uses_new(l->a, l->p->n_stages);
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         struct stage_build *b = &l->stages[i];
         const struct graph *g = NULL;
         struct error why = {0};
         bool positions;
         if (b->plan->sharding) {
-            TRY(lower_shard_view(l, shared, b, &g, err));
-            b->v = param_uses_view(l->uses, g);
+            TRY(lower_shard_view(l, shared, b, err));
             continue;
         }
         int32_t tp = lower_tp(&p->job.model, type_of(l, b->device), &positions);
@@ -165,6 +163,15 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
         b->v = param_uses_view(l->uses, g);
     }
     return OK;
+}
+
+static enum status make_views(struct lowering *l, const struct lower_graphs *s, struct error *err)
+{
+    struct shard_views *shared = shard_views_new(l);
+    l->uses = param_uses_new(l->tables, l->p->n_stages);
+    enum status status = find_views(l, s, shared, err);
+    shard_views_end(shared);
+    return status;
 }
 
 enum status lower_stages(struct lowering *l, const struct lower_graphs *s, struct error *err)

@@ -11,15 +11,28 @@
 #include "core/lower/param_uses.h"
 #include "core/sharding/shard.h"
 
+#include <string.h>
+
 /* A group's links, in the form of program collectives; NULL if no collective uses that algorithm. */
 struct lower_team {
+    int32_t n;
+    struct collective_member *members; /* (n) of its collectives in the program */
     bool found[COLLECTIVE_ALGORITHM_COUNT];
     int32_t *link, *direction, *pair_link, *pair_direction;
+    int32_t *no_link, *no_direction; /* (members) -1 and 0: links of a collective that is not a ring */
     const int32_t *tier; /* (members) their nodes; NULL: no hierarchical collectives */
+};
+
+struct collective_use { /* an operator's collective on this device */
+    int32_t known; /* index into known */
+    int32_t axis, self, in, out;
 };
 
 struct stage_collectives {
     struct lower_team *team[MESH_AXES_MAX]; /* its group along each axis; NULL: no collectives there */
+    int32_t n_uses, *used;                  /* (n_uses) collectives, as they were made */
+    struct collective_use *uses;            /* (n_uses); NULL: of a copied stage */
+    size_t use_capacity, used_capacity;
     /* of the stage's first device: */
     int32_t *known;  /* (2, operators, n_shards) group of a collective + 1, see lower_shard_collective */
     bool *algorithms_used; /* (entries of collectives) */
@@ -32,12 +45,17 @@ static struct lower_team *team_of(struct lowering *l, struct stage_build *first,
     struct lower_team *t = first[e->member[0]].collectives->team[e->axis];
     size_t n = (size_t)e->n;
     if (t) return t;
-    t = ARENA_ARRAY(l->a, struct lower_team, 1);
+    t = ARENA_ARRAY(l->tables, struct lower_team, 1);
     for (int32_t i = 0; i < e->n; i++) first[e->member[i]].collectives->team[e->axis] = t;
+    t->n = e->n;
+    t->members = ARENA_ARRAY(l->a, struct collective_member, n);
+    for (int32_t i = 0; i < e->n; i++)
+        t->members[i] = (struct collective_member){.stage = first[e->member[i]].index, .chain_ring = -1};
     t->link = ARENA_ARRAY(l->a, int32_t, n), t->direction = ARENA_ARRAY(l->a, int32_t, n);
-    int32_t *node = ARENA_ARRAY(l->a, int32_t, n), *tier = ARENA_ARRAY(l->a, int32_t, n);
+    int32_t *node = ARENA_ARRAY(l->tables, int32_t, n), *tier = ARENA_ARRAY(l->a, int32_t, n);
+    t->no_link = ARENA_ARRAY(l->a, int32_t, n), t->no_direction = ARENA_ARRAY(l->a, int32_t, n);
     for (int32_t i = 0; i < e->n; i++) {
-        t->link[i] = -1;
+        t->link[i] = t->no_link[i] = -1;
         node[i] = l->plan->cluster.devices[first[e->member[i]].device].node;
     }
     int32_t each = collective_tiers_of(node, e->n, tier);
@@ -131,7 +149,7 @@ static enum status check_entries(const struct lowering *l, const struct stage_bu
 
 static void begin_stage(const struct lowering *l, struct stage_build *first)
 {
-    struct stage_collectives *all = ARENA_ARRAY(l->a, struct stage_collectives, (size_t)first->n_shards);
+    struct stage_collectives *all = ARENA_ARRAY(l->tables, struct stage_collectives, (size_t)first->n_shards);
     for (int32_t k = 0; k < first->n_shards; k++) first[k].collectives = &all[k];
     all->algorithms_used = ARENA_ARRAY(l->a, bool, (size_t)first->plan->sharding->n_algorithms);
 }
@@ -156,28 +174,63 @@ enum status lower_shard_teams(struct lowering *l, struct error *err)
     return OK;
 }
 
+/* Members and links of a new collective are its team's; its operands are those of an equal one, or filled in later. */
+static int32_t add_collective(struct lowering *l, const struct lower_team *t,
+                              const struct collective *like, int32_t operands_of)
+{
+    bool ring = like->algorithm == ALGORITHM_RING;
+    struct group_plan plan = {.last_use = -1, .operands_of = operands_of};
+    struct collective copy = *like; /* adding may move it */
+    copy.members = t->members;
+    copy.link = ring ? t->link : t->no_link, copy.direction = ring ? t->direction : t->no_direction;
+    copy.pair_link = ring ? NULL : t->pair_link, copy.pair_direction = ring ? NULL : t->pair_direction;
+    *lower_group_add(l, plan) = copy;
+    return l->p->n_collectives - 1;
+}
+
 static int32_t new_tensor_collective(struct lowering *l, struct stage_build *b, const struct graph_op *op,
                            const char *name)
 {
-    const struct exchange *e = op->attrs.exchange;
-    const struct lower_team *t = b->collectives->team[e->axis];
     struct collective *m = tensor_collective_of(l, b, op);
-    struct collective *g =
-        lower_group_new(l, name, m->algorithm, e->n, (struct group_plan){.last_use = -1});
-    m->name = name, m->members = g->members, m->link = g->link, m->direction = g->direction;
-    *g = *m;
-    for (int32_t i = 0; i < e->n; i++)
-        g->members[i] =
-            (struct collective_member){.stage = b->index - b->shard + e->member[i], .chain_ring = -1};
-    if (g->algorithm == ALGORITHM_RING)
-        g->link = t->link, g->direction = t->direction;
+    m->name = name, m->each_call = true;
+    m->dtype = b->v->g->tensors[op->input[0]].dtype;
+    return add_collective(l, b->collectives->team[op->attrs.exchange->axis], m, -1);
+}
+
+/* The operands of member `self`. Those of an equal collective are shared until they differ. */
+static void set_operands(struct lowering *l, int32_t number, int32_t self, int32_t in, int32_t out)
+{
+    struct collective *x = &l->p->collectives[number];
+    struct group_plan *plan = &l->groups->plans[number];
+    size_t bytes = (size_t)x->n_members * sizeof *x->in;
+    if (plan->operands_of >= 0) {
+        if (x->in[self] == in && x->out[self] == out) return;
+        x->in = arena_copy(l->a, x->in, bytes), x->out = arena_copy(l->a, x->out, bytes);
+        plan->operands_of = -1;
+    }
+    x->in[self] = in, x->out[self] = out;
+}
+
+static void note_use(struct lowering *l, struct stage_build *b, int32_t number,
+                     const struct collective_use *use)
+{
+    struct stage_collectives *c = b->collectives;
+    c->used = arena_grow(l->tables, c->used, (size_t)c->n_uses, &c->used_capacity, sizeof *c->used);
+    c->uses = arena_grow(l->tables, c->uses, (size_t)c->n_uses, &c->use_capacity, sizeof *c->uses);
+    c->used[c->n_uses] = number, c->uses[c->n_uses++] = *use;
+}
+
+/* Devices of a stage are lowered one after the other, so one table serves all stages. */
+static int32_t *known_of(struct lowering *l, struct stage_build *b)
+{
+    struct stage_collectives *first = (b - b->shard)->collectives;
+    size_t n = 2 * (size_t)b->v->g->n_ops * (size_t)b->n_shards;
+    if (first->known) return first->known;
+    if (n > l->groups->known_capacity)
+        l->groups->known = ARENA_ARRAY(l->tables, int32_t, l->groups->known_capacity = n);
     else
-        for (int32_t i = 0; i < e->n; i++) g->link[i] = -1;
-    g->pair_link = g->algorithm == ALGORITHM_RING ? NULL : t->pair_link;
-    g->pair_direction = g->algorithm == ALGORITHM_RING ? NULL : t->pair_direction;
-    g->each_call = true;
-    g->dtype = b->v->g->tensors[op->input[0]].dtype;
-    return l->p->n_collectives - 1;
+        memset(l->groups->known, 0, n * sizeof *l->groups->known);
+    return first->known = l->groups->known;
 }
 
 int32_t lower_shard_collective(struct lowering *l, struct stage_build *b, int32_t op, bool again,
@@ -185,15 +238,58 @@ int32_t lower_shard_collective(struct lowering *l, struct stage_build *b, int32_
 {
     const struct graph *g = b->v->g;
     const struct exchange *e = g->ops[op].attrs.exchange;
-    struct stage_build *first = b - b->shard;
-    int32_t n_ops = g->n_ops, n = b->n_shards;
-    if (!first->collectives->known)
-        first->collectives->known = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)n_ops * (size_t)n);
-    int32_t *known = &first->collectives->known[((again ? n_ops : 0) + op) * n + e->member[0]];
+    struct collective_use use = {((again ? g->n_ops : 0) + op) * b->n_shards + e->member[0], e->axis,
+                                 e->self, in, out};
+    int32_t *known = &known_of(l, b)[use.known];
     if (!*known) *known = 1 + new_tensor_collective(l, b, &g->ops[op], name);
-    struct collective *x = &l->p->collectives[*known - 1];
-    x->in[e->self] = in, x->out[e->self] = out;
+    set_operands(l, *known - 1, e->self, in, out);
+    const struct collective *x = &l->p->collectives[*known - 1];
     int64_t staging = collective_tensor_staging_bytes(x, x->dtype);
     if (staging > b->s->buffer_bytes) b->s->buffer_bytes = staging;
+    note_use(l, b, *known - 1, &use);
     return *known - 1;
+}
+
+/* --- copies --- */
+
+bool lower_same_teams(const struct lowering *l, const struct stage_build *a,
+                      const struct stage_build *b)
+{
+    if (!a->collectives || !b->collectives) return a->collectives == b->collectives;
+    (void)l;
+    for (int x = 0; x < MESH_AXES_MAX; x++) {
+        const struct lower_team *t = a->collectives->team[x], *u = b->collectives->team[x];
+        if (!t || !u) {
+            if (t != u) return false;
+            continue;
+        }
+        if (t->n != u->n || !t->tier != !u->tier ||
+            (t->tier && memcmp(t->tier, u->tier, (size_t)t->n * sizeof *t->tier) != 0))
+            return false;
+    }
+    return true;
+}
+
+int32_t *lower_collectives_of(const struct stage_build *b, int32_t *n)
+{
+    *n = b->collectives ? b->collectives->n_uses : 0;
+    return b->collectives ? b->collectives->used : NULL;
+}
+
+void lower_copy_collectives(struct lowering *l, const struct stage_build *from, struct stage_build *b)
+{
+    const struct stage_collectives *c = from->collectives;
+    if (!c || !c->n_uses) return;
+    b->collectives->n_uses = c->n_uses;
+    b->collectives->used = ARENA_ARRAY(l->tables, int32_t, (size_t)c->n_uses);
+    int32_t *all = known_of(l, b);
+    for (int32_t i = 0; i < c->n_uses; i++) {
+        const struct collective_use *use = &c->uses[i];
+        int32_t *known = &all[use->known];
+        if (!*known)
+            *known = 1 + add_collective(l, b->collectives->team[use->axis],
+                                        &l->p->collectives[c->used[i]], c->used[i]);
+        set_operands(l, *known - 1, use->self, use->in, use->out);
+        b->collectives->used[i] = *known - 1;
+    }
 }

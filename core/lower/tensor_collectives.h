@@ -10,5 +10,12 @@ MUST_CHECK enum status lower_shard_teams(struct lowering *l, struct error *err);
  * by the backward. Returns its group. */
 int32_t lower_shard_collective(struct lowering *l, struct stage_build *b, int32_t op, bool again,
                             const char *name, int32_t in, int32_t out);
+/* Whether two devices have equally many members along each axis, on nodes alike. */
+bool lower_same_teams(const struct lowering *l, const struct stage_build *a,
+                      const struct stage_build *b);
+/* (n) The collectives of a lowered stage's operators, as they were made. */
+int32_t *lower_collectives_of(const struct stage_build *b, int32_t *n);
+/* Makes those of a stage that is equal to a lowered one. */
+void lower_copy_collectives(struct lowering *l, const struct stage_build *from, struct stage_build *b);
 
 #endif

@@ -42,7 +42,7 @@ static void wait_for_reduces(struct writer *w)
 {
     const struct lowering *l = w->l;
     const struct stage_build *b = w->b;
-    int32_t n = 0, *tied = ARENA_ARRAY(l->a, int32_t, (size_t)b->groups->n);
+    int32_t n = 0, *tied = ARENA_ARRAY(w->h->work, int32_t, (size_t)b->groups->n);
     await_reduces(w, b);
     for (int32_t i = 0; i < b->groups->n; i++) {
         int32_t group = b->groups->group[i];

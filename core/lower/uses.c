@@ -24,6 +24,8 @@ static const char *name_of(const struct graph *g, int32_t op)
     return g->ops[op].name;
 }
 
+bool lower_in_block(const struct graph *g, int32_t op) { return block_name(name_of(g, op)) > 0; }
+
 bool lower_same_block(const struct graph *g, int32_t op, int32_t other)
 {
     const char *a = name_of(g, op), *b = name_of(g, other);
@@ -47,12 +49,12 @@ bool lower_kept(const struct stage_build *b, int32_t tensor)
     case RECOMPUTE_BLOCKS:
         break;
     }
-    if (!block_name(name_of(g, producer))) return true;
+    if (!lower_in_block(g, producer)) return true;
     for (first = producer; first + 1 < g->n_forward && lower_same_block(g, producer, first + 1);)
         first++;
     /* Read in the next block: its input. Operators in no block, with their conversions, are skipped. */
     for (int32_t i = first + 1; i < g->n_forward; i++) {
-        if (block_name(name_of(g, i)) && !lower_same_block(g, first + 1, i)) break;
+        if (lower_in_block(g, i) && !lower_same_block(g, first + 1, i)) break;
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
             if (g->ops[i].input[k] == tensor) return true;
     }

@@ -8,7 +8,8 @@ struct stage_scratch;
 
 /* Fills uses_forward, uses_back and rerun. */
 void lower_find_uses(struct stage_scratch *h);
-/* Whether two forward operators belong to one block of the model. */
+/* Whether a forward operator belongs to a block of the model; whether two belong to the same one. */
+bool lower_in_block(const struct graph *g, int32_t op);
 bool lower_same_block(const struct graph *g, int32_t op, int32_t other);
 /* Whether the backward finds the tensor as F made it, kept or recomputed. */
 bool lower_kept(const struct stage_build *b, int32_t tensor);

@@ -20,7 +20,7 @@
 /* Both uses of the parameter of a parameter use; -1: none. */
 static const int32_t *uses_of(const struct lowering *l, int32_t param_use)
 {
-    return &l->uses->views[0].param_uses_of[2 * lower_param_use(l, param_use)->parameter];
+    return lower_param_use(l, param_use)->uses;
 }
 
 static bool used_twice(const struct lowering *l, int32_t param_use)

@@ -16,6 +16,7 @@
 struct flat_shard_maker {
     struct stage_scratch *h;
     struct flat_shard *f;
+    int32_t own; /* 1 + index of its group among the stage's */
     const struct group_plan *g; /* of the flat shard's group */
 };
 
@@ -56,10 +57,9 @@ static void place(const struct flat_shard_maker *m, enum slot_class class, const
 {
     int32_t n = m->h->l->p->collectives[m->f->group].n_members;
     int64_t part = elements / n, at = claim(m, class, whole ? elements : part);
-    int64_t chunk = whole ? program_collective_own_chunk(m->f->member, n) : 0;
     if (whole) *all = flat_param_slot(m, class, what, at, elements);
-    *own = flat_param_slot(m, class, arena_printf(m->h->l->a, "own.%s", what),
-                     at + region_bytes(m, class, chunk * part), part);
+    *own = flat_param_slot(m, class, arena_printf(m->h->l->a, "own.%s", what), at, part);
+    if (whole) m->h->b->s->slots[*own].own = m->own; /* the member's chunk of the flat parameter */
 }
 
 static void make_flat_param(const struct flat_shard_maker *m, int32_t k, bool owner_group)
@@ -104,7 +104,7 @@ static int32_t inner_slot(struct stage_scratch *h, int32_t tensor, int32_t whole
     int32_t slot = lower_add_slot(h, s);
     struct stage_flats *f = h->flat_shards;
     f->inner =
-        arena_grow(h->l->a, f->inner, (size_t)f->n_inner, &f->inner_capacity, sizeof *f->inner);
+        arena_grow(h->work, f->inner, (size_t)f->n_inner, &f->inner_capacity, sizeof *f->inner);
     f->inner[f->n_inner++] = (struct inner){slot, whole, at};
     return slot;
 }
@@ -133,14 +133,13 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
     const struct tensor *t = &h->v->g->tensors[tensor];
     const struct flat_param_place place = lower_zero_place(h->l, h->b, tensor), *at = &place;
     const struct flat_shard *f = lower_zero_flat_shard(h, at->group);
-    int32_t index = h->b->s->n_parameters++, n = h->l->p->collectives[at->group].n_members,
-            k = at->flat_param;
+    int32_t index = h->b->s->n_parameters++, k = at->flat_param;
     struct program_shard *shard = ARENA_ARRAY(h->l->a, struct program_shard, 1);
-    int64_t part = lower_zero_group(h->l, at->group)->flat_param[k].elements / n;
     *shard = (struct program_shard){.slot = f->own_parameter[k],
                                     .state = {f->state[k][0], f->state[k][1]},
                                     .master = f->master[k],
-                                    .first = at->first - program_collective_own_chunk(f->member, n) * part};
+                                    .own = f->own,
+                                    .first = at->first};
     h->b->s->parameters[index] = (struct program_parameter){.name = t->name,
                                                             .shape = t->shape,
                                                             .init = t->init,
@@ -162,18 +161,32 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
     gradient_slots(h, tensor, index);
 }
 
+void lower_zero_chunks(const struct lowering *l, const struct stage_build *b)
+{
+    const struct stage_groups *in = b->groups;
+    int32_t *chunk = NULL;
+    for (int32_t i = 0; i < in->n; i++) {
+        const struct group_plan *g = lower_group_plan(l, in->group[i]);
+        if (!g->zero || g->divided->gathered >= 0) continue;
+        if (!chunk) chunk = ARENA_ARRAY(l->a, int32_t, (size_t)in->n);
+        chunk[i] = program_collective_own_chunk(in->member[i], l->p->collectives[in->group[i]].n_members);
+    }
+    b->s->own_chunk = chunk;
+}
+
 static void make_flat_shards(struct stage_scratch *h)
 {
     const struct stage_groups *in = h->b->groups;
-    struct stage_flats *all = h->flat_shards = ARENA_ARRAY(h->l->a, struct stage_flats, 1);
-    all->list = ARENA_ARRAY(h->l->a, struct flat_shard, (size_t)in->n);
+    struct stage_flats *all = h->flat_shards = ARENA_ARRAY(h->work, struct stage_flats, 1);
+    all->list = ARENA_ARRAY(h->work, struct flat_shard, (size_t)in->n);
+    lower_zero_chunks(h->l, h->b);
     memset(all->list, -1, (size_t)in->n * sizeof *all->list);
     for (int32_t i = 0; i < in->n; i++) {
         const struct group_plan *g = lower_group_plan(h->l, in->group[i]);
         if (!g->zero || g->divided->gathered >= 0) continue;
         struct flat_shard *f = &all->list[all->n++];
-        f->group = in->group[i], f->member = in->member[i];
-        struct flat_shard_maker m = {h, f, g};
+        f->group = in->group[i], f->member = in->member[i], f->own = i + 1;
+        struct flat_shard_maker m = {h, f, i + 1, g};
         for (int32_t k = 0; k < g->divided->n_flat_params; k++)
             make_flat_param(&m, k, g->divided->owner_group == f->group);
     }
@@ -199,7 +212,7 @@ void lower_zero_slots(struct stage_scratch *h)
     int32_t more = 0;
     for (int32_t t = 0; t < h->v->g->n_tensors; t++) more += is_divided_here(h, t);
     struct program_parameter *all =
-        ARENA_ARRAY(h->l->a, struct program_parameter, (size_t)(h->b->s->n_parameters + more));
+        ARENA_ARRAY(h->work, struct program_parameter, (size_t)(h->b->s->n_parameters + more));
     if (h->b->s->n_parameters)
         memcpy(all, h->b->s->parameters, (size_t)h->b->s->n_parameters * sizeof *all);
     h->b->s->parameters = all;
@@ -305,8 +318,8 @@ static void note_uses(const struct stage_build *b, const struct instr *instrs, s
 static int32_t find_gatherings(const struct stage_scratch *h, enum phase phase,
                                const struct instr *instrs, size_t n, struct gathering **out)
 {
-    int32_t n_all = 0, *of = ARENA_ARRAY(h->l->a, int32_t, (size_t)h->b->s->n_slots);
-    *out = ARENA_ARRAY(h->l->a, struct gathering, (size_t)h->flat_shards->n);
+    int32_t n_all = 0, *of = ARENA_ARRAY(h->work, int32_t, (size_t)h->b->s->n_slots);
+    *out = ARENA_ARRAY(h->work, struct gathering, (size_t)h->flat_shards->n);
     memset(of, -1, (size_t)h->b->s->n_slots * sizeof *of);
     for (int32_t i = 0; i < h->flat_shards->n; i++) {
         const struct group_plan *g = lower_group_plan(h->l, h->flat_shards->list[i].group);
@@ -330,7 +343,7 @@ void lower_zero_insert(const struct stage_scratch *h, enum phase phase, struct i
     if (h->b->plan->zero < 3 || !h->flat_shards->n) return;
     n_all = find_gatherings(h, phase, *instrs, *n, &all);
     if (!n_all) return;
-    struct instr *out = ARENA_ARRAY(h->l->a, struct instr, *n + 2 * (size_t)n_all);
+    struct instr *out = ARENA_ARRAY(h->work, struct instr, *n + 2 * (size_t)n_all);
     size_t at = 0;
     out[at++] = (struct instr){INSTR_COLLECTIVE_START, all[0].gather};
     for (size_t i = 0; i < *n; i++) {

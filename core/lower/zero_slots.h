@@ -8,7 +8,7 @@ struct stage_scratch;
 
 /* A ZeRO group on one stage: slots by flat parameter; -1: none. */
 struct flat_shard {
-    int32_t group, member;
+    int32_t group, member, own; /* own: 1 + index of the group among the stage's */
     int32_t parameter[FLAT_PARAMS_MAX];          /* full, zero 1 and 2 */
     int32_t gather[PHASE_INDICES][FLAT_PARAMS_MAX]; /* full, in the scratch of one procedure, zero 3 */
     int32_t gradient[FLAT_PARAMS_MAX];           /* full; from zero 2 on in scratch */
@@ -29,6 +29,8 @@ struct stage_flats {
     size_t inner_capacity;
 };
 
+/* The stage's chunk of each of its groups: program_stage.own_chunk. */
+void lower_zero_chunks(const struct lowering *l, const struct stage_build *b);
 /* Regions and slots, after those of parameters outside ZeRO. */
 void lower_zero_slots(struct stage_scratch *h);
 /* The flat shard of a group, or of the group it gathers; NULL: none. */

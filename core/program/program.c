@@ -151,8 +151,8 @@ static bool chunks_stand_whole(const struct collective *g, const struct collecti
     for (int32_t k = 0; k + 1 < m->n_segments; k++) {
         const struct slot *x = &s->slots[m->segments[k]], *next = &s->slots[m->segments[k + 1]];
         at += shape_elements(&x->shape);
-        bool neighbours = x->offset_bytes + shape_elements(&x->shape) * dtype_bytes(x->dtype) ==
-                          next->offset_bytes;
+        bool neighbours = program_slot_offset(s, x) + shape_elements(&x->shape) * dtype_bytes(x->dtype) ==
+                          program_slot_offset(s, next);
         if (!neighbours && at > 0 && at < g->elements && !is_chunk_start(g, at)) return false;
     }
     return true;

@@ -134,7 +134,11 @@ struct slot { /* storage of one tensor on its device */
     enum dtype dtype;
     struct shape shape;
     int32_t buffer_ring;         /* class BUFFER_RING, else -1 */
-    int64_t offset_bytes; /* in its class's region, or in one buffer of its buffer ring; a multiple of 64 */
+    /* ZeRO: 1 + index into its stage's own_chunk: the stage has that chunk, as large as the slot; 0: not in chunks */
+    int32_t own;
+    /* in its class's region, or in one buffer of its buffer ring; a multiple of 64. Of a chunk: that of chunk 0
+     * (program_slot_offset) */
+    int64_t offset_bytes;
     int64_t bytes;
     /* PARAMETER, GRADIENT, STATE: index into parameters, else -1; the STATE slots of a parameter are m, v in order */
     int32_t parameter;
@@ -195,7 +199,8 @@ struct procedure {
 struct program_shard {
     int32_t slot, state[2]; /* PARAMETER; STATE m, v (-1 none) */
     int32_t master; /* STATE, fp32 master of a half-precision slot; -1: none */
-    int64_t first;
+    int32_t own;    /* as of a slot */
+    int64_t first;  /* if own is not 0, on the stage with chunk 0 (program_shard_first) */
 };
 struct program_parameter {
     const char *name;
@@ -229,11 +234,14 @@ struct program_stage {
     int32_t tp;
     int64_t reserve_bytes; /* of one GPU, unavailable to tensors */
     int32_t n_slots, n_buffer_rings, n_ops, n_procedures, n_parameters;
+    /* Stages that differ in their devices only share slots, operators, parameters and instructions (core/lower/equal_stages.h); nobody
+     * may change them in place. */
     struct slot *slots;
-    struct buffer_ring *buffer_rings;
+    struct buffer_ring *buffer_rings; /* the stage's own */
     struct program_op *ops;
-    struct procedure *procedures;
+    struct procedure *procedures; /* the stage's own */
     struct program_parameter *parameters;
+    const int32_t *own_chunk; /* ZeRO: by slot.own - 1; NULL: none */
     int64_t class_bytes[SLOT_CLASS_COUNT]; /* bytes of each region; BUFFER_RING: sum of count · stride */
     /* staging of collectives: the largest program_collective_staging_bytes of its collectives */
     int64_t buffer_bytes;
@@ -320,6 +328,17 @@ struct device_label program_device_label(const struct program *p, int32_t device
 /* Whether the device computes with the host's kernels in host memory; every other class has a plugin (exec/plugin.h) and its own memory. */
 bool program_device_is_host(const struct program_device *d);
 bool program_same_host(const struct program *p, int32_t device, int32_t other);
+/* Offset of a slot of the stage. */
+static inline int64_t program_slot_offset(const struct program_stage *s, const struct slot *x)
+{
+    return x->offset_bytes + (x->own ? s->own_chunk[x->own - 1] * x->bytes : 0);
+}
+/* The value of `first` of the ZeRO shard of a parameter of the stage. */
+static inline int64_t program_shard_first(const struct program_stage *s,
+                                          const struct program_shard *x)
+{
+    return x->first - (x->own ? s->own_chunk[x->own - 1] * shape_elements(&s->slots[x->slot].shape) : 0);
+}
 /* The stage of a call of lane `lane`; the microbatch's sequence number is left to the caller. */
 static inline struct program_stage *program_called(const struct program *p, int32_t lane,
                                                    const struct call *c)

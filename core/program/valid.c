@@ -30,10 +30,11 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
                                                   : c->s->class_bytes[x->class];
     NEED(x->bytes == shape_bytes(&x->shape, x->dtype),
          "slot %s: %" PRId64 " bytes do not fit its shape", x->name, x->bytes);
-    NEED(x->offset_bytes >= 0 && x->offset_bytes % VALID_ALIGN_BYTES == 0 &&
-             x->offset_bytes <= region && x->bytes <= region - x->offset_bytes,
+    int64_t offset = program_slot_offset(c->s, x);
+    NEED(offset >= 0 && offset % VALID_ALIGN_BYTES == 0 && offset <= region &&
+             x->bytes <= region - offset,
          "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
-         x->bytes, x->offset_bytes, region);
+         x->bytes, offset, region);
     NEED(!x->shard || tensor_shard_valid(&x->shape, x->shard), "slot %s: not a shard of a tensor",
          x->name);
     NEED(valid_index_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32,

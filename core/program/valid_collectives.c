@@ -102,7 +102,7 @@ static enum status check_member(struct valid *c, const struct collective *g, int
              m->chain_segments[k]);
         const struct slot *y = &c->s->slots[m->chain_segments[k]];
         NEED(y->buffer_ring == m->chain_ring && y->bytes == x->bytes && y->dtype == x->dtype &&
-                 y->offset_bytes == offset,
+                 program_slot_offset(c->s, y) == offset,
              "collective %s: %s is not a per-microbatch slot at its offset", g->name, y->name);
         offset += (y->bytes + VALID_ALIGN_BYTES - 1) / VALID_ALIGN_BYTES * VALID_ALIGN_BYTES;
     }

@@ -352,16 +352,31 @@ static enum status cross(struct view *v, const struct cut *cut, struct error *er
 
 /* --- the view --- */
 
+struct shard_choices {
+    const struct graph *whole;
+    const struct sharding *s;
+    const struct grain *grains;
+    const struct op_choice *choices; /* (n_forward) */
+    const bool *gathered;            /* (n_tensors) */
+};
+
 struct shard_stage {
     struct view common; /* of no device: nothing is made in it yet */
 };
 
-static enum status find_common(struct view *v, struct error *err)
+enum status shard_choices_new(struct arena *a, const struct graph *whole, const struct sharding *s,
+                              struct shard_choices **out, struct error *err)
+{
+    struct shard_choices *x = ARENA_ARRAY(a, struct shard_choices, 1);
+    *x = (struct shard_choices){.whole = whole, .s = s, .grains = graph_grains(a, whole)};
+    TRY(sharding_resolve(a, s, whole, &x->choices, &x->gathered, err));
+    *out = x;
+    return OK;
+}
+
+static enum status find_common(struct view *v, const struct op_choice *choices, struct error *err)
 {
     size_t n_tensors = (size_t)v->whole->n_tensors, n_ops = (size_t)v->whole->n_forward;
-    const struct op_choice *choices;
-    v->grains = graph_grains(v->a, v->whole);
-    TRY(sharding_resolve(v->a, v->s, v->whole, &choices, &v->gathered, err));
     v->choices = ARENA_ARRAY(v->a, struct op_choice, n_ops);
     memcpy(v->choices, choices, n_ops * sizeof *choices);
     choose_outside(v);
@@ -377,17 +392,31 @@ static enum status find_common(struct view *v, struct error *err)
     return OK;
 }
 
+enum status shard_stage_of(struct arena *a, const struct shard_choices *choices,
+                           int32_t first_layer, int32_t last_layer, struct shard_stage **out,
+                           struct error *err)
+{
+    struct shard_stage *x = ARENA_ARRAY(a, struct shard_stage, 1);
+    x->common = (struct view){.a = a,
+                              .whole = choices->whole,
+                              .s = choices->s,
+                              .first_layer = first_layer,
+                              .last_layer = last_layer,
+                              .grains = choices->grains,
+                              .gathered = choices->gathered};
+    TRY(find_common(&x->common, choices->choices, err));
+    *out = x;
+    return OK;
+}
+
 enum status shard_stage_new(struct arena *a, const struct graph *whole, const struct sharding *s,
                             int32_t first_layer, int32_t last_layer, struct shard_stage **out,
                             struct error *err)
 {
-    struct shard_stage *x = ARENA_ARRAY(a, struct shard_stage, 1);
+    struct shard_choices *choices;
     if (whole->n_ops != whole->n_forward) BUG("shard_stage_new: gradients come after sharding");
-    x->common = (struct view){
-        .a = a, .whole = whole, .s = s, .first_layer = first_layer, .last_layer = last_layer};
-    TRY(find_common(&x->common, err));
-    *out = x;
-    return OK;
+    TRY(shard_choices_new(a, whole, s, &choices, err));
+    return shard_stage_of(a, choices, first_layer, last_layer, out, err);
 }
 
 static void begin_graph(struct view *v)

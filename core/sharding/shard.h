@@ -103,6 +103,15 @@ MUST_CHECK enum status shard_stage_new(struct arena *a, const struct graph *whol
                                        const struct sharding *s, int32_t first_layer,
                                        int32_t last_layer, struct shard_stage **out,
                                        struct error *err);
+/* What the stages of one sharding share: the choice of every operator of whole (sharding_resolve). ERR_INPUT. */
+struct shard_choices; /* opaque */
+MUST_CHECK enum status shard_choices_new(struct arena *a, const struct graph *whole,
+                                         const struct sharding *s, struct shard_choices **out,
+                                         struct error *err);
+/* shard_stage_new with these choices; it refers to them. */
+MUST_CHECK enum status shard_stage_of(struct arena *a, const struct shard_choices *choices,
+                                      int32_t first_layer, int32_t last_layer,
+                                      struct shard_stage **out, struct error *err);
 MUST_CHECK enum status shard_stage_graph(struct arena *a, const struct shard_stage *x,
                                          int32_t device, struct graph **out, struct error *err);
 /* Share of the microbatch's rows that a device's loss covers: the sum over devices of local mean · share is the

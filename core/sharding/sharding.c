@@ -91,6 +91,42 @@ const struct sharding *sharding_copy(struct arena *a, const struct sharding *s)
     return copy;
 }
 
+static bool same_choice(const struct op_choice *x, const struct op_choice *y)
+{
+    bool same = x->sufficient_factors == y->sufficient_factors;
+    for (int k = 0; k < MESH_AXES_MAX; k++)
+        same &= x->index[k] == y->index[k] && x->ratio[k] == y->ratio[k];
+    return same;
+}
+
+static bool same_rules(const struct sharding_rule *x, const struct sharding_rule *y, int32_t n)
+{
+    for (int32_t k = 0; k < n; k++)
+        if (x[k].sharded != y[k].sharded ||
+            x[k].reshard_after_forward != y[k].reshard_after_forward ||
+            !same_choice(&x[k].choice, &y[k].choice) || strcmp(x[k].match, y[k].match) != 0)
+            return false;
+    return true;
+}
+
+bool sharding_equal(const struct sharding *x, const struct sharding *y)
+{
+    if (x == y) return true;
+    if (x->n_devices != y->n_devices || x->n_axes != y->n_axes || x->n_ratios != y->n_ratios ||
+        x->n_operators != y->n_operators || x->n_parameters != y->n_parameters ||
+        x->n_algorithms != y->n_algorithms || memcmp(x->mesh, y->mesh, sizeof x->mesh) != 0)
+        return false;
+    for (int32_t k = 0; k < x->n_ratios * x->n_devices; k++)
+        if (x->ratios[k] < y->ratios[k] || x->ratios[k] > y->ratios[k]) return false;
+    for (int32_t k = 0; k < x->n_algorithms; k++) {
+        const struct sharding_algorithm *a = &x->algorithms[k], *b = &y->algorithms[k];
+        if (a->kind != b->kind || a->algorithm != b->algorithm || strcmp(a->match, b->match) != 0)
+            return false;
+    }
+    return same_rules(x->operators, y->operators, x->n_operators) &&
+           same_rules(x->parameters, y->parameters, x->n_parameters);
+}
+
 struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices)
 {
     struct sharding *s = ARENA_ARRAY(a, struct sharding, 1);

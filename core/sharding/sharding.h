@@ -108,6 +108,9 @@ struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_
 /* Deep copy without the rules' positions in a file. */
 const struct sharding *sharding_copy(struct arena *a, const struct sharding *s);
 
+/* Whether both are for as many devices and have equal rules, ratios and algorithms; positions in a file do not count. */
+bool sharding_equal(const struct sharding *x, const struct sharding *y);
+
 /* node: the map under `sharding:`. */
 MUST_CHECK enum status sharding_read(struct arena *a, const struct node *node, int32_t n_devices,
                                      struct sharding **out, struct error *err);

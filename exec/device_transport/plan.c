@@ -248,10 +248,12 @@ bool plan_segments_join(const struct program *p, const struct collective *g, int
     for (int32_t i = 0; i < g->n_members; i++) {
         const struct collective_member *m = &g->members[i];
         if (plan_segment_is_cut(m, k) || plan_segment_is_cut(m, k + 1)) return false;
+        const struct program_stage *s = &p->stages[m->stage];
         const struct slot *x = plan_segment(p, m, k), *y = plan_segment(p, m, k + 1);
         if (x->class != y->class || x->buffer_ring >= 0 || y->buffer_ring >= 0 ||
             x->dtype != g->dtype || y->dtype != g->dtype ||
-            x->offset_bytes + shape_elements(&x->shape) * dtype_bytes(x->dtype) != y->offset_bytes)
+            program_slot_offset(s, x) + shape_elements(&x->shape) * dtype_bytes(x->dtype) !=
+                program_slot_offset(s, y))
             return false;
     }
     return true;

@@ -74,10 +74,10 @@ void lane_memory_close(struct lane_memory *m)
 struct place lane_memory_place(const struct lane_memory *m, int32_t slot)
 {
     const struct slot *x = &m->stage->slots[slot];
-    if (x->class != SLOT_BUFFER_RING)
-        return (struct place){m->region[x->class] + x->offset_bytes, 0, 1};
+    int64_t offset = program_slot_offset(m->stage, x);
+    if (x->class != SLOT_BUFFER_RING) return (struct place){m->region[x->class] + offset, 0, 1};
     const struct buffer_ring *r = &m->stage->buffer_rings[x->buffer_ring];
-    return (struct place){m->buffer_ring[x->buffer_ring] + x->offset_bytes, r->stride_bytes,
+    return (struct place){m->buffer_ring[x->buffer_ring] + offset, r->stride_bytes,
                           r->count};
 }
 
@@ -190,8 +190,8 @@ static enum status init_shard(struct lane_memory *m, const struct program_parame
     const struct slot *x = &m->stage->slots[slot];
     const struct tensor_shard *shard = p->slot >= 0 ? m->stage->slots[p->slot].shard : NULL;
     int64_t room = shape_elements(&x->shape), n = shape_elements(&p->shape);
-    int64_t first = p->shard->first < 0 ? -p->shard->first : 0,
-            at = p->shard->first > 0 ? p->shard->first : 0;
+    int64_t begin = program_shard_first(m->stage, p->shard), first = begin < 0 ? -begin : 0,
+            at = begin > 0 ? begin : 0;
     char *to = (char *)lane_memory_slot(m, slot, 0) + at * dtype_bytes(x->dtype);
     n = n - first < room - at ? n - first : room - at;
     if (n <= 0) return OK;

@@ -18,8 +18,9 @@ static bool overlap(const struct program_stage *s, const struct program_paramete
                     int64_t *first, int64_t *n, int64_t *at)
 {
     int64_t room = shape_elements(&s->slots[shard_slot(p, part)].shape);
-    *first = p->shard->first < 0 ? -p->shard->first : 0;
-    *at = p->shard->first > 0 ? p->shard->first : 0;
+    int64_t begin = program_shard_first(s, p->shard);
+    *first = begin < 0 ? -begin : 0;
+    *at = begin > 0 ? begin : 0;
     *n = shape_elements(&p->shape) - *first;
     if (*n > room - *at) *n = room - *at;
     return *n > 0;

@@ -111,7 +111,7 @@ static void add_chain_pieces(const struct preparing *w, const struct chunk *k,
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->chain_segments[i]];
         x->chain_pieces[x->n_chain_pieces++] =
-            (struct piece){(char *)(intptr_t)slot->offset_bytes, shape_elements(&slot->shape)};
+            (struct piece){(char *)(intptr_t)program_slot_offset(s, slot), shape_elements(&slot->shape)};
     }
 }
 
