@@ -92,6 +92,9 @@ struct collective {
      * their messages */
     int32_t stands_for;
     int64_t stands_ns;
+    /* sim/engine/fold, of a tensor: (n_members) the member that is simulated for each, itself or one before it; NULL: all
+     * are simulated */
+    const int32_t *like;
     bool
         each_call; /* executed in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
 
@@ -111,6 +114,11 @@ struct collective {
     const int32_t *at;    /* (n) member at a place */
     const int64_t *first; /* (n + 1) first element of the shard at a place */
 };
+/* The member that is simulated for this one. */
+static inline int32_t collective_like(const struct collective *c, int32_t member)
+{
+    return c->like ? c->like[member] : member;
+}
 static inline bool collective_of_tensor(const struct collective *c) { return c->whole.rank > 0; }
 
 bool collective_has_from(enum collective_kind k);

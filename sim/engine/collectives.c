@@ -48,7 +48,7 @@ struct stream_state {
 /* State of a priced collective (sim/collective/price.h): the members that have arrived, and the last arrival. */
 struct rendezvous {
     int64_t price_ns; /* -1: simulated by messages */
-    int32_t here;
+    int32_t n_members, here;
     int64_t latest_ns;
 };
 
@@ -110,7 +110,8 @@ static void count(struct engine *e, struct collectives *c)
         c->first_member[i] = c->n_members, c->first_hop[i] = c->n_hops;
         c->n_members += is_separate(g) ? 0 : g->n_members, c->n_hops += hops_of(g);
         for (int32_t m = 0; m < g->n_members && !is_separate(g); m++)
-            c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
+            if (collective_like(g, m) == m)
+                c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
     }
     c->members = ARENA_ARRAY(e->arena, struct member, (size_t)c->n_members);
     for (int32_t i = 0; i < p->n_devices; i++) {
@@ -168,7 +169,7 @@ static void see_group(struct seeing *s, int32_t group)
     size_t n = (size_t)m->n_members * (ring ? 1 : (size_t)m->n_members);
     int32_t *hop = s->e->collectives->collective_hop_of[group] = ARENA_ARRAY(s->e->arena, int32_t, n);
     for (int32_t i = 0; i < m->n_members; i++)
-        for (int32_t k = 0; k < (ring ? 1 : m->n_members); k++) {
+        for (int32_t k = 0; k < (ring ? 1 : m->n_members) && collective_like(g, i) == i; k++) {
             int32_t to = ring ? (i + 1) % m->n_members : k, at = ring ? i : i * m->n_members + k;
             int64_t most = m->algorithm == ALGORITHM_PAIRS ? collective_elements(m, i, k) : m->most;
             hop[at] = -1;
@@ -209,8 +210,12 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     struct collectives *c = e->collectives = ARENA_ARRAY(e->arena, struct collectives, 1);
     count(e, c);
     c->rendezvous = ARENA_ARRAY(e->arena, struct rendezvous, (size_t)p->n_collectives);
-    for (int32_t i = 0; i < p->n_collectives; i++)
-        c->rendezvous[i].price_ns = collective_price_ns(k, p, &p->collectives[i], NULL);
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
+        c->rendezvous[i].price_ns = collective_price_ns(k, p, g, NULL);
+        for (int32_t m = 0; m < g->n_members; m++)
+            c->rendezvous[i].n_members += collective_like(g, m) == m;
+    }
     int32_t n_reduces = c->n_hops;
     find_collective_hops(e);
     for (int32_t i = 0; i < p->n_collectives; i++) {
@@ -219,7 +224,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
             int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
             struct stream_state *s = &c->streams[lane];
             c->members[at] = (struct member){.group = i, .index = m, .lane = lane};
-            s->members[s->n_members++] = at;
+            if (collective_like(g, m) == m) s->members[s->n_members++] = at;
         }
         for (int32_t h = 0; h < hops_of(g); h++)
             TRY(make_hop(e, k, g, c->first_member[i], h, &c->hops[c->first_hop[i] + h], err));
@@ -272,7 +277,11 @@ static struct part tensor_part_of(const struct engine *e, const struct member *m
     int64_t size = dtype_bytes(g->dtype);
     struct part p = {-1, -1, s.send * size, s.receive * size};
     if (s.to >= 0) p.send = hop[ring ? m->index : m->index * x->n_members + s.to];
-    if (s.from >= 0) p.receive = hop[ring ? s.from : s.from * x->n_members + m->index];
+    if (s.from < 0) return p;
+    /* A sender that another member represents sends over that one's hop of this part. */
+    int32_t from = collective_like(x, s.from), to = m->index;
+    if (from != s.from) to = collective_round(x, from, m->part).to;
+    p.receive = hop[ring ? from : from * x->n_members + to];
     return p;
 }
 
@@ -304,7 +313,8 @@ static void come(struct engine *e, struct member *m, int32_t group_hop, bool sen
     h->bytes = bytes;
     event_queue_push(e->queue, (struct event){.time_ns = h->ready_ns,
                                               .kind = EVENT_READY,
-                                              .index = e->program->n_channels + index});
+                                              .index = e->program->n_channels + index,
+                                              .stamp = e->running});
     h->from_here = h->to_here = false;
     h->ready_ns = 0;
 }
@@ -327,7 +337,7 @@ static void come_together(struct engine *e, struct member *m, int64_t now_ns)
     m->part_bytes = g->elements * dtype_bytes(g->dtype);
     m->pending = 1;
     if (now_ns > r->latest_ns) r->latest_ns = now_ns;
-    if (++r->here < g->n_members) return;
+    if (++r->here < r->n_members) return;
     if (e->jitter)
         price_ns = jitter_hop_ns(e->jitter,
                                  e->collectives->n_hops + e->collectives->first_member[m->group],
@@ -472,6 +482,7 @@ void collective_over(struct engine *e, int32_t group, int64_t now_ns)
     r->here = 0, r->latest_ns = 0;
     for (int32_t i = 0; i < g->n_members; i++) {
         struct member *m = &members[i];
+        if (collective_like(g, i) != i) continue;
         m->pending = 0;
         if (e->trace)
             report_collective(e, m->lane, m->group, m->index, 0, m->step, m->times, m->begin_ns,
@@ -479,6 +490,7 @@ void collective_over(struct engine *e, int32_t group, int64_t now_ns)
         end_collective(e, m, now_ns);
     }
     for (int32_t i = 0; i < g->n_members; i++) {
+        if (collective_like(g, i) != i) continue;
         run_stream(e, members[i].lane);
         engine_wake(e, members[i].lane);
     }

@@ -37,8 +37,9 @@ enum engine_event {
     EVENT_WAKE,
     EVENT_MOVING,
     EVENT_COLLECTIVE
-}; /* READY: index is a channel, or n_channels + hop of a collective; COLLECTIVE: a priced collective has ended */
-enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_ERROR };
+}; /* READY: index is a channel, or n_channels + hop of a collective, stamp the lane that made it ready, -1 none; COLLECTIVE:
+    * a priced collective has ended */
+enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_TIE, STOP_ERROR };
 
 struct lane_state {
     const struct code_procedure **procedures; /* (chunks), each (procedures of the stage) */
@@ -106,6 +107,8 @@ struct engine {
     struct lane_state *lanes;    /* (n_devices) */
     bool *awake;                 /* (n_devices): in the wake list */
     int32_t *wake, n_wake, first_wake; /* (n_devices) a circular list: lanes that may continue */
+    int32_t running;                   /* the lane that is executed, -1: none */
+    bool watches_ties;                 /* stop at the first (network_tie) */
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
     int32_t steps;

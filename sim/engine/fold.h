@@ -1,13 +1,26 @@
 /* sim/engine/fold.h - symmetry reduction: devices with equal timelines are simulated once.
  *
- * Lanes are coloured by their instructions and prices, then repeatedly by the colours of their neighbours (over channels and
- * collectives) until nothing changes (colour refinement; Weisfeiler and Leman 1968). Lanes of one colour run in lockstep, so one
- * represents all: identical replicas and identical members of a sharded stage fold together. A single slower device keeps
- * separate every lane whose times it affects.
- * Two structures fold: collectives whose members have one colour and reach it at the same position of their lanes, and channels
- * that have their link direction to themselves (as gradient all-reduces launched one after the other by one lane have). All
- * others keep their lanes separate. A folded ring takes its longest chunk in every step: exact for equal chunks, else late by
- * the duration of one element. Cost O(rounds · instructions), rounds <= the longest chain of stages.
+ * Lanes, channels, collectives and links are coloured by what they do and cost, then repeatedly by the colours of their
+ * neighbours until nothing changes (colour refinement; Weisfeiler and Leman 1968): a lane by its channels and collectives in
+ * order, a channel by its ends and its path, a member of a collective by all other members as it sees them (the next one, the one
+ * after it, …), a link direction by the multiset of channels and hops of collectives that cross it. The result is an equitable
+ * partition: all lanes of a colour have the same numbers of neighbours of each colour. As the engine moves a lane, a message or a
+ * collective by the state of its neighbours alone, all of one colour have the same timeline, and one represents them.
+ * A single slower device, or a single different link, keeps separate every lane whose times it affects.
+ *
+ * Shared links. Of a fair link (or route) one represents its colour. A message of a channel then stands for as many equal messages
+ * on that link as the channel's colour has there (program_link.hop_messages); by symmetry all get the same share. Max-min fair
+ * shares depend on nothing else, so they are those of the full program, except that sums of rates are added in another order:
+ * relative errors of 1e-15, below FLOWS_GRAIN_NS.
+ * A FIFO link serves one message after the other: lanes whose equal messages meet there stay separate. Messages of
+ * different colours fold, as long as no two become ready in the same nanosecond by different lanes, because that order is the event
+ * queue's and may differ from link to link. The engine reports such a tie (network_tie), and the program is folded again with
+ * `separate`: whoever shares a FIFO link stays separate. So do the ends of a link that slows down computing.
+ *
+ * A ring of equal members becomes one with the members of one period (one if all are equal), which knows the real number
+ * (collective.stands_for). It takes its longest chunk in every step: exact for equal chunks, else late by the duration of one
+ * element in each step. A collective of a tensor keeps its rounds, and each member its representative (collective.like).
+ * Cost O(rounds · (channels + members of collectives) · links of a route), rounds <= the longest chain of lanes.
  */
 #ifndef SIM_ENGINE_FOLD_H
 #define SIM_ENGINE_FOLD_H
@@ -16,14 +29,13 @@
 #include "sim/engine/sim.h"
 
 struct fold {
-    /* of the representative lanes; shares operators and slots with the full program */
+    /* of the representative lanes, with links of its own; shares operators and slots with the full program */
     struct program program;
-    struct sim_scale scale; /* of the representative lanes */
+    struct sim_scale scale; /* of the representative lanes and their links */
     int32_t *of;            /* (n_devices of the full program) lane of the folded program */
 };
-/* k decides which links are equal: those of equal cost. scale may be NULL. If nothing folds,
- * out->program.n_devices == p->n_devices. */
+/* k decides which links are equal: those of equal cost. scale may be NULL. If nothing folds, out->program is p. */
 void fold_make(struct arena *a, const struct program *p, struct cost *k,
-               const struct sim_scale *scale, struct fold *out);
+               const struct sim_scale *scale, bool separate, struct fold *out);
 
 #endif

@@ -154,7 +154,10 @@ static void become_ready(struct engine *e, int32_t channel)
     if (!c->alone) {
         c->pushed = true;
         event_queue_push(e->queue,
-                         (struct event){.time_ns = when, .kind = EVENT_READY, .index = channel});
+                         (struct event){.time_ns = when,
+                                        .kind = EVENT_READY,
+                                        .index = channel,
+                                        .stamp = e->running});
         return;
     }
     for (; when >= 0 && e->stop != STOP_ERROR; when = ready_at(c)) {

@@ -133,7 +133,7 @@ static void moved(struct engine *e, int32_t owner, const struct passage *passage
         collective_moved(e, owner - e->program->n_channels, passage);
 }
 
-static void ready(struct engine *e, int32_t owner)
+static void ready(struct engine *e, int32_t owner, int32_t agent)
 {
     struct passage passage;
     bool channel = owner < e->program->n_channels;
@@ -141,6 +141,10 @@ static void ready(struct engine *e, int32_t owner)
     int32_t resource = channel
                            ? e->channels[owner].resource
                            : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
+    if (e->watches_ties && network_tie(e->network, owner, resource, agent, e->now_ns)) {
+        e->stop = STOP_TIE;
+        return;
+    }
     bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &passage);
     int64_t start_ns = known ? passage.start_ns : e->now_ns;
     if (channel)
@@ -167,8 +171,10 @@ static void follow_up(struct engine *e)
         if (++e->first_wake == e->program->n_devices) e->first_wake = 0;
         e->n_wake--;
         e->awake[lane] = false;
+        e->running = lane;
         lane_run(e, lane);
     }
+    e->running = -1;
 }
 
 static void run(struct engine *e)
@@ -189,7 +195,7 @@ static void run(struct engine *e)
         else if (x.kind == EVENT_COLLECTIVE)
             collective_over(e, x.index, x.time_ns);
         else if (x.kind == EVENT_READY)
-            ready(e, x.index);
+            ready(e, x.index, (int32_t)x.stamp);
         else if (x.kind != EVENT_FLOW)
             overlap_event(e, &x);
         else if (network_flow(e->network, &x, &owner, &passage))
@@ -231,6 +237,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
 {
     const struct program *p = e->program;
     if (e->stop == STOP_ERROR) return error_set(err, e->status, "%s", e->error.text);
+    if (e->stop == STOP_TIE) return OK;
     if (e->stop == STOP_NOT) TRY(report_blocked(e, err));
     *out = (struct sim_result){.events = e->events,
                                .operators = e->operators,
@@ -251,12 +258,15 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
     return OK;
 }
 
+/* tie: NULL, or set if the run ended at a tie of messages, without a result. */
 static enum status run_whole(struct arena *a, const struct program *p, struct cost *k,
-                             const struct sim_options *o, struct sim_result *out, struct error *err)
+                             const struct sim_options *o, bool *tie, struct sim_result *out,
+                             struct error *err)
 {
-    struct engine e = {.arena = a, .program = p};
+    struct engine e = {.arena = a, .program = p, .running = -1, .watches_ties = tie != NULL};
     TRY(set_up(&e, k, o, err));
     run(&e);
+    if (tie) *tie = e.stop == STOP_TIE;
     return conclude(&e, k, out, err);
 }
 
@@ -286,12 +296,15 @@ static enum status run_folded(struct arena *a, const struct program *p, struct c
 {
     struct fold f;
     struct sim_options folded = *o;
-    fold_make(a, p, k, o->scale, &f);
-    folded.scale = &f.scale;
+    bool tie = true;
     folded.trace_replicas = NULL;
-    if (f.program.n_devices == p->n_devices) return run_whole(a, p, k, o, out, err);
-    if (run_whole(a, &f.program, k, &folded, out, err) != OK)
-        return run_whole(a, p, k, o, out, err);
+    for (int separate = 0; separate < 2 && tie; separate++) {
+        fold_make(a, p, k, o->scale, separate, &f);
+        folded.scale = &f.scale;
+        if (f.program.n_devices == p->n_devices ||
+            run_whole(a, &f.program, k, &folded, separate ? NULL : &tie, out, err) != OK)
+            return run_whole(a, p, k, o, NULL, out, err);
+    }
     const struct sim_device *one = out->devices;
     out->devices = ARENA_ARRAY(a, struct sim_device, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) out->devices[i] = one[f.of[i]];
@@ -308,5 +321,5 @@ enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
     if (p->n_devices < 1) return error_set(err, ERR_INPUT, "the program has no devices");
     /* Jitter makes all devices different, so nothing folds. */
     if (o->fold && !o->jitter) return run_folded(a, p, k, o, out, err);
-    return run_whole(a, p, k, o, out, err);
+    return run_whole(a, p, k, o, NULL, out, err);
 }

@@ -171,9 +171,11 @@ static struct hop collective_hop_of(const struct collective *g, int32_t m, int32
     if (part >= collective_steps(g)) return (struct hop){0};
     struct collective_round s = collective_round(g, m, part);
     if ((sends ? s.to : s.from) < 0) return (struct hop){0};
-    struct hop h = {true, sends ? m : s.from, part, sends ? s.to : m, part, -1};
-    int32_t direction;
-    program_collective_link(g, h.sender, h.receiver, &h.link, &direction);
+    /* In a folded collective it is the message of the member that represents the sender. */
+    int32_t sender = collective_like(g, sends ? m : s.from), direction;
+    int32_t receiver = collective_round(g, sender, part).to;
+    struct hop h = {true, sender, part, sends ? collective_like(g, receiver) : m, part, -1};
+    program_collective_link(g, sender, receiver, &h.link, &direction);
     return h;
 }
 

@@ -35,6 +35,11 @@ static enum status use_link(struct explanation *t, int32_t link, struct error *e
     if (link < 0 || t->links[link].bandwidth_Bps > 0) return OK;
     const struct program_link *l = &t->program->links[link];
     if (!l->n_hops) return cost_program_link(t->cost, l, link, &t->links[link], err);
+    if (l->n_hops == 1) { /* of a folded program: a link */
+        TRY(use_link(t, l->hop[0], err));
+        t->links[link] = t->links[l->hop[0]];
+        return OK;
+    }
     /* A route: bandwidth of its slowest link, sum of all latencies. */
     struct cost_link all = {.bandwidth_Bps = INFINITY};
     for (int32_t i = 0; i < l->n_hops; i++) {

@@ -125,8 +125,10 @@ static int32_t part_link(const struct collective *g, int32_t member, int32_t par
     if (collective_of_tensor(g)) {
         int32_t link, direction;
         *receiver = collective_round(g, member, part).to;
-        if (*receiver >= 0) program_collective_link(g, member, *receiver, &link, &direction);
-        return *receiver >= 0 ? link : -1;
+        if (*receiver < 0) return -1;
+        program_collective_link(g, member, *receiver, &link, &direction);
+        *receiver = collective_like(g, *receiver);
+        return link;
     }
     bool back = g->algorithm == ALGORITHM_CHAIN && part >= 2;
     *receiver = back ? member - 1 : (member + 1) % g->n_members;

@@ -47,7 +47,21 @@ enum status flows_resource(struct flows *f, const char *name, double capacity_Bp
     return OK;
 }
 
+/* The door keeps the weights of its users from now on. */
+static void keep_weights(struct flows *f, struct flow_door *d)
+{
+    if (d->weight) return;
+    d->weight = ARENA_ARRAY(f->arena, double, FLOWS_SEATS);
+    for (int32_t k = 0; k < FLOWS_SEATS; k++) d->weight[k] = 1;
+}
+
 int32_t flows_route(struct flows *f, const int32_t *resources, int32_t n)
+{
+    return flows_weighted_route(f, resources, NULL, n);
+}
+
+int32_t flows_weighted_route(struct flows *f, const int32_t *resources, const int32_t *weights,
+                             int32_t n)
 {
     size_t at = (size_t)f->n_routes, before = f->route_capacity;
     f->routes = arena_grow(f->arena, f->routes, at, &f->route_capacity, sizeof *f->routes);
@@ -59,19 +73,23 @@ int32_t flows_route(struct flows *f, const int32_t *resources, int32_t n)
         f->taken = ARENA_ARRAY(f->arena, int32_t, f->route_capacity);
     }
     struct flow_route *r = &f->routes[at];
-    *r = (struct flow_route){.group = -1, .at = -1, .seat = -1, .narrow = resources[0]};
+    *r = (struct flow_route){
+        .group = -1, .at = -1, .seat = -1, .narrow = resources[0], .cap_Bpns = INFINITY};
     r->resources = ARENA_ARRAY(f->arena, int32_t, (size_t)n);
     r->place = ARENA_ARRAY(f->arena, int32_t, (size_t)n);
     r->bounding = ARENA_ARRAY(f->arena, int32_t, (size_t)n);
+    if (weights) r->weight = ARENA_ARRAY(f->arena, int32_t, (size_t)n);
     f->search++;
     for (int32_t i = 0; i < n; i++) {
         struct flow_resource *x = &f->resources[resources[i]];
         if (x->touched == f->search) continue;
         x->touched = f->search;
+        if (weights) r->weight[r->n_resources] = weights[i];
+        if (weights && weights[i] > 1) keep_weights(f, &f->doors[resources[i]]);
         r->resources[r->n_resources++] = resources[i];
-        if (x->capacity_Bpns < f->resources[r->narrow].capacity_Bpns) r->narrow = resources[i];
+        double cap = x->capacity_Bpns / (weights ? weights[i] : 1);
+        if (cap < r->cap_Bpns) r->cap_Bpns = cap, r->narrow = resources[i];
     }
-    r->cap_Bpns = f->resources[r->narrow].capacity_Bpns;
     return f->n_routes++;
 }
 

@@ -55,6 +55,10 @@ MUST_CHECK enum status flows_resource(struct flows *f, const char *name, double 
                                       int32_t *out, struct error *err);
 /* A route over n >= 1 resources, in any order; one that is named twice counts once. Counts from 0. O(n). */
 int32_t flows_route(struct flows *f, const int32_t *resources, int32_t n);
+/* The same, but on resources[i] one flow of the route stands for weights[i] >= 1 equal flows, each of the flow's bytes (symmetry
+ * reduction: sim/engine/fold.h). NULL: 1. */
+int32_t flows_weighted_route(struct flows *f, const int32_t *resources, const int32_t *weights,
+                             int32_t n);
 /* bytes >= 0. now_ns: not before the last end taken and not after the next one (an earlier now_ns is replaced by the last
  * end, because rounding may place an end after the start that depends on it). */
 void flows_start(struct flows *f, double now_ns, int32_t route, double bytes, int64_t owner);

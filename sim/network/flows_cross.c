@@ -40,7 +40,8 @@ void flows_cross(struct flows *f, int32_t route, int64_t n_flows)
 {
     const struct flow_route *r = &f->routes[route];
     for (int32_t i = 0; i < r->n_resources; i++)
-        if (f->resources[r->resources[i]].tracked) add(f, r->resources[i], r->group, n_flows);
+        if (f->resources[r->resources[i]].tracked)
+            add(f, r->resources[i], r->group, n_flows * flows_weight(r, i));
 }
 
 void flows_track(struct flows *f, int32_t resource)
@@ -52,6 +53,7 @@ void flows_track(struct flows *f, int32_t resource)
     while (!wanted && x->n_crossings) remove_crossing(f, x, x->n_crossings - 1);
     for (int32_t i = 0; wanted && i < x->n_users; i++) {
         const struct flow_route *r = &f->routes[x->users[i].route];
-        if (r->group >= 0 && r->n_flows) add(f, resource, r->group, r->n_flows);
+        if (r->group >= 0 && r->n_flows)
+            add(f, resource, r->group, (int64_t)r->n_flows * flows_weight(r, x->users[i].index));
     }
 }

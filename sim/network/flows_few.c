@@ -44,11 +44,19 @@ static void end_gate(struct flows *f, struct flow_door *d)
 
 /* --- seats --- */
 
+/* Flows of a seat on this door. */
+static double flows_on(const struct flows *f, const struct flow_door *d, int32_t seat)
+{
+    double n = f->few.n_flows[seat];
+    return d->weight ? n * d->weight[seat] : n;
+}
+
 static void more_flows(struct flows *f, const struct flow_route *r, double n)
 {
     f->few.n_flows[r->seat] += n;
     f->few.seats[r->seat].cap_Bpns = r->cap_Bpns / f->few.n_flows[r->seat];
-    for (int32_t i = 0; i < r->n_resources; i++) f->doors[r->resources[i]].n_flows += n;
+    for (int32_t i = 0; i < r->n_resources; i++)
+        f->doors[r->resources[i]].n_flows += n * flows_weight(r, i);
 }
 
 static double served(const struct flow_seat *s, double now_ns)
@@ -84,9 +92,11 @@ void flows_sit(struct flows *f, int32_t route, double served_bytes)
     new_first(f, seat, &r->store.flows[0]);
     for (int32_t i = 0; i < r->n_resources; i++) {
         struct flow_door *d = &f->doors[r->resources[i]];
+        double weight = flows_weight(r, i);
+        if (d->weight) d->weight[seat] = weight;
         d->users |= flows_bit(seat);
-        d->n_flows += n;
-        d->demand_Bpns += r->cap_Bpns;
+        d->n_flows += n * weight;
+        d->demand_Bpns += r->cap_Bpns * weight;
         if (d->gate >= 0)
             w->gates[seat] |= flows_bit(d->gate);
         else if (d->demand_Bpns > d->room_Bpns)
@@ -106,9 +116,9 @@ double flows_stand(struct flows *f, int32_t route)
     for (int32_t i = 0; i < r->n_resources; i++) {
         struct flow_door *d = &f->doors[r->resources[i]];
         d->users &= others;
-        d->n_flows -= w->n_flows[r->seat];
+        d->n_flows -= flows_on(f, d, r->seat);
         /* 0 without flows, so that rounding errors do not accumulate; half of all cases, hence no branch. */
-        d->demand_Bpns = (d->demand_Bpns - r->cap_Bpns) * (d->users != 0);
+        d->demand_Bpns = (d->demand_Bpns - r->cap_Bpns * flows_weight(r, i)) * (d->users != 0);
         if (d->gate < 0) continue;
         w->changed |= d->members;
         d->members &= others;
@@ -160,8 +170,9 @@ static void settle(struct flows *f, uint64_t seats, uint64_t open, uint64_t *gat
         }
         for (uint64_t u = d->users & seats; u; u &= u - 1) {
             int32_t seat = flows_lowest(u);
-            d->count -= f->few.n_flows[seat];
-            d->left_Bpns -= f->few.seats[seat].new_level * f->few.n_flows[seat];
+            double n = flows_on(f, d, seat);
+            d->count -= n;
+            d->left_Bpns -= f->few.seats[seat].new_level * n;
         }
         new_share(d);
     }
@@ -181,8 +192,9 @@ static double prepare(struct flows *f, uint64_t taken, uint64_t gates)
         struct flow_door *d = gate_at(f, flows_lowest(gates));
         double left = d->capacity_Bpns, count = d->n_flows;
         for (uint64_t u = d->users & ~taken; u; u &= u - 1) {
-            left -= f->few.carried_Bpns[flows_lowest(u)];
-            count -= f->few.n_flows[flows_lowest(u)];
+            int32_t seat = flows_lowest(u);
+            left -= f->few.carried_Bpns[seat] * (d->weight ? d->weight[seat] : 1);
+            count -= flows_on(f, d, seat);
         }
         d->left_Bpns = left;
         d->count = count;

@@ -152,8 +152,8 @@ void flows_link(struct flows *f, int32_t route)
                                   sizeof *x->users);
         r->place[i] = x->n_users;
         x->users[x->n_users++] = (struct flow_user){route, i};
-        x->n_flows += r->n_flows;
-        x->demand_Bpns += r->cap_Bpns;
+        x->n_flows += (int64_t)r->n_flows * flows_weight(r, i);
+        x->demand_Bpns += r->cap_Bpns * flows_weight(r, i);
         if (r->resources[i] == r->narrow) x->n_narrow++;
         flows_track(f, r->resources[i]);
     }
@@ -173,8 +173,8 @@ void flows_unlink(struct flows *f, int32_t route)
         struct flow_user last = x->users[--x->n_users];
         x->users[r->place[i]] = last;
         f->routes[last.route].place[last.index] = r->place[i];
-        x->demand_Bpns = x->n_users ? x->demand_Bpns - r->cap_Bpns : 0;
-        x->n_flows -= r->n_flows;
+        x->demand_Bpns = x->n_users ? x->demand_Bpns - r->cap_Bpns * flows_weight(r, i) : 0;
+        x->n_flows -= (int64_t)r->n_flows * flows_weight(r, i);
         if (r->resources[i] == r->narrow) x->n_narrow--;
         flows_track(f, r->resources[i]);
         if (x->listed || !x->n_members) continue;
@@ -187,7 +187,8 @@ void flows_unlink(struct flows *f, int32_t route)
 
 static void more_flows(struct flows *f, const struct flow_route *r, int64_t n)
 {
-    for (int32_t i = 0; i < r->n_resources; i++) f->resources[r->resources[i]].n_flows += n;
+    for (int32_t i = 0; i < r->n_resources; i++)
+        f->resources[r->resources[i]].n_flows += n * flows_weight(r, i);
 }
 
 void flows_many_start(struct flows *f, int32_t route, double bytes, int64_t owner)

@@ -32,11 +32,12 @@ struct flow_route { /* fields of the few-flows representation first: one cache l
     int32_t n_resources;
     int32_t seat; /* -1 */
     int32_t *resources;
-    double cap_Bpns; /* smallest of its capacities: upper bound of all its flows together */
+    double cap_Bpns; /* smallest of its capacities ÷ weights: upper bound of all its flows together */
     struct flow_store store; /* heap by (mark, seq) */
     int32_t n_flows;
+    int32_t *weight; /* (n_resources) flows of each resource that one of the route stands for; NULL: 1 */
     /* of many flows */
-    int32_t narrow; /* its resource with the smallest capacity, the first among equals */
+    int32_t narrow; /* its resource with the smallest capacity ÷ weight, the first among equals */
     /* (n_resources): index among the resource's users, while it has flows */
     int32_t *place;
     int32_t group, at;   /* -1: no level yet; index in the group's heap */
@@ -44,7 +45,7 @@ struct flow_route { /* fields of the few-flows representation first: one cache l
     double offset_bytes, key_bytes;
     /* of one search */
     int32_t n_bounding;
-    int32_t *bounding; /* (n_bounding <= n_resources): those of its resources that are contended */
+    int32_t *bounding; /* (n_bounding <= n_resources): indices of those of its resources that are contended */
     uint64_t taken;    /* = flows.search: its rate is being computed */
     bool listed;       /* in flows.fresh */
     int32_t new_group;
@@ -126,6 +127,7 @@ struct flow_seat {
 struct flow_door {
     uint64_t users, members; /* seats that use it; seats whose bottleneck it is */
     double demand_Bpns, n_flows;
+    double *weight; /* (FLOWS_SEATS) of each of its users; NULL: all 1 */
     double capacity_Bpns,
         room_Bpns; /* largest demand at which it is not yet a gate */
     int32_t gate;  /* its number; -1 */
@@ -186,6 +188,10 @@ struct flows {
 static inline bool flows_contended(const struct flow_resource *r)
 {
     return r->demand_Bpns > r->capacity_Bpns * FLOWS_SAME;
+}
+static inline int32_t flows_weight(const struct flow_route *r, int32_t i)
+{
+    return r->weight ? r->weight[i] : 1;
 }
 static inline int32_t flows_lowest(uint64_t set) { return (int32_t)__builtin_ctzll(set); }
 static inline uint64_t flows_bit(int32_t i) { return UINT64_C(1) << i; }

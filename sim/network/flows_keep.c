@@ -65,7 +65,7 @@ static void give_home(struct keeping *k, int32_t route)
     for (int32_t i = 0; i < r->n_resources; i++) {
         const struct flow_resource *x = &f->resources[r->resources[i]];
         if (!x->tracked) continue;
-        double share = promise(f, x, r->n_flows);
+        double share = promise(f, x, (int64_t)r->n_flows * flows_weight(r, i));
         if (share < least) least = share, best = r->resources[i];
     }
     struct flow_resource *g = &f->resources[best];

@@ -49,7 +49,7 @@ static void spread(struct flows *f, int32_t first)
             struct flow_resource *x = &f->resources[resource];
             if (x->n_members) open_group(f, x);
             if (!flows_contended(x)) continue;
-            r->bounding[r->n_bounding++] = resource;
+            r->bounding[r->n_bounding++] = k;
             if (x->touched == f->search) continue;
             x->touched = f->search;
             f->touched[f->n_touched++] = resource;
@@ -142,7 +142,9 @@ static double left_by_others(const struct flows *f, const struct flow_resource *
     double left = x->capacity_Bpns;
     for (int32_t i = 0; i < x->n_users; i++) {
         const struct flow_route *r = &f->routes[x->users[i].route];
-        if (r->taken != f->search) left -= f->resources[r->group].level_Bpns * (double)r->n_flows;
+        if (r->taken != f->search)
+            left -= f->resources[r->group].level_Bpns * (double)r->n_flows *
+                    flows_weight(r, x->users[i].index);
     }
     return left;
 }
@@ -157,7 +159,8 @@ static double prepare(struct flows *f)
         r->new_level = r->cap_Bpns / (double)r->n_flows;
         if (r->new_level < min_cap) min_cap = r->new_level;
         for (int32_t k = 0; k < r->n_bounding; k++)
-            f->resources[r->bounding[k]].count += r->n_flows;
+            f->resources[r->resources[r->bounding[k]]].count +=
+                (int64_t)r->n_flows * flows_weight(r, r->bounding[k]);
     }
     f->n_bounds = f->n_touched;
     for (int32_t i = 0; i < f->n_touched; i++) {
@@ -177,9 +180,10 @@ static void settle(struct flows *f, struct flow_route *r, double level, int32_t 
     r->new_level = level;
     double all = level * (double)r->n_flows;
     for (int32_t k = 0; k < r->n_bounding; k++) {
-        struct flow_resource *x = &f->resources[r->bounding[k]];
-        x->count -= r->n_flows;
-        x->left_Bpns -= all;
+        struct flow_resource *x = &f->resources[r->resources[r->bounding[k]]];
+        int32_t weight = flows_weight(r, r->bounding[k]);
+        x->count -= (int64_t)r->n_flows * weight;
+        x->left_Bpns -= all * weight;
         new_share(x);
     }
 }

@@ -16,6 +16,8 @@ struct resource {
     int32_t n_owners;
     bool fair, priced;
     int64_t free_ns;                   /* FIFO: when all messages that were ready before have left */
+    int64_t ready_ns;                  /* network_tie: of the last message, its owner and what made it ready */
+    int32_t ready_owner, ready_by;
     int64_t longest_ns;                /* occupancy of one message */
     int64_t last_bytes, last_ns;       /* of the last query: most sizes are equal */
     int32_t flow_resource, flow_route; /* fair: indices in the flows; -1 if unused */
@@ -53,7 +55,7 @@ struct network *network_new(struct arena *a, const struct program *p, struct eve
                           .looked_ns = -1,
                           .resources = ARENA_ARRAY(a, struct resource, 2 * (size_t)p->n_links)};
     for (int32_t i = 0; i < 2 * p->n_links; i++)
-        n->resources[i].flow_resource = n->resources[i].flow_route = -1;
+        n->resources[i].flow_resource = n->resources[i].flow_route = n->resources[i].ready_ns = -1;
     return n;
 }
 
@@ -127,6 +129,7 @@ static enum status price_route(struct network *n, struct cost *k, int32_t link, 
             return error_set(err, ERR_INPUT,
                              "route %s: its latencies add up to more than ten years", l->name);
     }
+    if (l->n_hops == 1) all = n->resources[2 * l->hop[0]].cost; /* with its curve */
     for (int32_t d = 0; d < 2; d++) path[d].cost = all, path[d].priced = path[d].fair = true;
     return OK;
 }
@@ -173,7 +176,8 @@ static void make_route(struct network *n, int32_t resource)
     if (l->n_hops) path = ARENA_ARRAY(n->arena, int32_t, (size_t)l->n_hops);
     for (int32_t i = 0; i < l->n_hops; i++)
         path[i] = flow_resource(n, resource_of(n, l->hop[i], l->hop_direction[i] ^ (resource & 1)));
-    n->resources[resource].flow_route = flows_route(n->flows, path, l->n_hops ? l->n_hops : 1);
+    n->resources[resource].flow_route =
+        flows_weighted_route(n->flows, path, l->hop_messages, l->n_hops ? l->n_hops : 1);
 }
 
 void network_start(struct network *n, struct arena *a)
@@ -265,6 +269,17 @@ static void start_flow(struct network *n, int32_t owner, int32_t resource, int64
                 (double)occupancy_ns * (r->cost.bandwidth_Bps / 1e9),
                 (int64_t)resource << 32 | owner);
     look_at(n, now_ns);
+}
+
+bool network_tie(struct network *n, int32_t owner, int32_t resource, int32_t agent, int64_t now_ns)
+{
+    if (resource < 0 || n->resources[resource].fair || n->resources[resource].n_owners < 2)
+        return false;
+    struct resource *r = &n->resources[resource];
+    bool tie = r->ready_ns == now_ns && r->ready_owner != owner &&
+               (agent < 0 || r->ready_by != agent);
+    r->ready_ns = now_ns, r->ready_owner = owner, r->ready_by = agent;
+    return tie;
 }
 
 bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t occupancy_ns,

@@ -8,6 +8,8 @@
  * Routes: a message occupies all links of its route at once, with the same max-min fair rate on all of them, and arrives the sum
  * of their latencies after it has left. A link on any route of the program is fair for all messages. The occupancy of a
  * route is that of its slowest link, in whole nanoseconds: exactly the duration of a lone message.
+ * A route of a folded program (program_link.hop_messages) carries several equal messages at once on some hops; each of them
+ * counts when a hop is shared.
  * A fair message's end is rounded once, to the nearest nanosecond, when it is reported.
  * Latency belongs to the route, not to the queue: it never delays the next message.
  * Cost: FIFO O(1) a message, fair as sim/network/flows.h.
@@ -50,6 +52,10 @@ bool network_alone(const struct network *n, int32_t resource);
 /* A message is ready now. true: its passage is known. false: it starts now and ends by an event. */
 bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t occupancy_ns,
                    int64_t now_ns, struct passage *out);
+/* The agent (>= 0; -1: none of them) made this owner's message ready now, at a resource whose messages queue in order of time.
+ * true: another owner's message became ready there in the same nanosecond, made so by another agent: the order of the two is
+ * that of the event queue, and equal links elsewhere may have the other one. Call once before network_ready. */
+bool network_tie(struct network *n, int32_t owner, int32_t resource, int32_t agent, int64_t now_ns);
 /* Handles a flow event; true if a message leaves: its owner and times. */
 bool network_flow(struct network *n, const struct event *e, int32_t *owner, struct passage *out);
 
