@@ -10,7 +10,6 @@
 #include "planner/candidate/search_context.h"
 #include "planner/coarse/coarse.h"
 #include "planner/exact/candidate.h"
-#include <stdlib.h>
 #include "planner/exact/exact.h"
 #include "planner/exact/refine_search.h"
 #include "planner/exact/repair.h"
@@ -362,15 +361,16 @@ static enum status search_large(struct search *q, const struct profile *p, const
     struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
                                      {.binding = "", .class_text = ""}};
     bool wide = false; /* a plan outside the searched class is faster */
+    int32_t n_tried = 0; /* microbatch sizes of the coarse search; 0: it does not apply, or nothing fits */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     TRY(search_separately(q, sizes, n_sizes, out, err));
-    TRY(coarse_search(t, &task, err));
-    if (getenv("COARSE")) { t->truncated = true; TRY(conclude(t, p, out, err)); put_bound(out, &b[0]); return OK; }
-    TRY(fleet_search(t, &task, b, err));
+    TRY(coarse_search(t, &task, &n_tried, err));
+    if (!n_tried) TRY(fleet_search(t, &task, b, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
+    if (!q->n_spaces) TRY(make_spaces(q, sizes, n_tried, err)); /* of the bound */
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
@@ -378,6 +378,10 @@ static enum status search_large(struct search *q, const struct profile *p, const
     TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(conclude(t, p, out, err));
+    if (n_tried) {
+        TRY(certify(q, out, err));
+        return certify_sharded(q, out, err);
+    }
     for (int32_t i = 0; i < out->n_plans; i++)
         wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||
                 out->plans[i].cost < b[0].lower_cost;
@@ -452,7 +456,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         if (!is_large(q))
             q->t.incumbents.n = 0; /* may be outside every class: warm_start_class, keep_warm */
     }
-    if (!getenv("COARSE")) TRY(baselines_score(&q->t, &r, out, err));
+    TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
                        : search_small(q, p, sizes, n_sizes, out, err);
 }

@@ -16,7 +16,8 @@ enum {
         4000, /* more for a sharded stage, because each device has its own graph */
     LOWER_CALL_NS = 100,
     SIM_NS = 20000,
-    SIM_EVENT_NS = 90
+    SIM_EVENT_NS = 90,
+    FOLD_FROM = 24 /* devices; smaller programs are simulated faster than folded */
 };
 
 struct scorer {
@@ -156,6 +157,7 @@ static enum status simulate(struct scorer *w, const struct space *s, const struc
     struct sim_result result;
     struct sim_options o = {.steps = 0};
     if (w->quick) o.steps = 1, o.detail = SIM_STAGE;
+    o.fold = program->n_devices >= FOLD_FROM;
     w->runs++;
     TRY(sim_run(w->program, program, s->cost, &o, &result, err));
     *iteration_ns = result.iteration_ns;

@@ -6,10 +6,7 @@
 #include "planner/fleet/fleet_local_search.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
-enum { SIMULATED = 16, IMPROVED = 2, TRIES = 24, BEYOND = 115 };
+enum { SIMULATED = 16, IMPROVED = 2, TRIES = 24, BEYOND = 115, WORK_MS = 4000 };
 
 static bool applies(const struct fleet_task *task)
 {
@@ -26,6 +23,7 @@ static enum status estimate(struct coarse *q, struct error *err)
     int32_t worse = 0;
     for (int32_t i = 0; i < q->task->n_sizes && worse < 2 && !search_context_stopped(q->t); i++) {
         TRY(coarse_space(q, i, err));
+        q->n_tried = i + 1;
         coarse_combine(q);
         worse = q->n_kept && q->kept[0].estimate_ns < best ? 0 : worse + 1;
         if (q->n_kept) best = q->kept[0].estimate_ns;
@@ -55,10 +53,11 @@ static enum status simulate(struct coarse *q, struct scored *best, int32_t *n_be
                             struct error *err)
 {
     int32_t runs = 0;
+    int64_t end = scorer_work(q->t->scorer) + (int64_t)WORK_MS * 1000000;
     for (int32_t rank = 0; rank < COARSE_EACH; rank++)
         for (int32_t i = 0; i < q->n_kept && runs < SIMULATED && !search_context_over(q->t); i++) {
             const struct coarse_candidate *c = &q->kept[i];
-            if (coarse_rank(q, i) != rank) continue;
+            if (coarse_rank(q, i) != rank || (*n_best && scorer_work(q->t->scorer) > end)) continue;
             if (*n_best && c->estimate_ns > best[0].ns / 100 * BEYOND) continue;
             for (int stages = 0; stages < 2; stages++) {
                 struct scored x = {.space = q->spaces[c->size]};
@@ -67,7 +66,6 @@ static enum status simulate(struct coarse *q, struct scored *best, int32_t *n_be
                 x.space.cluster = q->task->cluster;
                 runs++;
                 TRY(search_context_score(q->t, &x.space, &x.plan, &x.ns, err));
-                if (getenv("COARSE")) fprintf(stderr, "%d est %.3f sim %.3f mb %ld %.150s\n", i, (double)c->estimate_ns / 1e9, x.ns == INT64_MAX ? -1 : (double)x.ns / 1e9, (long)x.plan.microbatch, plan_describe(q->arena, &x.plan));
                 if (x.ns == INT64_MAX) break;
                 incumbents_add(&q->t->incumbents, &x.plan, x.ns);
                 insert(best, n_best, &x);
@@ -83,31 +81,28 @@ static enum status search(struct coarse *q, struct error *err)
     q->spaces = ARENA_ARRAY(q->arena, struct space, (size_t)q->task->n_sizes);
     TRY(coarse_classes(q, err));
     TRY(estimate(q, err));
-    for (int32_t i = 0; getenv("COARSE") && i < q->n_kept; i++) {
-        fprintf(stderr, "%d est %.3f mb %ld:", i, (double)q->kept[i].estimate_ns / 1e9, (long)q->task->sizes[q->kept[i].size]);
-        for (int32_t k = 0; k < q->kept[i].n_teams; k++) {
-            const struct coarse_template *t = q->kept[i].team[k];
-            fprintf(stderr, " | classes %x D %d z%d S %d pace %.1f fill %.1f ms share %d n:", t->classes, t->replicas, t->zero, t->n_stages, (double)t->pace_ns/1e6, (double)t->fill_ns/1e6, q->kept[i].share[k]);
-            for (int32_t x = 0; x < t->n_stages; x++) fprintf(stderr, " %d*%d%s", t->stages[x].of, q->classes[t->stages[x].of].degree[t->stages[x].degree].n, t->stages[x].recompute ? "r" : "");
-        }
-        fprintf(stderr, "\n");
-    }
     TRY(simulate(q, best, &n, err));
+    int64_t before = q->t->work_end;
+    q->t->work_end = scorer_work(q->t->scorer) + (int64_t)WORK_MS * 1000000;
     for (int32_t i = 0; i < n && !search_context_over(q->t); i++) {
         TRY(fleet_local_search_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, TRIES, err));
         incumbents_add(&q->t->incumbents, &best[i].plan, best[i].ns);
     }
+    q->t->work_end = before;
+    if (!n) q->n_tried = 0;
     return OK;
 }
 
-enum status coarse_search(struct search_context *t, const struct fleet_task *task,
+enum status coarse_search(struct search_context *t, const struct fleet_task *task, int32_t *n_tried,
                           struct error *err)
 {
-    if (!applies(task)) return OK;
+    *n_tried = 0;
+    if (!applies(task) || t->o->tensor) return OK;
     struct arena *a = arena_new();
     struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
     *q = (struct coarse){.t = t, .task = task, .arena = a, .solved = spmd_stage_new()};
     enum status st = search(q, err);
+    *n_tried = q->n_tried;
     spmd_stage_free(q->solved);
     arena_free(a);
     return st;

@@ -17,8 +17,9 @@
 
 #include "planner/fleet/fleet.h"
 
-/* Adds to t->incumbents. No effect for measured layers, and for device types that are tensor-parallel groups already. */
+/* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found, or it does
+ * not apply: measured layers, device types that are tensor-parallel groups already, degrees requested by the options. */
 MUST_CHECK enum status coarse_search(struct search_context *t, const struct fleet_task *task,
-                                     struct error *err);
+                                     int32_t *n_tried, struct error *err);
 
 #endif

@@ -8,8 +8,8 @@
 
 enum {
     TEMPLATES_EACH = 3,    /* of a team, for one number of replicas and ZeRO level */
-    TEAMS = 3, /* of a candidate */
-        COMBINATIONS = 200000, /* per size: about 0.1 s */
+    TEAMS = 3,             /* of a candidate */
+    COMBINATIONS = 200000, /* per size: about 0.1 s */
     SHARE_HALVINGS = 48
 };
 #define USED_LEAST                                                                                 \
@@ -52,7 +52,8 @@ static bool same_teams(const struct coarse_candidate *x, const struct coarse_can
     uint32_t set = 0;
     for (int32_t i = 0; i < x->n_teams; i++) {
         bool found = false;
-        for (int32_t k = 0; k < y->n_teams; k++) found |= x->team[i]->classes == y->team[k]->classes;
+        for (int32_t k = 0; k < y->n_teams; k++)
+            found |= x->team[i]->classes == y->team[k]->classes;
         if (!found) return false;
         set++;
     }
@@ -68,7 +69,8 @@ static void keep(struct coarse *q, const struct coarse_candidate *c)
     if (same == COARSE_EACH && q->kept[worst].estimate_ns <= c->estimate_ns) return;
     if (same == COARSE_EACH) {
         q->n_kept--;
-        memmove(&q->kept[worst], &q->kept[worst + 1], (size_t)(q->n_kept - worst) * sizeof *q->kept);
+        memmove(&q->kept[worst], &q->kept[worst + 1],
+                (size_t)(q->n_kept - worst) * sizeof *q->kept);
     }
     at = q->n_kept;
     if (at == COARSE_KEPT && c->estimate_ns >= q->kept[at - 1].estimate_ns) return;

@@ -14,8 +14,8 @@ enum {
     COARSE_STAGES = 64,
     COARSE_REPLICAS = 24, /* numbers of replicas tried for a team */
     COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */
-    COARSE_KEPT = 64, /* candidates by estimate */
-    COARSE_EACH = 8   /* of them of one division into teams */
+    COARSE_KEPT = 64,     /* candidates by estimate */
+    COARSE_EACH = 8       /* of them of one division into teams */
 };
 
 struct coarse_degree {
@@ -61,8 +61,8 @@ struct coarse {
     struct spmd_stage *solved; /* memo of the degrees' rules */
     int32_t n_classes;
     struct coarse_class classes[COARSE_CLASSES];
-    int32_t size;         /* the current one */
-    struct space *spaces; /* (n_sizes) */
+    int32_t size, n_tried; /* the current one; the first ones that were tried */
+    struct space *spaces;  /* (n_sizes) */
     int32_t n_kept;
     struct coarse_candidate kept[COARSE_KEPT];
 };

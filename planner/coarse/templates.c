@@ -142,9 +142,8 @@ static int64_t reduce_ns(const struct line *l, int32_t i)
     const struct stage_cost *c = cost_of(l, i, l->stage[i].first, l->stage[i].last);
     int32_t each = k->n / l->replicas, far = k->n > k->per_node ? k->per_node : k->n - 1;
     if (!far) return 0; /* a class of one GPU: all other replicas are of other classes */
-    const struct device_route *r =
-        device_graph_route(l->q->graph, k->device[0], k->device[far], degree_of(l, i)->type,
-                           degree_of(l, i)->type);
+    const struct device_route *r = device_graph_route(l->q->graph, k->device[0], k->device[far],
+                                                      degree_of(l, i)->type, degree_of(l, i)->type);
     if (!r) return INT64_MAX / 4;
     int64_t sharing = r->own || k->n <= k->per_node ? 1 : units_min(each, k->per_node);
     double bytes = l->zero ? (double)c->gradient_bytes + (double)c->parameter_bytes
@@ -167,8 +166,11 @@ int64_t coarse_tail_ns(const struct coarse_template *t, int32_t replicas)
 static bool measure(struct line *l, struct coarse_template *out)
 {
     int64_t before = 0, lead = 0, t;
-    *out = (struct coarse_template){
-        .replicas = l->replicas, .zero = l->zero, .n_stages = l->n, .stages = l->stage, .pace_ns = 1};
+    *out = (struct coarse_template){.replicas = l->replicas,
+                                    .zero = l->zero,
+                                    .n_stages = l->n,
+                                    .stages = l->stage,
+                                    .pace_ns = 1};
     for (int32_t i = 0; i < l->n; i++) {
         struct coarse_stage *x = &l->stage[i];
         bool blocking = false;
@@ -180,7 +182,8 @@ static bool measure(struct line *l, struct coarse_template *out)
         before = blocking ? 2 * after : 0;
         const struct stage_cost *c = cost_of(l, i, x->first, x->last);
         x->reduce_ns = reduce_ns(l, i), x->update_ns = c->update_ns;
-        x->lead_ns = lead + (t - c->forward_ns) / 2; /* its own gradients are complete one after the other */
+        x->lead_ns =
+            lead + (t - c->forward_ns) / 2; /* its own gradients are complete one after the other */
         lead += t - c->forward_ns;
         out->fill_ns += t + 2 * after;
         out->pace_ns = units_max(out->pace_ns, units_max(work, after));
