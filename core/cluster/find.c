@@ -11,9 +11,8 @@ const char *cluster_link_end(const struct cluster *c, const struct link *l, int 
                                       : c->nodes[l->end[i]].name;
 }
 
-/* Specificity of a link for two devices: 4 their own, 3 of their nodes, 2 inside their node, 1 `every`, 0 none. */
-static int fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
-               int32_t *direction)
+int cluster_link_fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
+                     int32_t *direction)
 {
     int32_t a = c->devices[from].node, b = c->devices[to].node;
     if (l->kind[0] == END_SWITCH || l->kind[1] == END_SWITCH) return 0;
@@ -33,7 +32,7 @@ int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t 
     *direction = 0;
     if (from == to) return -1;
     for (int32_t i = 0; i < c->n_links; i++) {
-        int f = fit(c, &c->links[i], from, to, &towards);
+        int f = cluster_link_fit(c, &c->links[i], from, to, &towards);
         if (f <= best_fit) continue;
         best = i;
         best_fit = f;

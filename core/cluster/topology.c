@@ -16,6 +16,9 @@ struct topology {
     /* Links that end at a switch, by each of their ends, in the order of the file: of vertex v
      * links[first[v]] … links[first[v + 1] - 1]. Vertices: switches, then devices, then nodes. */
     int32_t *first, *links;
+    /* The other links, ascending: of node n direct[first_direct[n]] … direct[first_direct[n + 1] - 1]; `every` links stand behind those
+     * of the last node. */
+    int32_t *first_direct, *direct;
     int32_t searches,
         source; /* source: device of the last search, which stands until another is asked for */
     struct stop *stops; /* (n_switches) */
@@ -33,10 +36,44 @@ static bool is_switched(const struct link *l)
     return l->kind[0] == END_SWITCH || l->kind[1] == END_SWITCH;
 }
 
+/* The nodes that a direct link joins, -1 once for `every` link; returns their number. */
+static int32_t nodes_of(const struct cluster *c, const struct link *l, int32_t node[2])
+{
+    int32_t n = 0;
+    if (link_of_every_pair(l)) return node[0] = -1, 1;
+    for (int i = 0; i < l->n_ends; i++) {
+        int32_t end = l->kind[i] == END_DEVICE ? c->devices[l->end[i]].node : l->end[i];
+        if (!n || end != node[0]) node[n++] = end;
+    }
+    return n;
+}
+
+/* By counting sort. */
+static void list_direct(struct topology *t)
+{
+    const struct cluster *c = t->cluster;
+    int32_t node[2], *first = t->first_direct = ARENA_ARRAY(t->arena, int32_t, (size_t)c->n_nodes + 3);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < c->n_links; i++) {
+            if (is_switched(&c->links[i])) continue;
+            for (int32_t k = nodes_of(c, &c->links[i], node); k-- > 0;) {
+                int32_t at = node[k] < 0 ? c->n_nodes : node[k];
+                if (pass)
+                    t->direct[first[at + 1]++] = i;
+                else
+                    first[at + 2]++;
+            }
+        }
+        for (int32_t n = 0; !pass && n <= c->n_nodes; n++) first[n + 2] += first[n + 1];
+        if (!pass) t->direct = ARENA_ARRAY(t->arena, int32_t, (size_t)first[c->n_nodes + 2] + 1);
+    }
+}
+
 struct topology *topology_new(struct arena *a, const struct cluster *c)
 {
     struct topology *t = ARENA_ARRAY(a, struct topology, 1);
     *t = (struct topology){.arena = a, .cluster = c, .source = -1};
+    list_direct(t);
     if (!c->n_switches) return t;
     size_t n = (size_t)c->n_switches + (size_t)c->n_devices + (size_t)c->n_nodes;
     t->first = ARENA_ARRAY(a, int32_t, n + 2);
@@ -167,9 +204,26 @@ static void turn_round(struct route *r)
     }
 }
 
+int32_t topology_direct(const struct topology *t, int32_t from, int32_t to, int32_t *direction)
+{
+    const struct cluster *c = t->cluster;
+    int32_t best = -1, towards = 0, best_fit = 0;
+    *direction = 0;
+    for (int pass = 0; pass < 2 && from != to; pass++) {
+        int32_t n = pass ? c->n_nodes : c->devices[from].node;
+        for (int32_t k = t->first_direct[n]; k < t->first_direct[n + 1]; k++) {
+            int32_t i = t->direct[k], f = cluster_link_fit(c, &c->links[i], from, to, &towards);
+            if (f < best_fit || !f || (f == best_fit && i > best)) continue;
+            best = i, best_fit = f;
+            *direction = towards;
+        }
+    }
+    return best;
+}
+
 bool topology_route(struct topology *t, int32_t from, int32_t to, struct route *out)
 {
-    int32_t direction, link = cluster_link(t->cluster, from, to, &direction);
+    int32_t direction, link = topology_direct(t, from, to, &direction);
     if (link >= 0) {
         *out =
             (struct route){1, ARENA_ARRAY(t->arena, int32_t, 1), ARENA_ARRAY(t->arena, int32_t, 1)};

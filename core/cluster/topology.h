@@ -29,6 +29,8 @@ struct route {
 };
 
 struct topology *topology_new(struct arena *a, const struct cluster *c);
+/* The result of cluster_link. O(links of from's node + `every` links). */
+int32_t topology_direct(const struct topology *t, int32_t from, int32_t to, int32_t *direction);
 /* false: not connected, or the same device. The route is the arena's. */
 bool topology_route(struct topology *t, int32_t from, int32_t to, struct route *out);
 

@@ -389,7 +389,13 @@ static bool prepare(struct gradient_builder *b)
     b->first_consumer = ARENA_ARRAY(g->arena, int32_t, n);
     b->reaches_loss = ARENA_ARRAY(g->arena, bool, n);
     b->partials = arena_alloc(g->arena, n, sizeof *b->partials);
-    for (size_t t = 0; t < n; t++) b->first_consumer[t] = -1;
+    for (size_t t = 0; t < n; t++) {
+        const struct tensor *x = &g->tensors[t];
+        b->first_consumer[t] = -1;
+        b->wanted[t] = x->role == TENSOR_ACTIVATION && x->producer < 0;
+        b->uses_left[t] = g->uses_before ? g->uses_before[t] : 0;
+    }
+    if (g->open) b->reaches_loss[g->open - 1] = loss = true;
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         bool trains = false;
@@ -418,12 +424,27 @@ static bool prepare(struct gradient_builder *b)
     return loss;
 }
 
+/* The gradient that comes from behind a window. */
+static void enter(struct graph *g)
+{
+    if (!g->open) return;
+    const struct tensor *t = &g->tensors[g->open - 1];
+    int32_t gradient = graph_add_tensor(g, (struct tensor){.name = suffixed(g, t->name, "grad_behind"),
+                                                           .role = TENSOR_GRADIENT,
+                                                           .dtype = g->dtype,
+                                                           .shape = t->shape,
+                                                           .producer = -1,
+                                                           .of = g->open - 1});
+    g->tensors[g->open - 1].gradient = gradient;
+}
+
 enum status gradient_build(struct graph *g, double loss_weight, struct error *err)
 {
     if (g->n_ops != g->n_forward) BUG("gradient_build: the graph already has gradients");
     struct gradient_builder b = {.g = g, .loss_weight = loss_weight};
     find_edges(&b);
     if (!prepare(&b)) return error_set(err, ERR_INPUT, "the graph computes no loss");
+    enter(g);
     for (int32_t i = g->n_forward - 1; i >= 0; i--) TRY(visit(&b, i, err));
     return OK;
 }

@@ -197,6 +197,8 @@ void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers)
     g->cut = ARENA_ARRAY(g->arena, struct cut, n);
     g->layer_name = ARENA_ARRAY(g->arena, const char *, n);
     for (int32_t layer = 0, i = 0; layer < n_layers; layer++) {
+        g->layer_name[layer] = "";
+        if (last[layer] < i) continue;
         for (; i <= last[layer]; i++) g->ops[i].layer = layer;
         g->layer_name[layer] = name_of_layer(g, &g->ops[last[layer]]);
         /* Layers with equal names: all but the last get their last operator's name. */
@@ -354,6 +356,15 @@ bool graph_fuses(const struct graph *g, enum op_kind kind)
     return false;
 }
 
+static const int32_t *move_uses(const struct graph *to, const struct graph *g, const int32_t *new_tensor)
+{
+    if (!g->uses_before) return NULL;
+    int32_t *uses = ARENA_ARRAY(g->arena, int32_t, (size_t)to->n_tensors);
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        if (new_tensor[t] >= 0) uses[new_tensor[t]] = g->uses_before[t];
+    return uses;
+}
+
 static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list, int32_t n)
 {
     struct graph *to = graph_new(g->arena, g->dtype, g->microbatch, g->sequence_length);
@@ -378,6 +389,8 @@ static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list,
         for (int32_t k = 0; k < op.n_outputs; k++) op.output[k] = new_tensor[op.output[k]];
         graph_push_op(to, &op);
     }
+    if (g->open) to->open = 1 + new_tensor[g->open - 1];
+    to->uses_before = move_uses(to, g, new_tensor);
     to->n_forward = to->n_ops;
     to->n_layers = g->n_layers;
     to->cut = ARENA_ARRAY(g->arena, struct cut, (size_t)g->n_layers + 1);

@@ -147,6 +147,11 @@ struct graph {
     const enum op_kind *fused;
     const struct exchange *group
         [MESH_AXES_MAX]; /* of a view (core/sharding/shard): the devices along each axis; else NULL */
+    /* Of a window of a forward graph (core/sharding/shard.h), whose tensors from before it have producer -1 and require gradients:
+     * 1 + the tensor that is read behind the window, where its gradient comes from; 0: none, the loss is inside. (n_tensors) uses of
+     * parameters before the window; NULL: none */
+    int32_t open;
+    const int32_t *uses_before;
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;
     struct graph_op *ops;
@@ -176,7 +181,8 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
 void graph_find_layers(struct graph *g);
 /* Whether the operator belongs to one of these layers. */
 bool graph_op_within(const struct graph *g, int32_t op, int32_t first_layer, int32_t last_layer);
-/* Sets layers that end with the forward operators last[0 … n_layers-1], ascending, the last one with the last operator.
+/* Sets layers that end with the forward operators last[0 … n_layers-1], ascending, the last one with the last operator. -1 and a repeated
+ * operator: a layer without operators, outside of a window.
  * O(operators + operands + crossing tensors). */
 void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers);
 /* Gradients that cross back over each cut of a training graph: produced after it, read before it. (n_layers - 1) */

@@ -26,12 +26,10 @@ static bool launched_last(const struct lowering *l, int32_t group)
     return !g->tied && !g->overflow && g->zero < 2 && (!g->divided || g->divided->gathered < 0);
 }
 
-/* Whether two lanes' devices share their stages and thus have the same calls. */
-static bool share_calls(const struct lowering *l, int32_t k, int32_t other)
+/* The lanes whose devices share their stages, and thus have the same calls, are consecutive: (n) from this one on. */
+static int32_t lanes_together(const struct lowering *l, int32_t first)
 {
-    const struct lane_build *x = &l->lanes[k], *y = &l->lanes[other];
-    bool several = l->stages[x->stages[0]].n_shards > 1;
-    return k == other || (several && x->replica == y->replica && x->turn == y->turn);
+    return l->stages[l->lanes[first].stages[0]].n_shards;
 }
 
 static void add_launches(const struct lowering *l, int32_t k, struct launch *out, size_t *n)
@@ -46,14 +44,13 @@ static void add_launches(const struct lowering *l, int32_t k, struct launch *out
     }
 }
 
-/* The groups of a device and of all devices that share its stages, by ascending number. */
-static struct launch *lane_launches(const struct lowering *l, int32_t k, size_t *n)
+/* The groups of devices that share their stages, by ascending number. */
+static struct launch *all_launches(const struct lowering *l, int32_t first, int32_t n_lanes, size_t *n)
 {
     struct launch *out = NULL;
     for (int round = 0; round < 2; round++) {
         *n = 0;
-        for (int32_t other = 0; other < l->p->n_devices; other++)
-            if (share_calls(l, k, other)) add_launches(l, other, out, n);
+        for (int32_t k = first; k < first + n_lanes; k++) add_launches(l, k, out, n);
         if (!out) out = ARENA_ARRAY(l->tables, struct launch, *n + 1);
     }
     qsort(out, *n, sizeof *out, by_number);
@@ -73,6 +70,22 @@ static bool has_all(const struct lowering *l, int32_t k, const struct launch *x,
     return true;
 }
 
+static void set_launches(struct lowering *l, int32_t k, const struct launch *launches, size_t n,
+                         bool late)
+{
+    const struct lane_build *lane = &l->lanes[k];
+    struct stage_build *at = NULL;
+    for (size_t i = 0; i < n; i++) {
+        struct stage_build *b = &l->stages[lane->stages[launches[i].chunk]];
+        if (!at || b->order->last_weight > at->order->last_weight) at = b;
+        at->launches->late = late;
+        if (launches[i].lane != k) continue;
+        struct stage_launches *own = at->launches;
+        own->group = arena_grow(l->tables, own->group, (size_t)own->n, &own->capacity, sizeof *own->group);
+        own->group[own->n++] = launches[i].group;
+    }
+}
+
 /* Each chunk's last weight gradients may launch its groups, but never before a group of lower number: a chunk that
  * is ready too early leaves its launch to the next ready chunk. Devices that share their stages do this alike, also for groups
  * of only some of them, because collectives of tensors lie between their launches and need one order on all. If one device is in
@@ -81,22 +94,13 @@ void lower_launches(struct lowering *l)
 {
     struct stage_launches *all = ARENA_ARRAY(l->tables, struct stage_launches, (size_t)l->p->n_stages);
     for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].launches = &all[i];
-    for (int32_t k = 0; k < l->p->n_devices; k++) {
-        const struct lane_build *lane = &l->lanes[k];
+    for (int32_t first = 0, n_lanes; first < l->p->n_devices; first += n_lanes) {
         size_t n;
-        struct launch *launches = lane_launches(l, k, &n);
-        struct stage_build *at = NULL;
+        n_lanes = lanes_together(l, first);
+        struct launch *launches = all_launches(l, first, n_lanes, &n);
         bool late = false;
-        for (int32_t other = 0; other < l->p->n_devices; other++)
-            late |= share_calls(l, k, other) && !has_all(l, other, launches, n);
-        for (size_t i = 0; i < n; i++) {
-            struct stage_build *b = &l->stages[lane->stages[launches[i].chunk]];
-            if (!at || b->order->last_weight > at->order->last_weight) at = b;
-            at->launches->late = late;
-            if (launches[i].lane != k) continue;
-            if (!at->launches->group) at->launches->group = ARENA_ARRAY(l->tables, int32_t, n);
-            at->launches->group[at->launches->n++] = launches[i].group;
-        }
+        for (int32_t k = first; k < first + n_lanes; k++) late |= !has_all(l, k, launches, n);
+        for (int32_t k = first; k < first + n_lanes; k++) set_launches(l, k, launches, n, late);
     }
 }
 

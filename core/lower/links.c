@@ -161,7 +161,7 @@ enum status lower_link(struct lowering *l, const struct stage_build *from,
 {
     const struct cluster *c = &l->plan->cluster;
     int32_t a = from->device, b = to->device;
-    *link = cluster_link(c, a, b, direction);
+    *link = topology_direct(l->links->topology, a, b, direction);
     bool every = *link >= 0 && link_of_every_pair(&c->links[*link]);
     if (*link >= 0 && !every) return OK;
     if (!every) *direction = a > b;

@@ -207,7 +207,7 @@ static enum status prove(struct lowering *l, struct error *err)
         struct blocked_buffer_ring *blocked;
         int32_t n;
         struct error why = {0};
-        enum status status = program_play(l->a, l->p, &blocked, &n, &why);
+        enum status status = program_play(l->tables, l->p, &blocked, &n, &why);
         if (status == OK) return OK;
         if (!more_buffers(l, blocked, n))
             return error_set(err, status, "%s%s%s", l->plan->file ? l->plan->file : "",

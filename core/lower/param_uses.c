@@ -55,9 +55,8 @@ static void set_places(struct param_uses *u, struct arena *a, const struct lower
 }
 
 /* Every variant creates parameters in the same order, so the k-th parameter use is the same in each. */
-static void check_alike(struct param_uses *u, struct arena *a, const struct lower_view *v, int32_t n)
+static void check_alike(const struct param_uses *u, const struct lower_view *v, int32_t n)
 {
-    if (!u->places) set_places(u, a, v, n);
     bool alike = n == u->n_param_uses;
     for (int32_t i = 0; alike && i < n; i++) {
         const struct use_place *x = &u->places[i];
@@ -69,12 +68,17 @@ static void check_alike(struct param_uses *u, struct arena *a, const struct lowe
         BUG("graphs of one job, one of %" PRId32 " GPUs, differ in parameters", v->g->tp);
 }
 
-struct param_uses *param_uses_new(struct arena *a, int32_t most)
+enum status param_uses_new(struct arena *a, int32_t most, const struct graph *g,
+                           struct param_uses **out, struct error *err)
 {
-    struct param_uses *u = ARENA_ARRAY(a, struct param_uses, 1);
+    struct param_uses *u = *out = ARENA_ARRAY(a, struct param_uses, 1);
+    struct lower_view v = {.g = g};
+    int32_t n = 0;
     u->views = ARENA_ARRAY(a, struct lower_view, (size_t)most);
     u->graph = ARENA_ARRAY(a, int32_t, (size_t)most);
-    return u;
+    TRY(find_param_uses(a, &v, &n, err));
+    set_places(u, a, &v, n);
+    return OK;
 }
 
 const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g)
@@ -86,33 +90,50 @@ const struct lower_view *param_uses_view(struct param_uses *u, const struct grap
     return &u->views[u->n_views++];
 }
 
-static int32_t part_of(const struct stage_graph *part, int32_t tensor) { return part->tensor[tensor]; }
+/* The window has the plan's uses in the same order, without those of other layers. numbers: (n) of the plan. */
+static void match_places(const struct param_uses *u, const struct lower_view *v, int32_t n, int32_t *numbers)
+{
+    for (int32_t i = 0, at = 0; i < n; i++, at++) {
+        const struct param_use *x = &v->param_uses[i];
+        const char *name = v->g->tensors[x->parameter].name;
+        while (at < u->n_param_uses && (u->places[at].layer != x->layer || u->places[at].use != x->use ||
+                                        strcmp(u->places[at].parameter, name) != 0))
+            at++;
+        if (at == u->n_param_uses) BUG("use %" PRId32 " of parameter %s is not the plan's", x->use, name);
+        numbers[i] = at;
+    }
+}
 
 enum status param_uses_part(struct param_uses *u, struct arena *a, const struct graph *g,
                             const struct stage_graph *part, const struct lower_view **out,
                             struct error *err)
 {
-    struct lower_view whole = {.g = g}, *v = &u->views[u->n_views++];
-    int32_t n = 0;
-    size_t n_tensors = (size_t)part->g->n_tensors;
-    TRY(find_param_uses(g->arena, &whole, &n, err));
-    check_alike(u, a, &whole, n);
+    struct lower_view window = {.g = g}, *v = &u->views[u->n_views++];
+    size_t n_uses = (size_t)u->n_param_uses, n_tensors = (size_t)part->g->n_tensors;
+    int32_t n = 0, *number = ARENA_ARRAY(g->arena, int32_t, n_uses + 1);
+    TRY(find_param_uses(g->arena, &window, &n, err));
+    match_places(u, &window, n, number);
     *v = (struct lower_view){.g = part->g,
-                             .param_uses = ARENA_ARRAY(a, struct param_use, (size_t)n),
+                             .param_uses = ARENA_ARRAY(a, struct param_use, n_uses),
                              .param_use_of = ARENA_ARRAY(a, int32_t, n_tensors),
                              .param_uses_of = ARENA_ARRAY(a, int32_t, 2 * n_tensors),
                              .gradient_cut = part->gradient_cut,
                              .shard = part->shard};
+    for (int32_t i = 0; i < u->n_param_uses; i++)
+        v->param_uses[i] = (struct param_use){-1, -1, u->places[i].use, u->places[i].layer};
+    memset(v->param_use_of, -1, n_tensors * sizeof *v->param_use_of);
+    memset(v->param_uses_of, -1, 2 * n_tensors * sizeof *v->param_uses_of);
     for (int32_t i = 0; i < n; i++) {
-        const struct param_use *x = &whole.param_uses[i];
-        v->param_uses[i] = (struct param_use){part_of(part, x->gradient), part_of(part, x->parameter),
-                                              x->use, x->layer};
-    }
-    for (int32_t t = 0; t < g->n_tensors; t++) {
-        int32_t k = part_of(part, t);
-        if (k < 0) continue;
-        v->param_use_of[k] = whole.param_use_of[t];
-        for (int i = 0; i < 2; i++) v->param_uses_of[2 * k + i] = whole.param_uses_of[2 * t + i];
+        struct param_use *x = &v->param_uses[number[i]];
+        x->gradient = part->tensor[window.param_uses[i].gradient];
+        x->parameter = part->tensor[window.param_uses[i].parameter];
+        if (x->gradient >= 0) v->param_use_of[x->gradient] = number[i];
+        /* both uses, one of which may be another stage's */
+        const int32_t *uses = u->places[number[i]].uses;
+        for (int k = 0; x->parameter >= 0 && k < 2; k++) {
+            v->param_uses_of[2 * x->parameter + k] = uses[k];
+            if (uses[k] >= 0) v->param_uses[uses[k]].parameter = x->parameter;
+        }
     }
     *out = v;
     return OK;
@@ -128,7 +149,7 @@ enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_lay
         struct lower_view *v = &u->views[u->graph[i]];
         int32_t n = 0;
         TRY(find_param_uses(a, v, &n, err));
-        check_alike(u, a, v, n);
+        check_alike(u, v, n);
         v->gradient_cut = graph_gradient_cuts(a, v->g);
     }
     return OK;

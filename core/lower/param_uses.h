@@ -35,20 +35,22 @@ struct use_place {
 struct param_uses {
     int32_t n_views, n_param_uses;
     struct lower_view *views; /* (most) */
-    struct use_place *places; /* (n_param_uses); NULL: none known yet */
+    struct use_place *places; /* (n_param_uses) */
     int32_t n_graphs, *graph; /* (n_graphs) views of whole graphs */
 };
 
-/* An empty list with room for `most` views. */
-struct param_uses *param_uses_new(struct arena *a, int32_t most);
+/* The uses of the job's parameters, as in g, a training graph of any variant; an empty list with room for `most` views. ERR_INPUT: a
+ * parameter with more than two uses. */
+MUST_CHECK enum status param_uses_new(struct arena *a, int32_t most, const struct graph *g,
+                                      struct param_uses **out, struct error *err);
 /* The view of a graph, added if new; param_uses_find completes it. O(views of whole graphs). */
 const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g);
-/* A new, complete view of a stage's part of graph g, which may end after this call. ERR_INPUT as below. */
+/* A new, complete view of a stage's part of graph g, a window of the model, which may end after this call. ERR_INPUT as above. */
 struct stage_graph;
 MUST_CHECK enum status param_uses_part(struct param_uses *u, struct arena *a, const struct graph *g,
                                        const struct stage_graph *part,
                                        const struct lower_view **out, struct error *err);
-/* Requires all views, each with n_layers layers. ERR_INPUT: a parameter with more than two uses. O(tensors · log(parameter uses)) a view. */
+/* Requires all views, each with n_layers layers. ERR_INPUT as above. O(tensors · log(parameter uses)) a view. */
 MUST_CHECK enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_layers,
                                        struct error *err);
 

@@ -15,6 +15,7 @@
 #include "core/lower/lowering.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/stage_graph.h"
+#include "core/lower/uses.h"
 #include "core/sharding/shard.h"
 
 #include <inttypes.h>
@@ -125,6 +126,13 @@ static enum status check_device(const struct lowering *l, const struct stage_bui
     return OK;
 }
 
+static int32_t last_op(const struct graph *g, int32_t layer)
+{
+    int32_t i = g->n_forward - 1;
+    while (i > 0 && g->ops[i].layer > layer) i--;
+    return i;
+}
+
 /* The device's training graph, in the arena of views. */
 static enum status make_graph(const struct lowering *l, struct shard_views *x,
                               const struct stage_build *b, struct known_view *k,
@@ -137,7 +145,9 @@ static enum status make_graph(const struct lowering *l, struct shard_views *x,
     if (x->stage != b->plan) { /* devices of a stage are consecutive */
         arena_reset(x->of_stage);
         x->stage = NULL;
-        TRY(shard_stage_of(x->of_stage, rules->choices, k->first_layer, k->last_layer, &x->shared, err));
+        int32_t until = lower_third_block(x->whole, last_op(x->whole, k->last_layer));
+        TRY(shard_stage_of(x->of_stage, rules->choices, k->first_layer, k->last_layer, until,
+                           &x->shared, err));
     }
     x->stage = b->plan;
     arena_reset(x->of_view);

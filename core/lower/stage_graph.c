@@ -70,18 +70,6 @@ static void keep_cut(struct parting *x, int32_t layer)
         x->tensor[x->gradient_cut[layer].tensor[k]] = 0;
 }
 
-/* Forward operators behind the stage, up to the end of the second block there; a block that the stage ends in counts as well. */
-static void keep_blocks_behind(struct parting *x, int32_t last)
-{
-    const struct graph *g = x->from;
-    int32_t block = last, others = 0;
-    for (int32_t i = last + 1; i < g->n_forward; i++) {
-        if (lower_in_block(g, i) && !lower_same_block(g, block, i)) block = i, others++;
-        if (others == 3) return;
-        keep_op(x, i);
-    }
-}
-
 static void choose(struct parting *x)
 {
     const struct graph *g = x->from;
@@ -91,7 +79,8 @@ static void choose(struct parting *x)
         keep_op(x, i);
         if (i < g->n_forward) last = i;
     }
-    if (last >= 0) keep_blocks_behind(x, last);
+    /* where a block ends, and what the next one reads (core/lower/uses.c) */
+    for (int32_t i = last + 1, end = lower_third_block(g, last); last >= 0 && i <= end; i++) keep_op(x, i);
     keep_cut(x, x->first_layer - 1);
     keep_cut(x, x->last_layer);
 }

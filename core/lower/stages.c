@@ -168,8 +168,8 @@ static enum status find_views(struct lowering *l, const struct lower_graphs *s,
 static enum status make_views(struct lowering *l, const struct lower_graphs *s, struct error *err)
 {
     struct shard_views *shared = shard_views_new(l);
-    l->uses = param_uses_new(l->tables, l->p->n_stages);
-    enum status status = find_views(l, s, shared, err);
+    enum status status = param_uses_new(l->tables, l->p->n_stages, s->graphs[0], &l->uses, err);
+    if (status == OK) status = find_views(l, s, shared, err);
     shard_views_end(shared);
     return status;
 }

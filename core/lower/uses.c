@@ -33,6 +33,16 @@ bool lower_same_block(const struct graph *g, int32_t op, int32_t other)
     return n && n == block_name(b) && !strncmp(a, b, n);
 }
 
+int32_t lower_third_block(const struct graph *g, int32_t last)
+{
+    int32_t block = last, others = 0;
+    for (int32_t i = last + 1; i < g->n_forward; i++) {
+        if (lower_in_block(g, i) && !lower_same_block(g, block, i)) block = i, others++;
+        if (others == 3) return i;
+    }
+    return g->n_forward - 1;
+}
+
 /* Whether the backward finds the tensor as F made it, kept or recomputed. */
 bool lower_kept(const struct stage_build *b, int32_t tensor)
 {

@@ -349,12 +349,13 @@ static enum status play(struct game *g)
     return OK;
 }
 
-enum status program_play(struct arena *a, const struct program *p,
-                         struct blocked_buffer_ring **blocked, int32_t *n_blocked,
-                         struct error *err)
+static enum status play_all(struct arena *a, const struct program *p, bool every,
+                            struct blocked_buffer_ring **blocked, int32_t *n_blocked,
+                            struct error *err)
 {
     struct error ignored;
-    struct game g = {.a = a, .p = p, .steps = steps_to_play(p), .err = err ? err : &ignored};
+    struct game g = {
+        .a = a, .p = p, .every = every, .steps = steps_to_play(p), .err = err ? err : &ignored};
     int32_t buffer_rings = 0;
     if (n_blocked) *n_blocked = 0;
     for (int32_t s = 0; s < p->n_stages; s++) buffer_rings += p->stages[s].n_buffer_rings;
@@ -366,6 +367,19 @@ enum status program_play(struct arena *a, const struct program *p,
     for (int32_t i = 0; i < p->n_devices; i++)
         if (!g.lanes[i].done) return blocked_set(&g, blocked, n_blocked);
     return OK;
+}
+
+/* A game that fails without the collectives that only follow others is played with all, for a message that names the right one. */
+enum status program_play(struct arena *a, const struct program *p,
+                         struct blocked_buffer_ring **blocked, int32_t *n_blocked,
+                         struct error *err)
+{
+    struct error first = {0};
+    struct arena *game = arena_new();
+    enum status status = play_all(game, p, false, NULL, NULL, &first);
+    arena_free(game);
+    if (status == OK && n_blocked) *n_blocked = 0;
+    return status == OK ? OK : play_all(a, p, true, blocked, n_blocked, err);
 }
 
 enum status program_check(struct arena *a, const struct program *p, struct error *err)

@@ -47,6 +47,8 @@ struct game {
     int32_t steps;
     struct game_lane *lanes;
     int32_t *lane_of_stage;
+    bool every;                 /* with all collectives */
+    const bool *follows;        /* (n_collectives) left out: it always follows another one directly; NULL: none */
     struct boiled **procedures; /* (n_stages) of (n_procedures) */
     int64_t ***holders;         /* (n_stages)(n_buffer_rings)(count): sequence number, -1 free */
     struct game_channel *channels;

@@ -35,8 +35,72 @@ const char *game_call(const struct game *g, const struct game_lane *l)
     return arena_printf(g->a, "%s%c%" PRId32 "%s", chunk, p->phase, l->call.microbatch, step);
 }
 
+/* --- reduction to communication --- */
+
+enum { NEVER = -1, VARIOUS = -2 };
+
+/* The instruction before and behind each collective, over all procedures that have it. */
+struct neighbours {
+    int32_t *before, *behind; /* (n_collectives) a collective, NEVER, or VARIOUS */
+};
+
+static void note(int32_t *known, int32_t now)
+{
+    if (*known == NEVER) *known = now;
+    if (*known != now) *known = VARIOUS;
+}
+
+static void find_neighbours(const struct program *p, const struct procedure *q,
+                            const struct neighbours *x)
+{
+    int32_t last = VARIOUS; /* the instruction before this one, if it is a collective */
+    for (int32_t i = 0; i < q->n_instrs; i++) {
+        const struct instr *y = &q->instrs[i];
+        if (y->kind == INSTR_COMPUTE) continue;
+        bool call = y->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[y->arg]);
+        if (last >= 0) note(&x->behind[last], call ? y->arg : VARIOUS);
+        if (call) note(&x->before[y->arg], last);
+        last = call ? y->arg : VARIOUS;
+    }
+    if (last >= 0) note(&x->behind[last], VARIOUS);
+}
+
+static bool same_members(const struct collective *x, const struct collective *y)
+{
+    bool same = x->n_members == y->n_members;
+    for (int32_t i = 0; same && x->members != y->members && i < x->n_members; i++)
+        same = x->members[i].stage == y->members[i].stage;
+    return same;
+}
+
+/* Collectives that always follow another one of the same members, with no other communication between: they can be launched, and
+ * end, whenever that one has ended, so the game leaves them out. A call of a sharded stage has hundreds. */
+static bool *find_followers(struct game *g)
+{
+    const struct program *p = g->p;
+    size_t n = (size_t)p->n_collectives;
+    struct neighbours x = {ARENA_ARRAY(g->a, int32_t, n), ARENA_ARRAY(g->a, int32_t, n)};
+    for (size_t i = 0; i < n; i++) x.before[i] = x.behind[i] = NEVER;
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t k = 0; k < p->stages[s].n_procedures; k++)
+            find_neighbours(p, &p->stages[s].procedures[k], &x);
+    bool *follows = ARENA_ARRAY(g->a, bool, n);
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        int32_t first = x.before[i];
+        follows[i] = first >= 0 && first != i && x.behind[first] == i &&
+                     same_members(&p->collectives[first], &p->collectives[i]);
+    }
+    return follows;
+}
+
+static bool counts(const struct game *g, const struct instr *x)
+{
+    return x->kind != INSTR_COMPUTE && !(x->kind == INSTR_COLLECTIVE && g->follows && g->follows[x->arg]);
+}
+
 static void boil(struct game *g)
 {
+    if (!g->every) g->follows = find_followers(g);
     g->procedures = ARENA_ARRAY(g->a, struct boiled *, (size_t)g->p->n_stages);
     for (int32_t s = 0; s < g->p->n_stages; s++) {
         const struct program_stage *stage = &g->p->stages[s];
@@ -44,14 +108,16 @@ static void boil(struct game *g)
         for (int32_t k = 0; k < stage->n_procedures; k++) {
             const struct procedure *p = &stage->procedures[k];
             struct boiled *b = &g->procedures[s][k];
-            for (int32_t i = 0; i < p->n_instrs; i++) b->n += p->instrs[i].kind != INSTR_COMPUTE;
+            for (int32_t i = 0; i < p->n_instrs; i++) b->n += counts(g, &p->instrs[i]);
             b->instrs = ARENA_ARRAY(g->a, struct instr, (size_t)b->n);
             b->n = 0;
             for (int32_t i = 0; i < p->n_instrs; i++)
-                if (p->instrs[i].kind != INSTR_COMPUTE) b->instrs[b->n++] = p->instrs[i];
+                if (counts(g, &p->instrs[i])) b->instrs[b->n++] = p->instrs[i];
         }
     }
 }
+
+/* --- one step of each lane --- */
 
 static enum status note_transfer(struct game *g, const struct game_lane *l, const struct instr *x)
 {
@@ -135,6 +201,13 @@ static enum status compare_orders(struct game *g)
     return OK;
 }
 
+/* Of each member; a group that nobody launches counts as one. */
+static int32_t launches_of(const struct game *g, const int32_t *times, int32_t group)
+{
+    bool left_out = g->follows && g->follows[group];
+    return times[group] || left_out ? times[group] : 1;
+}
+
 /* Times that each lane launches each group, which must be the same for all its members. */
 static enum status count_launches(struct game *g, int32_t *launches, int32_t *times)
 {
@@ -157,7 +230,7 @@ static enum status count_launches(struct game *g, int32_t *launches, int32_t *ti
     }
     for (int32_t i = 0; i < g->p->n_collectives; i++) {
         const struct collective *x = &g->p->collectives[i];
-        int32_t n = times[i] ? times[i] : 1;
+        int32_t n = launches_of(g, times, i);
         if (launches[i] != n * program_collective_launches(x))
             return error_set(g->err, ERR_INPUT,
                              "collective %s: %" PRId32 " launches a step by %" PRId32 " members",
@@ -209,7 +282,7 @@ static enum status compare_streams(struct game *g)
             *first = ARENA_ARRAY(g->a, int32_t, (size_t)n + 1),
             *begin = ARENA_ARRAY(g->a, int32_t, (size_t)g->p->n_devices);
     TRY(count_launches(g, launches, times));
-    for (int32_t i = 0; i < n; i++) first[i] = n_nodes, n_nodes += times[i] ? times[i] : 1;
+    for (int32_t i = 0; i < n; i++) first[i] = n_nodes, n_nodes += launches_of(g, times, i);
     for (int32_t i = 0; i < g->p->n_devices; i++)
         begin[i] = n_stream, n_stream += g->lanes[i].n_stream;
     int32_t *nodes = ARENA_ARRAY(g->a, int32_t, (size_t)n_stream),
@@ -220,7 +293,7 @@ static enum status compare_streams(struct game *g)
     number_launches(g, first, nodes, before);
     TRY(compare_microbatches(g, nodes, n_nodes));
     for (int32_t i = 0; i < n; i++)
-        for (int32_t k = 0; k < (times[i] ? times[i] : 1); k++) {
+        for (int32_t k = 0; k < launches_of(g, times, i); k++) {
             group_of[first[i] + k] = i;
             if (!before[first[i] + k]) stack[n_stack++] = first[i] + k;
         }
@@ -261,6 +334,7 @@ static void find_divided(struct game *g)
     for (int pass = 0; pass < 2; pass++)
         for (int32_t i = 0; i < g->p->n_collectives; i++) {
             const struct collective *x = &g->p->collectives[i];
+            if (g->follows && g->follows[i]) continue;
             for (int32_t k = 0; program_collective_repeats(x) && k < x->n_members; k++) {
                 struct game_lane *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
                 if (!pass)

@@ -26,15 +26,28 @@ struct view {
     int32_t device, first_layer, last_layer;
     struct graph *g;
     const struct grain *grains;
-    struct op_choice *choices;  /* (n_forward) */
+    const struct shard_choices *shared; /* of all stages with this sharding */
+    struct shard_window window;
+    struct op_choice before;    /* of operators before the stage */
+    struct op_choice *choices;  /* (operators of the window) */
     const bool *gathered;       /* (n_tensors) */
     struct version **versions;  /* (n_tensors) the first one is what was made; others follow */
     int32_t *n_conversions;     /* (n_tensors) for names */
     struct placement *home;     /* (n_tensors) of parameters */
     int32_t *made_for;          /* (n_tensors) of parameters: reader of its versions, + 1 */
     int32_t *last;              /* (n_layers) last operator of each layer */
-    struct op_placements *need; /* (n_forward) */
+    int32_t *uses_before;       /* (n_tensors) of parameters, before the window */
+    struct op_placements *need; /* (operators of the window) */
 };
+
+static struct op_choice *choice_of(const struct view *v, int32_t op)
+{
+    return &v->choices[op - v->window.begin];
+}
+static struct op_placements *need_of(const struct view *v, int32_t op)
+{
+    return &v->need[op - v->window.begin];
+}
 
 /* --- versions --- */
 
@@ -99,6 +112,41 @@ static void forget_other_uses(struct view *v, int32_t t, int32_t reader)
     v->made_for[t] = reader + 1;
 }
 
+/* The index of an operator outside the stage, whose neighbour in the stage has choice c. */
+static struct op_choice outside(const struct view *v, int32_t op, struct op_choice c)
+{
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        if (v->s->mesh[x] == 1 ||
+            op_index_meant(v->whole, &v->whole->ops[op], v->grains, c.index[x]) == INDEX_COUNT)
+            c.index[x] = INDEX_none;
+    return c;
+}
+
+/* Placements of the operands of an operator before the window. */
+static struct op_placements needs_outside(const struct view *v, int32_t op)
+{
+    struct op_placements need;
+    struct error err = {0};
+    struct op_choice c = outside(v, op, v->before);
+    if (op_placements_of(v->s, v->whole, &v->whole->ops[op], v->grains, &c, &need, &err) != OK)
+        BUG("%s", err.text);
+    return need;
+}
+
+/* A tensor from before the window, as its producer places it; NULL: it is from inside. */
+static const struct version *enter_window(struct view *v, int32_t t)
+{
+    struct tensor copy = v->whole->tensors[t];
+    int32_t op = copy.producer, k = 0;
+    if (op < 0 || op >= v->window.begin) return NULL;
+    while (v->whole->ops[op].output[k] != t) k++;
+    struct op_placements need = needs_outside(v, op);
+    copy.shape = placement_local(v->a, v->s, &need.output[k], &copy.shape, v->device, &copy.shard);
+    copy.producer = -1;
+    add_version(v, t, &need.output[k], graph_add_tensor(v->g, copy));
+    return v->versions[t];
+}
+
 /* The tensor of the view that has `t` in placement p, for this operator (-1: none). */
 static enum status version_of(struct view *v, int32_t t, const struct placement *p, int32_t reader,
                               int32_t *out, struct error *err)
@@ -111,6 +159,7 @@ static enum status version_of(struct view *v, int32_t t, const struct placement 
         return OK;
     }
     const struct version *made = v->versions[t];
+    if (!made) made = enter_window(v, t);
     if (!made) BUG("'%s' is read before it is made", v->whole->tensors[t].name);
     struct conversion steps[CONVERSIONS_MAX];
     int32_t n = 0;
@@ -155,12 +204,12 @@ static void find_homes(struct view *v)
 {
     const struct graph *g = v->whole;
     bool *seen = ARENA_ARRAY(v->a, bool, (size_t)g->n_tensors);
-    for (int32_t i = 0; i < g->n_forward; i++)
+    for (int32_t i = v->window.begin; i < v->window.end; i++)
         for (int32_t k = 0;
              graph_op_within(g, i, v->first_layer, v->last_layer) && k < g->ops[i].n_inputs; k++) {
             int32_t t = g->ops[i].input[k];
             if (g->tensors[t].role != TENSOR_PARAMETER) continue;
-            const struct placement *need = &v->need[i].input[k];
+            const struct placement *need = &need_of(v, i)->input[k];
             if (!seen[t]) v->home[t] = *need;
             for (int32_t x = 0; seen[t] && x < v->s->n_axes; x++)
                 if (!on_axis_said_alike(&v->home[t].axis[x], &need->axis[x]))
@@ -176,7 +225,7 @@ static void find_homes(struct view *v)
 static void local_attrs(struct view *v, int32_t i, struct op_attrs *attrs, struct error *err)
 {
     const struct graph_op *op = &v->whole->ops[i];
-    const struct op_choice *c = &v->choices[i];
+    const struct op_choice *c = choice_of(v, i);
     for (int32_t x = 0; x < v->s->n_axes; x++) {
         struct op_sharding sharded;
         if (c->index[x] == INDEX_none || c->index[x] == INDEX_partial) continue;
@@ -212,7 +261,7 @@ static enum status shard_cross_entropy(struct view *v, int32_t i, const struct o
     TRY(push_op(v, OP_cross_entropy_shard, arena_printf(v->a, "%s.shard", name), attrs, in, 2,
                 &shards, err));
     for (int32_t x = v->s->n_axes - 1; x >= 0; x--) {
-        if (v->choices[i].index[x] != INDEX_vocabulary) continue;
+        if (choice_of(v, i)->index[x] != INDEX_vocabulary) continue;
         struct exchange *e = shard_group(v->a, v->s, x, v->device);
         struct division *d = ARENA_ARRAY(v->a, struct division, 1);
         struct run *run = ARENA_ARRAY(v->a, struct run, (size_t)e->n);
@@ -231,7 +280,7 @@ static bool shards_vocabulary(const struct view *v, int32_t i)
 {
     if (v->whole->ops[i].kind != OP_cross_entropy) return false;
     for (int32_t x = 0; x < v->s->n_axes; x++)
-        if (v->choices[i].index[x] == INDEX_vocabulary) return true;
+        if (choice_of(v, i)->index[x] == INDEX_vocabulary) return true;
     return false;
 }
 
@@ -255,13 +304,13 @@ static enum status gather_steps(struct view *v, const struct placement *from, ui
 static enum status add_factors(struct view *v, int32_t i, struct error *err)
 {
     struct graph_op *op = &v->g->ops[v->g->n_ops - 1];
-    if (!v->choices[i].sufficient_factors) return OK;
+    if (!choice_of(v, i)->sufficient_factors) return OK;
     uint8_t axes =
-        sharding_factor_axes(v->s, v->whole, &v->whole->ops[i], v->grains, &v->choices[i]);
+        sharding_factor_axes(v->s, v->whole, &v->whole->ops[i], v->grains, choice_of(v, i));
     if (!axes) return OK;
     struct factors *f = ARENA_ARRAY(v->a, struct factors, 1);
-    TRY(gather_steps(v, &v->need[i].input[0], axes, &f->n[0], f->step[0], err));
-    TRY(gather_steps(v, &v->need[i].output[0], axes, &f->n[1], f->step[1], err));
+    TRY(gather_steps(v, &need_of(v, i)->input[0], axes, &f->n[0], f->step[0], err));
+    TRY(gather_steps(v, &need_of(v, i)->output[0], axes, &f->n[1], f->step[1], err));
     op->factors = f;
     op->partial[1] &= (uint8_t)~axes;
     return OK;
@@ -270,7 +319,7 @@ static enum status add_factors(struct view *v, int32_t i, struct error *err)
 static enum status add_op(struct view *v, int32_t i, struct error *err)
 {
     const struct graph_op *op = &v->whole->ops[i];
-    const struct op_placements *need = &v->need[i];
+    const struct op_placements *need = need_of(v, i);
     struct op_attrs attrs = op->attrs;
     int32_t in[OP_OPERANDS_MAX], out[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < op->n_inputs; k++) {
@@ -317,21 +366,18 @@ static void choose_outside(struct view *v)
     struct op_choice before = {0}, after = {0};
     const struct cut *in = v->first_layer ? &g->cut[v->first_layer - 1] : NULL;
     bool found = false;
-    for (int32_t i = 0; i < g->n_forward; i++) {
+    for (int32_t i = v->window.begin; i < v->window.end; i++) {
         if (!graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
         for (int32_t k = 0; in && k < g->ops[i].n_inputs && !found; k++)
             for (int32_t c = 0; c < in->n && !found; c++)
                 if (in->tensor[c] == g->ops[i].input[k])
-                    before = batch_of(v, &v->choices[i]), found = true;
-        after = batch_of(v, &v->choices[i]);
+                    before = batch_of(v, choice_of(v, i)), found = true;
+        after = batch_of(v, choice_of(v, i));
     }
-    for (int32_t i = 0; i < g->n_forward; i++) {
-        if (graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
-        v->choices[i] = g->ops[i].layer < v->first_layer ? before : after;
-        for (int32_t x = 0; x < v->s->n_axes; x++)
-            if (op_index_meant(g, &g->ops[i], v->grains, v->choices[i].index[x]) == INDEX_COUNT)
-                v->choices[i].index[x] = INDEX_none;
-    }
+    v->before = before;
+    for (int32_t i = v->window.begin; i < v->window.end; i++)
+        if (!graph_op_within(g, i, v->first_layer, v->last_layer))
+            *choice_of(v, i) = outside(v, i, g->ops[i].layer < v->first_layer ? before : after);
 }
 
 /* Keeps crossing tensors only, replicated or sharded by dimension 0. */
@@ -352,14 +398,6 @@ static enum status cross(struct view *v, const struct cut *cut, struct error *er
 
 /* --- the view --- */
 
-struct shard_choices {
-    const struct graph *whole;
-    const struct sharding *s;
-    const struct grain *grains;
-    const struct op_choice *choices; /* (n_forward) */
-    const bool *gathered;            /* (n_tensors) */
-};
-
 struct shard_stage {
     struct view common; /* of no device: nothing is made in it yet */
 };
@@ -370,43 +408,54 @@ enum status shard_choices_new(struct arena *a, const struct graph *whole, const 
     struct shard_choices *x = ARENA_ARRAY(a, struct shard_choices, 1);
     *x = (struct shard_choices){.whole = whole, .s = s, .grains = graph_grains(a, whole)};
     TRY(sharding_resolve(a, s, whole, &x->choices, &x->gathered, err));
+    shard_window_prepare(a, x);
     *out = x;
     return OK;
 }
 
-static enum status find_common(struct view *v, const struct op_choice *choices, struct error *err)
+static enum status find_common(struct view *v, struct error *err)
 {
-    size_t n_tensors = (size_t)v->whole->n_tensors, n_ops = (size_t)v->whole->n_forward;
-    v->choices = ARENA_ARRAY(v->a, struct op_choice, n_ops);
-    memcpy(v->choices, choices, n_ops * sizeof *choices);
+    int32_t begin = v->window.begin, end = v->window.end;
+    size_t n_ops = (size_t)(end - begin);
+    v->choices = arena_copy(v->a, v->shared->choices + begin, n_ops * sizeof *v->choices);
     choose_outside(v);
-    v->home = ARENA_ARRAY(v->a, struct placement, n_tensors);
+    v->home = ARENA_ARRAY(v->a, struct placement, (size_t)v->whole->n_tensors);
     v->need = ARENA_ARRAY(v->a, struct op_placements, n_ops);
-    for (size_t i = 0; i < n_ops; i++) {
+    for (int32_t i = begin; i < end; i++) {
         for (int32_t x = 0; x < v->s->n_axes; x++)
-            if (v->s->mesh[x] == 1) v->choices[i].index[x] = INDEX_none;
-        TRY(op_placements_of(v->s, v->whole, &v->whole->ops[i], v->grains, &v->choices[i],
-                             &v->need[i], err));
+            if (v->s->mesh[x] == 1) choice_of(v, i)->index[x] = INDEX_none;
+        TRY(op_placements_of(v->s, v->whole, &v->whole->ops[i], v->grains, choice_of(v, i),
+                             need_of(v, i), err));
     }
     find_homes(v);
     return OK;
 }
 
-enum status shard_stage_of(struct arena *a, const struct shard_choices *choices,
-                           int32_t first_layer, int32_t last_layer, struct shard_stage **out,
-                           struct error *err)
+static enum status stage_in(struct arena *a, const struct shard_choices *c, int32_t first_layer,
+                            int32_t last_layer, struct shard_window window,
+                            struct shard_stage **out, struct error *err)
 {
     struct shard_stage *x = ARENA_ARRAY(a, struct shard_stage, 1);
     x->common = (struct view){.a = a,
-                              .whole = choices->whole,
-                              .s = choices->s,
+                              .whole = c->whole,
+                              .s = c->s,
                               .first_layer = first_layer,
                               .last_layer = last_layer,
-                              .grains = choices->grains,
-                              .gathered = choices->gathered};
-    TRY(find_common(&x->common, choices->choices, err));
+                              .grains = c->grains,
+                              .shared = c,
+                              .window = window,
+                              .gathered = c->gathered};
+    TRY(find_common(&x->common, err));
     *out = x;
     return OK;
+}
+
+enum status shard_stage_of(struct arena *a, const struct shard_choices *choices,
+                           int32_t first_layer, int32_t last_layer, int32_t until,
+                           struct shard_stage **out, struct error *err)
+{
+    struct shard_window window = shard_window_of(choices, first_layer, last_layer, until);
+    return stage_in(a, choices, first_layer, last_layer, window, out, err);
 }
 
 enum status shard_stage_new(struct arena *a, const struct graph *whole, const struct sharding *s,
@@ -416,10 +465,36 @@ enum status shard_stage_new(struct arena *a, const struct graph *whole, const st
     struct shard_choices *choices;
     if (whole->n_ops != whole->n_forward) BUG("shard_stage_new: gradients come after sharding");
     TRY(shard_choices_new(a, whole, s, &choices, err));
-    return shard_stage_of(a, choices, first_layer, last_layer, out, err);
+    struct shard_window all = {0, whole->n_forward, -1};
+    return stage_in(a, choices, first_layer, last_layer, all, out, err);
 }
 
-static void begin_graph(struct view *v)
+/* Uses of inputs and parameters before the window: versions of inputs, conversions of parameters that the window uses as well. */
+static enum status count_outside(struct view *v, const bool *used, int32_t *uses, struct error *err)
+{
+    for (int32_t i = 0; i < v->window.begin; i++) {
+        const struct graph_op *op = &v->whole->ops[i];
+        struct op_placements need;
+        bool known = false;
+        for (int32_t k = 0; k < op->n_inputs; k++) {
+            int32_t t = op->input[k], unread, n = 0;
+            enum tensor_role role = v->whole->tensors[t].role;
+            if (!used[t] || (role != TENSOR_INPUT && role != TENSOR_PARAMETER)) continue;
+            if (!known) need = needs_outside(v, i), known = true;
+            if (role == TENSOR_INPUT) {
+                TRY(version_of(v, t, &need.input[k], i, &unread, err));
+                continue;
+            }
+            struct conversion steps[CONVERSIONS_MAX];
+            TRY(shard_conversions(v->s, &v->home[t], &need.input[k], &n, steps, err));
+            v->n_conversions[t] += n;
+            uses[t] += v->shared->reaches[i];
+        }
+    }
+    return OK;
+}
+
+static enum status begin_graph(struct view *v, struct error *err)
 {
     const struct graph *w = v->whole;
     size_t n_tensors = (size_t)w->n_tensors;
@@ -431,8 +506,28 @@ static void begin_graph(struct view *v)
     v->g->tp = w->tp, v->g->sequence_parallel = w->sequence_parallel;
     for (int32_t x = 0; x < v->s->n_axes; x++)
         if (v->s->mesh[x] > 1) v->g->group[x] = shard_group(v->a, v->s, x, v->device);
+    bool *used = ARENA_ARRAY(v->a, bool, n_tensors);
+    for (int32_t i = v->window.begin; i < v->window.end; i++)
+        for (int32_t k = 0; k < w->ops[i].n_inputs; k++) used[w->ops[i].input[k]] = true;
+    v->uses_before = ARENA_ARRAY(v->a, int32_t, n_tensors);
+    TRY(count_outside(v, used, v->uses_before, err));
     for (int32_t t = 0; t < w->n_tensors; t++)
-        if (w->tensors[t].role == TENSOR_PARAMETER) add_source(v, t, &v->home[t], 0);
+        if (w->tensors[t].role == TENSOR_PARAMETER && used[t]) add_source(v, t, &v->home[t], 0);
+    return OK;
+}
+
+/* The layers, and what the gradient needs to know of the rest of the model. */
+static void end_graph(struct view *v)
+{
+    const struct graph *w = v->whole;
+    for (int32_t k = 0, last = -1; k < w->n_layers; k++) last = v->last[k] = v->last[k] > last ? v->last[k] : last;
+    graph_set_layers(v->g, v->last, w->n_layers);
+    for (int32_t k = 0; k < w->n_layers; k++) v->g->layer_name[k] = w->layer_name[k];
+    if (v->window.open >= 0) v->g->open = 1 + v->versions[v->window.open]->tensor;
+    int32_t *uses = ARENA_ARRAY(v->a, int32_t, (size_t)v->g->n_tensors);
+    for (int32_t t = 0; t < w->n_tensors; t++)
+        if (v->uses_before[t]) uses[v->versions[t]->tensor] = v->uses_before[t];
+    v->g->uses_before = uses;
 }
 
 enum status shard_stage_graph(struct arena *a, const struct shard_stage *x, int32_t device,
@@ -441,17 +536,17 @@ enum status shard_stage_graph(struct arena *a, const struct shard_stage *x, int3
     struct view v = x->common;
     const struct graph *whole = v.whole;
     v.a = a, v.device = device;
-    begin_graph(&v);
-    for (int32_t i = 0; i < whole->n_forward; i++) {
+    TRY(begin_graph(&v, err));
+    for (int32_t k = 0; k < whole->n_layers; k++) v.last[k] = -1;
+    for (int32_t i = v.window.begin; i < v.window.end; i++) {
         int32_t layer = whole->ops[i].layer;
         TRY(add_op(&v, i, err));
-        bool ends = i + 1 == whole->n_forward || whole->ops[i + 1].layer != layer;
+        bool ends = i + 1 == v.window.end || whole->ops[i + 1].layer != layer;
         bool edge = layer == v.first_layer - 1 || layer == v.last_layer;
         if (ends && edge && layer + 1 < whole->n_layers) TRY(cross(&v, &whole->cut[layer], err));
         if (ends) v.last[layer] = v.g->n_ops - 1;
     }
-    graph_set_layers(v.g, v.last, whole->n_layers);
-    for (int32_t k = 0; k < whole->n_layers; k++) v.g->layer_name[k] = whole->layer_name[k];
+    end_graph(&v);
     *out = v.g;
     return OK;
 }
@@ -473,7 +568,7 @@ double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_
     for (int32_t i = 0; i < whole->n_forward; i++) {
         const struct graph_op *op = &whole->ops[i];
         if (whole->tensors[op->output[0]].role != TENSOR_LOSS) continue;
-        struct op_placements need = stage->common.need[i];
+        struct op_placements need = *need_of(&stage->common, i);
         const struct shape *logits = &whole->tensors[op->input[0]].shape;
         struct shape rows = *logits;
         rows.dim[rows.rank - 1] = 1;

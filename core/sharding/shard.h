@@ -108,9 +108,11 @@ struct shard_choices; /* opaque */
 MUST_CHECK enum status shard_choices_new(struct arena *a, const struct graph *whole,
                                          const struct sharding *s, struct shard_choices **out,
                                          struct error *err);
-/* shard_stage_new with these choices; it refers to them. */
+/* shard_stage_new with these choices; it refers to them. Its graphs are a window of the model: the stage, its neighbours up to forward
+ * operator `until` (of whole) at least and up to cuts of one activation, so that the operators, tensors and gradients of the stage's
+ * layers are those of the graph of all. O(operators of the window · conversions). */
 MUST_CHECK enum status shard_stage_of(struct arena *a, const struct shard_choices *choices,
-                                      int32_t first_layer, int32_t last_layer,
+                                      int32_t first_layer, int32_t last_layer, int32_t until,
                                       struct shard_stage **out, struct error *err);
 MUST_CHECK enum status shard_stage_graph(struct arena *a, const struct shard_stage *x,
                                          int32_t device, struct graph **out, struct error *err);

@@ -70,8 +70,8 @@ static struct program *halving(struct arena *a)
     *s = (struct program_stage){
         .microbatches = 1, .n_slots = 2, .n_ops = 2, .n_procedures = 2, .n_parameters = 1};
     s->slots = ARENA_ARRAY(a, struct slot, 2);
-    s->slots[0] = (struct slot){"p", SLOT_PARAMETER, DTYPE_fp32, one, -1, 0, 4, 0, -1, NULL};
-    s->slots[1] = (struct slot){"g", SLOT_GRADIENT, DTYPE_fp32, one, -1, 0, 4, 0, -1, NULL};
+    s->slots[0] = (struct slot){"p", SLOT_PARAMETER, DTYPE_fp32, one, -1, 0, 0, 4, 0, -1, NULL};
+    s->slots[1] = (struct slot){"g", SLOT_GRADIENT, DTYPE_fp32, one, -1, 0, 0, 4, 0, -1, NULL};
     s->class_bytes[SLOT_PARAMETER] = s->class_bytes[SLOT_GRADIENT] = 64;
     s->parameters = ARENA_ARRAY(a, struct program_parameter, 1);
     s->parameters[0] =

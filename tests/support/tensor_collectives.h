@@ -48,7 +48,7 @@ static inline int32_t met_slot(struct met *m, int32_t s, const char *name, enum 
 {
     struct program_stage *x = &m->p.stages[s];
     int64_t bytes = shape_elements(&shape) * dtype_bytes(m->p.dtype), room = (bytes + 63) / 64 * 64;
-    struct slot slot = {name, class, m->p.dtype, shape, -1, 0, bytes, -1, -1, NULL};
+    struct slot slot = {name, class, m->p.dtype, shape, -1, 0, 0, bytes, -1, -1, NULL};
     if (class == SLOT_BUFFER_RING) {
         slot.buffer_ring = x->n_buffer_rings;
         buffer_ring.stride_bytes = room;
