@@ -3,7 +3,7 @@
  *   sim.c          setup, the event loop, the result
  *   lane.c         a device's compute stream; runs ahead of the event queue until it must wait
  *   messages.c     channels: messages handed over, receives posted, messages sent
- *   collectives.c  collectives on the collective streams (gradient all-reduce, ZeRO)
+ *   collectives.c  collectives on the collective streams (gradient all-reduce, ZeRO); collectives_new.c: their members and hops
  *   collect.c      collectives inside calls of folded devices
  *   overlap.c      operators slowed down while messages are in flight
  *   report.c       spans of the trace, and the lanes blocked in a deadlock
@@ -86,7 +86,7 @@ struct channel_state {
     enum phase sent_by, received_by; /* phases of the calls */
 };
 
-struct collectives;
+struct collective_streams;
 struct overlap;
 struct gathering;
 
@@ -96,7 +96,7 @@ struct engine {
     struct event_queue *queue;
     struct network *network;
     struct memory *memory;
-    struct collectives *collectives;
+    struct collective_streams *collectives;
     struct gathering *gatherings;  /* (n_groups) collectives inside calls of folded devices */
     int64_t *folded_ns;         /* (n_groups) duration of each */
     struct overlap *overlap;     /* NULL: no link has compute_slowdown, so lanes run ahead */

@@ -102,7 +102,9 @@ static bool pin_twisted(struct folding *f)
 {
     bool any = false;
     int32_t *group = ARENA_ARRAY(f->scratch, int32_t, 2 * (size_t)f->p->n_devices),
-            *member = group + f->p->n_devices; /* by representative: the last one seen, + 1; as which member */
+            *member =
+                group +
+                f->p->n_devices; /* by representative: the last one seen, + 1; as which member */
     for (int32_t i = 0; i < f->p->n_collectives; i++) {
         const struct collective *g = &f->p->collectives[i];
         const uint64_t *colour = &f->member[f->first_member[i]];
@@ -147,7 +149,8 @@ static void set_up(struct folding *f)
     f->base = ARENA_ARRAY(f->scratch, uint64_t, members);
     f->member = ARENA_ARRAY(f->scratch, uint64_t, members);
     f->channel = ARENA_ARRAY(f->scratch, uint64_t, (size_t)p->n_channels);
-    f->colour = ARENA_ARRAY(f->scratch, uint64_t, n), f->next = ARENA_ARRAY(f->scratch, uint64_t, n);
+    f->colour = ARENA_ARRAY(f->scratch, uint64_t, n),
+    f->next = ARENA_ARRAY(f->scratch, uint64_t, n);
     f->rep = ARENA_ARRAY(f->scratch, int32_t, 2 * n), f->pinned = ARENA_ARRAY(f->scratch, bool, n);
     fold_rounds(f);
     fold_paths(f);
@@ -171,9 +174,9 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
     do fold_refine(&f);
     while (pin_queued(&f) | pin_twisted(&f));
     out->of = ARENA_ARRAY(a, int32_t, (size_t)p->n_devices);
-    if (fold_classes(&f) < p->n_devices)
-        fold_quotient(&f);
-    else
-        out->program = *p;
+    for (int32_t i = 0; i < p->n_devices; i++) out->of[i] = i;
+    out->program = *p;
+    out->scale = scale ? *scale : (struct sim_scale){0};
+    if (fold_classes(&f) < p->n_devices) fold_quotient(&f);
     arena_free(f.scratch);
 }

@@ -55,7 +55,8 @@ static bool repeats(const uint64_t *colour, int32_t n)
 }
 
 /* Unequal chunks belong to the places of a ring; among equal members they count as equal (fold.h). */
-static void see_ring(const struct collective *g, uint64_t fixed, const uint64_t *base, uint64_t *out)
+static void see_ring(const struct collective *g, uint64_t fixed, const uint64_t *base,
+                     uint64_t *out)
 {
     int32_t n = g->n_members;
     see_round_a_ring(fixed, base, n, out);
@@ -115,7 +116,8 @@ static uint64_t base_of(struct folding *f, int32_t group, int32_t i)
         return i > 0 ? with_path(f, g, i, i - 1, h) : h;
     }
     if (!r) return with_path(f, g, i, (i + 1) % n, h);
-    for (int32_t k = r->first_to[i]; k < r->first_to[i + 1]; k++) h = with_path(f, g, i, r->to[k], h);
+    for (int32_t k = r->first_to[i]; k < r->first_to[i + 1]; k++)
+        h = with_path(f, g, i, r->to[k], h);
     return h;
 }
 
@@ -152,8 +154,7 @@ static void fix_groups(struct folding *f)
         uint64_t h = fold_mix(fold_mix(4, (uint64_t)g->kind), (uint64_t)g->algorithm);
         h = fold_mix(fold_mix(h, (uint64_t)g->n_members), (uint64_t)g->elements);
         h = fold_mix(fold_mix(h, (uint64_t)g->dtype), (uint64_t)f->price_ns[i]);
-        f->fixed[i] =
-            fold_mix(h, (uint64_t)collective_of_tensor(g) << 1 | (uint64_t)g->each_call);
+        f->fixed[i] = fold_mix(h, (uint64_t)collective_of_tensor(g) << 1 | (uint64_t)g->each_call);
     }
 }
 

@@ -22,10 +22,9 @@ static uint64_t link_cost(struct folding *f, int32_t link)
 
 static int32_t new_path(struct folding *f, int32_t link, int32_t direction)
 {
-    f->paths = arena_grow(f->scratch, f->paths, (size_t)f->n_paths, &f->path_capacity,
-                          sizeof *f->paths);
-    f->paths[f->n_paths] =
-        (struct folding_path){.link = link, .direction = direction, .other = -1};
+    f->paths =
+        arena_grow(f->scratch, f->paths, (size_t)f->n_paths, &f->path_capacity, sizeof *f->paths);
+    f->paths[f->n_paths] = (struct folding_path){.link = link, .direction = direction, .other = -1};
     f->path_of[2 * link + direction] = f->n_paths + 1;
     return f->n_paths++;
 }
@@ -74,9 +73,7 @@ int32_t fold_member_path(struct folding *f, const struct collective *g, int32_t 
     bool back = g->algorithm == ALGORITHM_CHAIN && k < i;
     int32_t at = pairs ? i * g->n_members + k : i;
     const int32_t *link = pairs ? g->pair_link : back ? g->back_link : g->link;
-    const int32_t *direction = pairs ? g->pair_direction
-                               : back ? g->back_direction
-                                      : g->direction;
+    const int32_t *direction = pairs ? g->pair_direction : back ? g->back_direction : g->direction;
     return link ? fold_path(f, link[at], direction[at]) : -1;
 }
 
@@ -104,8 +101,7 @@ void fold_visit_group(struct folding *f, int32_t group, fold_visit *visit, void 
     if (!fold_moves(f, group)) return;
     for (int32_t i = 0; i < n; i++) {
         uint64_t own = f->member[f->first_member[group] + i];
-        if (!r && g->algorithm == ALGORITHM_RING)
-            pass(f, group, i, (i + 1) % n, own, visit, with);
+        if (!r && g->algorithm == ALGORITHM_RING) pass(f, group, i, (i + 1) % n, own, visit, with);
         if (g->algorithm == ALGORITHM_CHAIN && i + 1 < n)
             pass(f, group, i, i + 1, fold_mix(own, 1), visit, with);
         if (g->algorithm == ALGORITHM_CHAIN && i > 0)

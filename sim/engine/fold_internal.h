@@ -31,27 +31,32 @@ struct folding_names {
 /* A direction of a link (both, if half duplex), or a route in one direction. */
 struct folding_path {
     int32_t link, direction;
-    int32_t n_hops, *hop;    /* of a route: paths of its links; 0: a link */
-    int32_t other;           /* of a link: the path of its other direction; -1: half duplex, a route */
-    bool fair;               /* of a link: shared fairly */
-    int32_t senders, sender; /* of a link: who send there; the last one counted, as lane + 1 of a collective stream */
-    uint64_t cost;           /* colour by its price alone */
+    int32_t n_hops, *hop; /* of a route: paths of its links; 0: a link */
+    int32_t other;        /* of a link: the path of its other direction; -1: half duplex, a route */
+    bool fair;            /* of a link: shared fairly */
+    int32_t senders,
+        sender; /* of a link: who send there; the last one counted, as lane + 1 of a collective stream */
+    uint64_t cost; /* colour by its price alone */
     uint64_t colour, next;
-    uint64_t sum, load; /* of the colours of all messages on this path; of a link: on all paths over it */
+    uint64_t sum,
+        load; /* of the colours of all messages on this path; of a link: on all paths over it */
 };
 
 /* One message of the program, by who sends it: a channel, or a member of a collective to another one. */
 struct folding_flow {
     uint64_t colour;
-    int32_t path, group, sender, receiver; /* group -1: sender is a channel; else members of the collective */
+    int32_t path, group, sender,
+        receiver; /* group -1: sender is a channel; else members of the collective */
     int32_t from_lane, to_lane;
 };
 
 /* The messages of a tensor collective's members, shared by all collectives of equal rounds. */
 struct folding_rounds {
-    int32_t *first_to, *to; /* members to which member i sends, in the order of its rounds: to[first_to[i]] … */
+    int32_t *first_to,
+        *to; /* members to which member i sends, in the order of its rounds: to[first_to[i]] … */
     int32_t *first_from, *from;
-    uint64_t *colour; /* (n_members) bytes and partners of each round, the partners by their places in these lists */
+    uint64_t *
+        colour; /* (n_members) bytes and partners of each round, the partners by their places in these lists */
 };
 
 struct folding {
@@ -71,7 +76,8 @@ struct folding {
     uint64_t *fixed;         /* (n_collectives) colour of a collective by itself */
     uint64_t *colour, *next; /* (n_devices) */
     uint64_t *channel;       /* (n_channels) colours */
-    uint64_t *base, *member; /* (members of all collectives) a member by itself; as it sees all others */
+    uint64_t *base,
+        *member; /* (members of all collectives) a member by itself; as it sees all others */
     const struct folding_rounds **rounds; /* (n_collectives) of tensors, except rings; else NULL */
     /* Position in its lane of the first instruction that names a channel, (n_channels), or a collective, (its members from
      * first_member[group] on); -1. */
@@ -166,7 +172,8 @@ void fold_links_count(struct folding *f, struct folding_links *l);
 /* The link of the folded program, and its direction, for a message of this colour on this path; colour 0: without others. */
 int32_t fold_links_get(struct folding *f, struct folding_links *l, uint64_t colour, int32_t path,
                        int32_t *direction);
-void fold_links_done(struct folding *f, struct folding_links *l); /* into the folded program and its scale */
+void fold_links_done(struct folding *f,
+                     struct folding_links *l); /* into the folded program and its scale */
 
 /* fold_quotient.c */
 void fold_quotient(struct folding *f);

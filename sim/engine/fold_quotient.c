@@ -7,7 +7,7 @@ struct quotient {
     struct folding *f;
     struct folding_links *links;
     struct folding_names channels, groups;
-    int32_t *index;                 /* (n_stages) of a representative's stage in the folded program */
+    int32_t *index; /* (n_stages) of a representative's stage in the folded program */
     int32_t *channel_of, *group_of; /* of each: one of the full program */
 };
 
@@ -221,7 +221,8 @@ static void take_channels(struct quotient *q)
         *x = *c;
         x->from_stage = new_stage(q, c->from_stage), x->to_stage = new_stage(q, c->to_stage);
         if (path >= 0)
-            x->link = fold_links_get(f, q->links, f->channel[q->channel_of[i]], path, &x->direction);
+            x->link =
+                fold_links_get(f, q->links, f->channel[q->channel_of[i]], path, &x->direction);
     }
 }
 
@@ -252,9 +253,7 @@ void fold_quotient(struct folding *f)
                          .group_of = ARENA_ARRAY(f->scratch, int32_t, (size_t)p->n_collectives)};
     fold_names_new(f->scratch, (size_t)p->n_channels, &q.channels);
     fold_names_new(f->scratch, (size_t)p->n_collectives, &q.groups);
-    *out = *p;
     out->n_devices = out->n_stages = 0;
-    f->out->scale = f->scale ? *f->scale : (struct sim_scale){0};
     take_lanes(&q);
     for (int32_t s = 0; s < out->n_stages; s++) take_stage(&q, &out->stages[s]);
     announce(&q);

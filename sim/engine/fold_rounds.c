@@ -41,11 +41,10 @@ static struct folding_rounds *list_rounds(struct arena *a, const struct collecti
     int32_t n = g->n_members, steps = collective_steps(g), most = steps < n ? steps : n;
     size_t room = (size_t)n * (size_t)most;
     struct folding_rounds *r = ARENA_ARRAY(a, struct folding_rounds, 1);
-    *r = (struct folding_rounds){ARENA_ARRAY(a, int32_t, (size_t)n + 1),
-                                 ARENA_ARRAY(a, int32_t, room),
-                                 ARENA_ARRAY(a, int32_t, (size_t)n + 1),
-                                 ARENA_ARRAY(a, int32_t, room),
-                                 ARENA_ARRAY(a, uint64_t, (size_t)n)};
+    *r = (struct folding_rounds){
+        ARENA_ARRAY(a, int32_t, (size_t)n + 1), ARENA_ARRAY(a, int32_t, room),
+        ARENA_ARRAY(a, int32_t, (size_t)n + 1), ARENA_ARRAY(a, int32_t, room),
+        ARENA_ARRAY(a, uint64_t, (size_t)n)};
     for (int32_t i = 0, to = 0, from = 0; i < n; i++) {
         r->first_to[i] = to, r->first_from[i] = from;
         for (int32_t k = 0; k < steps; k++) {
@@ -70,7 +69,8 @@ void fold_rounds(struct folding *f)
     fold_names_new(f->scratch, n, &keys);
     for (int32_t i = 0; i < f->p->n_collectives; i++) {
         const struct collective *g = &f->p->collectives[i];
-        if (!collective_of_tensor(g) || g->algorithm == ALGORITHM_RING || g->n_members < 2) continue;
+        if (!collective_of_tensor(g) || g->algorithm == ALGORITHM_RING || g->n_members < 2)
+            continue;
         int32_t at = fold_name(&keys, rounds_key(g));
         if (!known[at]) known[at] = list_rounds(f->scratch, g);
         f->rounds[i] = known[at];

@@ -1,0 +1,77 @@
+/* sim/engine/collectives_internal.h - state of the collectives of one simulation; for sim/engine/collectives*.c alone.
+ *
+ *   collectives.c       execution: streams, parts, messages
+ *   collectives_new.c   members, hops and their links
+ */
+#ifndef SIM_ENGINE_COLLECTIVES_INTERNAL_H
+#define SIM_ENGINE_COLLECTIVES_INTERNAL_H
+
+#include "sim/engine/engine.h"
+
+struct member {
+    int32_t group, index, lane; /* index in the collective */
+    int32_t part, pending;      /* messages of this part that have not ended */
+    int32_t launched, ended; /* launches of this collective, one a step for a gradient all-reduce */
+    int32_t step, times; /* of the running one: its step, and the earlier launches of that step */
+    int32_t next_step, next_times;             /* of the last one launched */
+    int64_t begin_ns, part_end_ns, part_bytes; /* of the part */
+    int64_t end_ns;                            /* of the last collective */
+};
+
+/* A hop of collectives inside calls is shared by all collectives of the two lanes over this link, because each lane is in one
+ * collective at a time; `from` and `to` are then the members of the latest one. */
+struct hop {
+    int32_t from, to; /* members */
+    int32_t resource, link, direction, from_lane, to_lane;
+    bool from_here, to_here;
+    int64_t ready_ns, bytes;
+};
+
+struct handed {
+    int32_t member, step, times;
+    int64_t when_ns;
+};
+
+struct stream_state {
+    bool busy;
+    int64_t free_ns;
+    int32_t *members, n_members; /* of this lane, by collective */
+    size_t first, n, capacity;
+    struct handed *queue; /* waiting: queue[first … first + n - 1] */
+};
+
+/* State of a priced collective (sim/collective/price.h): the members that have arrived, and the last arrival. */
+struct rendezvous {
+    int64_t price_ns; /* -1: simulated by messages */
+    int32_t n_members, here;
+    int64_t latest_ns;
+};
+
+struct collective_streams {
+    struct rendezvous *rendezvous;     /* (n_collectives) */
+    int32_t *first_member, *first_hop; /* (n_groups) */
+    int32_t **collective_hop_of; /* (n_groups) of collectives: (n, n), or (n) by ring; -1: none */
+    int32_t n_members, n_hops;
+    struct member *members;
+    struct hop *hops;
+    struct stream_state *streams; /* (n_devices) */
+};
+
+/* Members before folding: in a folded ring (sim/engine/fold) one represents all. */
+static inline int32_t collectives_ranks(const struct collective *g)
+{
+    return g->stands_for ? g->stands_for : g->n_members;
+}
+
+static inline bool collectives_folded(const struct collective *g)
+{
+    return collectives_ranks(g) > g->n_members;
+}
+
+/* Simulated by collect.c. */
+static inline bool collectives_elsewhere(const struct collective *g)
+{
+    return g->each_call && !collective_of_tensor(g);
+}
+
+#endif
