@@ -369,7 +369,7 @@ START_TEST(memory_is_in_proportion_to_the_file)
     const struct node *n = root;
     while (n->kind == NODE_MAP || n->kind == NODE_LIST) n = n->members[n->count - 1];
     ck_assert_str_eq(n->text, "19999");
-    ck_assert_str_eq(node_path(n, path, sizeof path), "0000000000000000000000059[19999]" + 1);
+    ck_assert_str_eq(node_path(n, path, sizeof path), &"0000000000000000000000059[19999]"[1]);
     int64_t small;
     ck_assert_int_eq(node_int(n, 0, 9, &small, &err), ERR_INPUT);
     snprintf(number, sizeof number, "%d[%d]: ", 59, VALUES - 1);
