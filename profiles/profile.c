@@ -139,15 +139,17 @@ static enum status prior_seconds(const struct profile *p, const struct device_ty
                                  const struct op_shapes *shapes, enum dtype t, double *out,
                                  struct error *err)
 {
+    struct catalogue_device room;
     const struct catalogue_device *d = NULL;
-    TRY(catalogue_find(type->catalogue, &d, err));
+    TRY(team_device(type, &room, &d, err));
     struct op_prior prior = prior_of(p, d->id);
     *out = op_prior_seconds(&prior, d, kind, attrs, shapes, t);
     if (isfinite(*out) && *out > 0) return OK;
     return error_set(err, ERR_INPUT,
                      "no cost of %s %s on %s: the catalogue has no source for a "
-                     "rate that it needs; measure it with musher profile",
-                     op_kind_name(kind), dtype_name(t), d->id);
+                     "rate that it needs; state `peak:` or `memory_bandwidth:` of device type "
+                     "'%s', or measure it with musher profile",
+                     op_kind_name(kind), dtype_name(t), d->id, type->name);
 }
 
 static double scale_of(const struct profile *p, const char *base, enum op_kind kind, enum dtype t)
