@@ -156,11 +156,9 @@ static void show_cluster_text(struct arena *a, const struct cluster *c, bool all
         char memory[64];
         names[i] = c->devices[i].name;
         texts[i] =
-            arena_printf(a, "%s: %s%s, %s%s%s", t->name, t->catalogue,
+            arena_printf(a, "%s: %s%s, %s", t->name, t->catalogue,
                          t->slowdown > 0 ? arena_printf(a, ", %g times slower", t->slowdown) : "",
-                         units_print_capacity(memory, (double)t->memory_bytes),
-                         t->power_w > 0 ? arena_printf(a, ", %g W", t->power_w) : "",
-                         t->price_per_h > 0 ? arena_printf(a, ", %g/h", t->price_per_h) : "");
+                         units_print_capacity(memory, (double)t->memory_bytes));
     }
     int32_t n = print_classes(a, c->n_devices, names, texts, all, &x);
     print_class_lines(x, n, "devices");

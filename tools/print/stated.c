@@ -27,7 +27,7 @@ struct item {
     const char *key, *text; /* "peak_bf16_flops", "peak bf16 165 TFLOP/s" */
     double value;
 };
-enum { ITEMS_MAX = DEVICE_PEAK_COUNT + 2 };
+enum { ITEMS_MAX = DEVICE_PEAK_COUNT + 3 };
 
 static void add(struct arena *a, struct item *items, int *n, const char *key, const char *name,
                 enum quantity q, double value)
@@ -37,8 +37,10 @@ static void add(struct arena *a, struct item *items, int *n, const char *key, co
             (struct item){key, arena_printf(a, "%s %s", name, quantity_text(a, q, value)), value};
 }
 
-static int items_of(struct arena *a, const struct device_rates *r, struct item items[ITEMS_MAX])
+static int items_of(struct arena *a, const struct device_type *t, bool price,
+                    struct item items[ITEMS_MAX])
 {
+    const struct device_rates *r = &t->stated;
     int n = 0;
     for (int p = 0; p < DEVICE_PEAK_COUNT; p++) {
         const char *name = device_peak_name((enum device_peak)p);
@@ -47,15 +49,18 @@ static int items_of(struct arena *a, const struct device_rates *r, struct item i
     }
     add(a, items, &n, "memory_Bps", "memory bandwidth", QUANTITY_BYTES_PER_S, r->memory_Bps);
     add(a, items, &n, "power_w", "power", QUANTITY_WATTS, r->power_w);
+    if (price && t->price_per_h > 0)
+        items[n++] = (struct item){"price_per_h", arena_printf(a, "price %g/h", t->price_per_h),
+                                   t->price_per_h};
     return n;
 }
 
-static void print_stated_of(struct arena *a, const struct cluster *c, struct json *j)
+static void print_stated_of(struct arena *a, const struct cluster *c, bool prices, struct json *j)
 {
     bool open = false;
     for (int32_t t = 0; t < c->n_types; t++) {
         struct item items[ITEMS_MAX];
-        int n = items_of(a, &c->types[t].stated, items);
+        int n = items_of(a, &c->types[t], prices, items);
         if (!n) continue;
         if (j && !open) json_put_list(j, "stated");
         open = true;
@@ -120,6 +125,6 @@ static void print_derived(const struct cluster *c, int precision, struct json *j
 
 void print_stated(struct arena *a, const struct cluster *c, int precision, struct json *json)
 {
-    print_stated_of(a, c, json);
+    print_stated_of(a, c, precision == PRINT_STATED_EVERY_DTYPE, json);
     print_derived(c, precision, json);
 }
