@@ -54,8 +54,7 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define TWICE_HALF "twice fp16, as of the cards in the architecture's white paper"
 #define EIGHTH_OF_FP4 "an eighth of the sheet's fp4 with sparsity"
 #define DIE "half of the module: one of its two dies"
-#define GAUDI_FP32                                                                                 \
-    "half of the vector engines' bf16 rate; Intel states no fp32 rate of the matrix engines"
+#define GAUDI_CLOCK "8 engines x 256 x 256 x 2 x 1600 MHz, the clock of the cards that are sold"
 #define TPU_FP32 "a sixth of bf16: XLA computes an fp32 product in six passes"
 /* Prices: USD an hour of one device without a commitment, and the day they were listed. */
 #define RUNPOD "RunPod secure cloud, runpod.io/pricing", "2026-09-25"
