@@ -9,6 +9,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/print/classes.h"
+#include "tools/print/stated.h"
 #include "tools/team/replan.h"
 #include "tools/tp_degrees.h"
 
@@ -158,6 +159,7 @@ static void print_json(struct arena *a, const struct cluster *c, const struct se
     json_close(&j);
     json_put_text(&j, "file", out);
     json_put_int(&j, "profile_id", profile->id);
+    print_stated(a, c, (int)r->plans[0].plan.job.precision, &j);
     json_put_list(&j, "baselines");
     for (int32_t i = 0; i < r->n_baselines; i++) {
         json_put_object_line(&j, NULL);
@@ -207,6 +209,7 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
     char text[32];
     printf("predicted with %s%s\n", common_profile_label(a, profile),
            r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
+    print_stated(a, c, (int)r->plans[0].plan.job.precision, NULL);
     for (int32_t i = 0; i < r->n_plans; i++) {
         const struct search_plan *x = &r->plans[i];
         const char *cost = x->cost > 0 ? arena_printf(a, "costs %.4g  ", x->cost) : "";

@@ -10,6 +10,7 @@
 #include "tools/print/kernels.h"
 #include "tools/print/layers.h"
 #include "tools/print/sharding.h"
+#include "tools/print/stated.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -161,6 +162,7 @@ static void show_cluster_text(struct arena *a, const struct cluster *c, bool all
     }
     int32_t n = print_classes(a, c->n_devices, names, texts, all, &x);
     print_class_lines(x, n, "devices");
+    print_stated(a, c, PRINT_STATED_EVERY_DTYPE, NULL);
     show_links(a, c, all);
 }
 
@@ -181,9 +183,14 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
             json_put_text(&out, "catalogue", t->catalogue);
             json_put_double(&out, "slowdown", t->slowdown);
             json_put_int(&out, "memory_bytes", t->memory_bytes);
+            if (t->power_w > 0) json_put_double(&out, "power_w", t->power_w);
+            if (t->price_per_h > 0) json_put_double(&out, "price_per_h", t->price_per_h);
+            if (t->list_price_per_h > 0)
+                json_put_double(&out, "list_price_per_h", t->list_price_per_h);
             json_close(&out);
         }
         json_close(&out);
+        print_stated(a, c, PRINT_STATED_EVERY_DTYPE, &out);
         json_put_list(&out, "links");
         for (int32_t i = 0; i < c->n_links; i++) {
             const struct link *l = &c->links[i];
@@ -240,6 +247,7 @@ static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_j
         json_put_int(&out, "microbatch", p->microbatch);
         json_put_int(&out, "profile_id", p->profile_id);
         json_put_int(&out, "predicted_ns", p->predicted_ns);
+        print_stated(a, &p->cluster, (int)p->job.precision, &out);
         print_sharding(a, p, true, &out);
         common_json_end(&out);
         return;
@@ -253,6 +261,7 @@ static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_j
                p->cluster.emulated ? " of emulated devices" : "",
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
+    print_stated(a, &p->cluster, (int)p->job.precision, NULL);
     print_sharding(a, p, all, NULL);
 }
 
