@@ -1,0 +1,221 @@
+/* The coarse search: classes of equal nodes, prices of groups, and plans against ones written by hand. */
+#include "core/base/arena.h"
+#include "planner/candidate/group.h"
+#include "planner/coarse/internal.h"
+#include "planner/spmd_stage/spmd_stage.h"
+#include "profiles/team.h"
+#include "sim/engine/sim.h"
+
+#include "tests/support/suites.h"
+#include "tests/support/texts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct arena *arena;
+
+static void setup(void) { arena = arena_new(); }
+static void teardown(void) { arena_free(arena); }
+
+/* NVSwitch with a port for each GPU, and the network link at the node. */
+static const char *rack =
+    "version: 1\n"
+    "name: rack\n"
+    "device_types: [{name: h, device: H100-SXM5}, {name: a, device: A100-SXM4-40}]\n"
+    "nodes:\n"
+    "  - {name: h, devices: {type: h, count: 8}}\n"
+    "  - {name: a0, devices: {type: a, count: 8}}\n"
+    "  - {name: a1, devices: {type: a, count: 8}}\n"
+    "switches: [{name: core}, {name: sh}, {name: s0}, {name: s1}]\n"
+    "links:\n%s"
+    "  - {name: uh, between: [h, core], bandwidth: 50 GB/s, latency: 5 us}\n"
+    "  - {name: u0, between: [a0, core], bandwidth: 25 GB/s, latency: 5 us}\n"
+    "  - {name: u1, between: [a1, core], bandwidth: 25 GB/s, latency: 5 us}\n";
+
+static const char *llama =
+    "version: 1\n"
+    "model: {model_type: llama, vocab_size: 128256, tie_word_embeddings: false, hidden_size: 4096, "
+    "intermediate_size: 14336, num_hidden_layers: 32, num_attention_heads: 32, "
+    "num_key_value_heads: 8, "
+    "max_position_embeddings: 131072}\n"
+    "sequence_length: 4096\nglobal_batch: 256\nprecision: bf16\n"
+    "optimizer: {kind: adamw, lr: 3e-4}\n";
+
+struct made {
+    struct cluster cluster;
+    struct job job;
+    struct profile profile;
+    struct lower_options lower;
+    struct search_options options;
+    struct search_context context;
+    struct fleet_task task;
+    int64_t sizes[3];
+    struct coarse coarse;
+};
+
+static void make(struct made *m, struct cluster c, const char *job)
+{
+    struct error err = {0};
+    *m = (struct made){.cluster = c, .lower = {.check_memory = true}, .sizes = {1, 2, 4}};
+    m->job = texts_job(arena, job);
+    ck_assert_msg(profile_prior(arena, &m->cluster, &m->profile, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(team_fused(arena, &m->cluster, &m->lower, &err), OK);
+    m->options = (struct search_options){.top = 1};
+    m->context = (struct search_context){.arena = arena,
+                                         .o = &m->options,
+                                         .lower = &m->lower,
+                                         .scorer = scorer_new(&m->lower),
+                                         .evaluations_left = 20000};
+    incumbents_init(&m->context.incumbents, arena, 32, &m->options, &m->cluster);
+    m->task = (struct fleet_task){&m->job, &m->cluster, &m->profile, m->sizes, 3};
+    m->coarse = (struct coarse){.t = &m->context,
+                                .task = &m->task,
+                                .arena = arena,
+                                .spaces = ARENA_ARRAY(arena, struct space, 3),
+                                .solved = spmd_stage_new()};
+}
+
+static void end(struct made *m)
+{
+    spmd_stage_free(m->coarse.solved);
+    scorer_free(m->context.scorer);
+}
+
+static struct cluster rack_cluster(void)
+{
+    const char *ports = "";
+    static const struct {
+        const char *node, *sw, *rate;
+    } of[] = {{"h", "sh", "450 GB/s"}, {"a0", "s0", "300 GB/s"}, {"a1", "s1", "300 GB/s"}};
+    for (int n = 0; n < 3; n++)
+        for (int i = 0; i < 8; i++)
+            ports = arena_printf(
+                arena,
+                "%s  - {name: p-%s-%d, between: [%s.%d, %s], bandwidth: %s, latency: 1 us}\n",
+                ports, of[n].node, i, of[n].node, i, of[n].sw, of[n].rate);
+    return texts_cluster(arena, arena_printf(arena, rack, ports));
+}
+
+START_TEST(equal_nodes_are_a_class_wherever_their_links_are_stated)
+{
+    struct made m;
+    struct error err = {0};
+    make(&m, rack_cluster(), llama);
+    ck_assert_msg(coarse_classes(&m.coarse, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(m.coarse.n_classes, 2);
+    for (int k = 0; k < 2; k++) {
+        const struct coarse_class *x = &m.coarse.classes[k];
+        bool fast = !strcmp(m.cluster.types[x->type].name, "h");
+        ck_assert_int_eq(x->n, fast ? 8 : 16);
+        ck_assert_int_eq(x->per_node, 8);
+        ck_assert_int_eq(x->n_degrees, 4); /* 1, 2, 4, 8 */
+        for (int i = 0; i < x->n; i++)
+            ck_assert_int_eq(m.cluster.devices[x->device[i]].type, x->type);
+    }
+    end(&m);
+}
+END_TEST
+
+/* A stage on a group takes, by the price of its type, what the simulation of such a plan takes. */
+START_TEST(the_price_of_a_group_is_that_of_its_simulation)
+{
+    struct made m;
+    struct error err = {0};
+    make(&m, rack_cluster(), llama);
+    m.job.global_batch = 1;
+    ck_assert_msg(coarse_classes(&m.coarse, &err) == OK, "%s", err.text);
+    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    const struct coarse_class *k = &m.coarse.classes[0];
+    const struct space *s = &m.coarse.spaces[0];
+    for (int32_t d = 2; d < k->n_degrees; d++) {
+        struct plan_stage stage = {.last_layer = s->n_layers - 1,
+                                   .device = k->device[0],
+                                   .n_shards = k->degree[d].n,
+                                   .devices = k->device,
+                                   .sharding = k->degree[d].sharding,
+                                   .receive_ahead = 2};
+        struct plan_replica replica = {.microbatches = 1, .n_stages = 1, .stages = &stage};
+        struct plan p = {.name = "one",
+                         .microbatch = 1,
+                         .steps = 1,
+                         .n_replicas = 1,
+                         .replicas = &replica,
+                         .job = m.job,
+                         .cluster = m.cluster};
+        struct program program;
+        struct sim_result r;
+        struct lower_options o = m.lower;
+        o.check_memory = false;
+        ck_assert_ptr_nonnull(stage.sharding);
+        ck_assert_msg(lower_plan(arena, &p, &o, &program, &err) == OK, "%s", err.text);
+        ck_assert_msg(sim_run(arena, &program, m.coarse.cost, &(struct sim_options){.steps = 1}, &r,
+                              &err) == OK,
+                      "%s", err.text);
+        ck_assert_int_eq(group_type_of(s, &stage), k->degree[d].type);
+        double priced = (double)(group_stage_ns(s, &stage) + group_stage(s, &stage)->update_ns);
+        ck_assert_msg(priced <= 1.001 * (double)r.makespan_ns &&
+                          priced > 0.85 * (double)r.makespan_ns,
+                      "%d GPUs: priced %.4g, simulated %.4g", (int)stage.n_shards, priced,
+                      (double)r.makespan_ns);
+    }
+    end(&m);
+}
+END_TEST
+
+/* By hand: 8 replicas of two A100 and an H100, ZeRO 1, 7.74 s (2026-08, catalogue's prior). */
+START_TEST(no_plan_by_hand_is_better)
+{
+    struct made m;
+    struct error err = {0};
+    int32_t n_tried;
+    make(&m, rack_cluster(), llama);
+    ck_assert_msg(coarse_search(&m.context, &m.task, &n_tried, &err) == OK, "%s", err.text);
+    ck_assert_int_gt(n_tried, 0);
+    ck_assert_int_gt(m.context.incumbents.n, 0);
+    ck_assert_int_le(m.context.incumbents.plans[0].iteration_ns, INT64_C(7745000000));
+    end(&m);
+}
+END_TEST
+
+START_TEST(a_replica_takes_no_more_gpus_than_its_team_has)
+{
+    struct made m;
+    struct error err = {0};
+    make(&m, rack_cluster(), llama);
+    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
+    ck_assert_int_eq(coarse_space(&m.coarse, 0, &err), OK);
+    for (int32_t replicas = 1; replicas <= 8; replicas++) {
+        struct coarse_template t[8];
+        int32_t n = coarse_templates(&m.coarse, 3, replicas, 4, t);
+        ck_assert_int_gt(n, 0);
+        for (int32_t i = 0; i < n; i++) {
+            int32_t used[2] = {0}, next = 0;
+            for (int32_t k = 0; k < t[i].n_stages; k++) {
+                const struct coarse_stage *x = &t[i].stages[k];
+                used[x->of] += m.coarse.classes[x->of].degree[x->degree].n;
+                ck_assert_int_eq(x->first, next);
+                ck_assert_int_ge(x->last, x->first);
+                next = x->last + 1;
+            }
+            ck_assert_int_eq(next, m.coarse.spaces[0].n_layers);
+            for (int32_t k = 0; k < 2; k++)
+                ck_assert_int_le(used[k] * replicas, m.coarse.classes[k].n);
+        }
+    }
+    end(&m);
+}
+END_TEST
+
+Suite *coarse_suite(void)
+{
+    Suite *suite = suite_create("coarse");
+    TCase *c = tcase_create("coarse");
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_set_timeout(c, 600);
+    tcase_add_test(c, equal_nodes_are_a_class_wherever_their_links_are_stated);
+    tcase_add_test(c, the_price_of_a_group_is_that_of_its_simulation);
+    tcase_add_test(c, a_replica_takes_no_more_gpus_than_its_team_has);
+    tcase_add_test(c, no_plan_by_hand_is_better);
+    suite_add_tcase(suite, c);
+    return suite;
+}
