@@ -70,7 +70,8 @@ const void *intern_bytes(struct intern *x, const void *bytes, size_t n)
     uint64_t hash = hash_of(bytes, n);
     struct entry *e = entry_of(x, hash, bytes, n);
     if (e->bytes) return e->bytes;
-    void *copy = arena_alloc(x->contents, n + 1, 1); /* + 1: an object without bytes has an address */
+    void *copy =
+        arena_alloc(x->contents, n + 1, 1); /* + 1: an object without bytes has an address */
     memcpy(copy, bytes, n);
     *e = (struct entry){hash, copy, n};
     if (2 * ++x->n > x->capacity) grow(x);

@@ -29,7 +29,7 @@ struct lowered {
 
 struct equal_stages {
     struct lowering *l;
-    struct lowered **first; /* by view (n_views) */
+    struct lowered **first;                                    /* by view (n_views) */
     int32_t *numbers, *local_of_channel, *local_of_collective; /* work space */
     size_t n_numbers, n_channels, n_collectives;
 };
@@ -37,9 +37,8 @@ struct equal_stages {
 struct equal_stages *equal_stages_new(struct lowering *l)
 {
     struct equal_stages *x = ARENA_ARRAY(l->tables, struct equal_stages, 1);
-    *x = (struct equal_stages){.l = l,
-                               .first = ARENA_ARRAY(l->tables, struct lowered *,
-                                                    (size_t)l->uses->n_views)};
+    *x = (struct equal_stages){
+        .l = l, .first = ARENA_ARRAY(l->tables, struct lowered *, (size_t)l->uses->n_views)};
     return x;
 }
 
@@ -197,7 +196,8 @@ static bool same_launches(const struct lowering *l, const struct stage_build *a,
     return true;
 }
 
-static bool equal(const struct lowering *l, const struct stage_build *a, const struct stage_build *b)
+static bool equal(const struct lowering *l, const struct stage_build *a,
+                  const struct stage_build *b)
 {
     return same_settings(l, a, b) && same_edges(a, b) && lower_same_calls(a, b) &&
            same_groups(l, a, b) && same_launches(l, a, b) && lower_same_teams(l, a, b);
@@ -214,7 +214,8 @@ static int32_t *room(struct arena *a, int32_t **array, size_t *capacity, size_t 
 /* In one order on equal stages: channels by edge, groups by chunk, collectives of tensors as they are made. */
 static int32_t numbers_of(struct equal_stages *x, const struct stage_build *b)
 {
-    int32_t n = 0, n_chunks = lane_of(x->l, b)->n_stages, n_calls, *calls = lower_collectives_of(b, &n_calls);
+    int32_t n = 0, n_chunks = lane_of(x->l, b)->n_stages, n_calls,
+            *calls = lower_collectives_of(b, &n_calls);
     for (int e = 0; e < EDGE_COUNT; e++) n += b->edge[e].n;
     for (int32_t c = 0; c < n_chunks; c++) n += chunk_of(x->l, b, c)->groups->n;
     int32_t *out = room(x->l->tables, &x->numbers, &x->n_numbers, (size_t)(n + n_calls) + 1);
@@ -247,10 +248,12 @@ static void index_numbers(struct equal_stages *x, const struct stage_build *b, i
     const struct program *p = x->l->p;
     int32_t n_channels = 0;
     for (int e = 0; e < EDGE_COUNT; e++) n_channels += b->edge[e].n;
-    int32_t *channel = room(x->l->tables, &x->local_of_channel, &x->n_channels, (size_t)p->n_channels + 1),
+    int32_t *channel =
+                room(x->l->tables, &x->local_of_channel, &x->n_channels, (size_t)p->n_channels + 1),
             *collective = room(x->l->tables, &x->local_of_collective, &x->n_collectives,
                                (size_t)p->n_collectives + 1);
-    for (int32_t i = n; i-- > 0;) *(i < n_channels ? &channel[x->numbers[i]] : &collective[x->numbers[i]]) = i;
+    for (int32_t i = n; i-- > 0;)
+        *(i < n_channels ? &channel[x->numbers[i]] : &collective[x->numbers[i]]) = i;
 }
 
 static void find_patches(struct equal_stages *x, struct lowered *s)
@@ -261,13 +264,16 @@ static void find_patches(struct equal_stages *x, struct lowered *s)
     index_numbers(x, s->b, s->n_numbers);
     for (int32_t q = 0; q < of->n_procedures; q++)
         for (int32_t i = 0; i < of->procedures[q].n_instrs; i++)
-            n += names_channel(&of->procedures[q].instrs[i]) || names_collective(&of->procedures[q].instrs[i]);
+            n += names_channel(&of->procedures[q].instrs[i]) ||
+                 names_collective(&of->procedures[q].instrs[i]);
     s->patches = ARENA_ARRAY(x->l->tables, struct patch, n + 1);
     for (int32_t q = 0; q < of->n_procedures; q++)
         for (int32_t i = 0; i < of->procedures[q].n_instrs; i++) {
             const struct instr *y = &of->procedures[q].instrs[i];
-            if (names_channel(y)) s->patches[at++] = (struct patch){q, i, x->local_of_channel[y->arg]};
-            if (names_collective(y)) s->patches[at++] = (struct patch){q, i, x->local_of_collective[y->arg]};
+            if (names_channel(y))
+                s->patches[at++] = (struct patch){q, i, x->local_of_channel[y->arg]};
+            if (names_collective(y))
+                s->patches[at++] = (struct patch){q, i, x->local_of_collective[y->arg]};
         }
     s->n_patches = (int32_t)at;
 }
@@ -277,7 +283,8 @@ static void find_patches(struct equal_stages *x, struct lowered *s)
 static void copy_instrs(struct equal_stages *x, const struct lowered *s, struct program_stage *to)
 {
     struct arena *a = x->l->a;
-    to->procedures = arena_copy(a, to->procedures, (size_t)to->n_procedures * sizeof *to->procedures);
+    to->procedures =
+        arena_copy(a, to->procedures, (size_t)to->n_procedures * sizeof *to->procedures);
     int32_t copied = -1;
     for (int32_t i = 0; i < s->n_patches; i++) {
         struct procedure *q = &to->procedures[s->patches[i].procedure];
@@ -289,7 +296,8 @@ static void copy_instrs(struct equal_stages *x, const struct lowered *s, struct 
 }
 
 /* The entry of the channel among those of the stage's edge, on the equal stage. */
-static int32_t channel_like(const struct stage_build *a, const struct stage_build *b, int32_t channel)
+static int32_t channel_like(const struct stage_build *a, const struct stage_build *b,
+                            int32_t channel)
 {
     for (int e = 0; e < EDGE_COUNT; e++)
         for (int32_t i = 0; i < a->edge[e].n; i++)
@@ -318,7 +326,8 @@ static void copy_ends(struct lowering *l, const struct stage_build *from, struct
     lower_join_channels(l, b);
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct collective *g = &l->p->collectives[from->groups->group[i]];
-        struct collective_member *to = &l->p->collectives[b->groups->group[i]].members[b->groups->member[i]];
+        struct collective_member *to =
+            &l->p->collectives[b->groups->group[i]].members[b->groups->member[i]];
         int32_t stage = to->stage;
         bool silent = to->silent;
         *to = g->members[from->groups->member[i]];

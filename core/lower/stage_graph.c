@@ -80,7 +80,8 @@ static void choose(struct parting *x)
         if (i < g->n_forward) last = i;
     }
     /* where a block ends, and what the next one reads (core/lower/uses.c) */
-    for (int32_t i = last + 1, end = lower_third_block(g, last); last >= 0 && i <= end; i++) keep_op(x, i);
+    for (int32_t i = last + 1, end = lower_third_block(g, last); last >= 0 && i <= end; i++)
+        keep_op(x, i);
     keep_cut(x, x->first_layer - 1);
     keep_cut(x, x->last_layer);
 }
@@ -102,7 +103,8 @@ static const struct exchange *exchange_of(struct intern *pool, const struct exch
     if (!e) return NULL;
     struct exchange copy;
     memset(&copy, 0, sizeof copy);
-    copy.axis = e->axis, copy.n = e->n, copy.self = e->self, copy.dim = e->dim, copy.to_dim = e->to_dim;
+    copy.axis = e->axis, copy.n = e->n, copy.self = e->self, copy.dim = e->dim,
+    copy.to_dim = e->to_dim;
     copy.member = intern_bytes(pool, e->member, (size_t)e->n * sizeof *e->member);
     copy.shards = division_of(pool, e->shards), copy.to = division_of(pool, e->to);
     return intern_bytes(pool, &copy, sizeof copy);

@@ -16,7 +16,7 @@ struct stage_graph {
     const struct graph *g;
     const struct cut *gradient_cut;    /* (n_layers - 1): empty except at the stage's cuts */
     const struct tensor_shard **shard; /* (n_tensors) of inputs and parameters; NULL: full */
-    int32_t *tensor;                   /* (n_tensors of the whole) its tensor in the part; -1: none */
+    int32_t *tensor; /* (n_tensors of the whole) its tensor in the part; -1: none */
 };
 
 struct stage_graph_pool; /* opaque */

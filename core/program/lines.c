@@ -115,8 +115,8 @@ void lines_record(struct lines *l)
     l->n_recorded = 0;
 }
 
-struct piece lines_recorded(struct lines *l)
+struct lines_piece lines_recorded(struct lines *l)
 {
     l->recording = false;
-    return (struct piece){arena_copy(l->a, l->recorded, l->n_recorded), l->n_recorded};
+    return (struct lines_piece){arena_copy(l->a, l->recorded, l->n_recorded), l->n_recorded};
 }

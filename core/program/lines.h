@@ -14,7 +14,7 @@
 
 struct arena;
 
-struct piece { /* recorded text */
+struct lines_piece { /* recorded text */
     const char *text;
     size_t n;
 };
@@ -33,6 +33,6 @@ void lines_name(struct lines *l, const char *name);
 
 /* What is written between the two calls. */
 void lines_record(struct lines *l);
-struct piece lines_recorded(struct lines *l);
+struct lines_piece lines_recorded(struct lines *l);
 
 #endif

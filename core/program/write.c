@@ -261,8 +261,8 @@ struct shared_text { /* of the stages with one list of slots, one of operators a
     const struct program_stage *first;
     int32_t n_stages;
     bool recorded;
-    struct piece *slots; /* between the slots of ZeRO chunks, whose offsets differ */
-    struct piece code, shards;
+    struct lines_piece *slots; /* between the slots of ZeRO chunks, whose offsets differ */
+    struct lines_piece code, shards;
 };
 
 struct shared_texts {
@@ -308,7 +308,7 @@ static void record_slots(struct lines *out, struct arena *a, const struct progra
 {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_slots; i++) n += s->slots[i].own > 0;
-    t->slots = ARENA_ARRAY(a, struct piece, (size_t)n + 1);
+    t->slots = ARENA_ARRAY(a, struct lines_piece, (size_t)n + 1);
     n = 0;
     lines_record(out);
     for (int32_t i = 0; i < s->n_slots; i++) {
@@ -319,7 +319,7 @@ static void record_slots(struct lines *out, struct arena *a, const struct progra
     t->slots[n] = lines_recorded(out);
 }
 
-static void put_piece(struct lines *out, struct piece x) { lines_bytes(out, x.text, x.n); }
+static void put_piece(struct lines *out, struct lines_piece x) { lines_bytes(out, x.text, x.n); }
 
 static void write_slots(struct lines *out, const struct program_stage *s, const struct shared_text *t)
 {

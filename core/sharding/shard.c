@@ -13,70 +13,34 @@
 
 #include <string.h>
 
-struct version { /* of a tensor of the whole graph, in one placement */
-    struct placement placement;
-    int32_t tensor; /* of the view */
-    struct version *next;
-};
-
-struct view {
-    struct arena *a;
-    const struct graph *whole;
-    const struct sharding *s;
-    int32_t device, first_layer, last_layer;
-    struct graph *g;
-    const struct grain *grains;
-    const struct shard_choices *shared; /* of all stages with this sharding */
-    struct shard_window window;
-    struct op_choice before;    /* of operators before the stage */
-    struct op_choice *choices;  /* (operators of the window) */
-    const bool *gathered;       /* (n_tensors) */
-    struct version **versions;  /* (n_tensors) the first one is what was made; others follow */
-    int32_t *n_conversions;     /* (n_tensors) for names */
-    struct placement *home;     /* (n_tensors) of parameters */
-    int32_t *made_for;          /* (n_tensors) of parameters: reader of its versions, + 1 */
-    int32_t *last;              /* (n_layers) last operator of each layer */
-    int32_t *uses_before;       /* (n_tensors) of parameters, before the window */
-    struct op_placements *need; /* (operators of the window) */
-};
-
-static struct op_choice *choice_of(const struct view *v, int32_t op)
-{
-    return &v->choices[op - v->window.begin];
-}
-static struct op_placements *need_of(const struct view *v, int32_t op)
-{
-    return &v->need[op - v->window.begin];
-}
-
 /* --- versions --- */
 
-static int32_t add_version(struct view *v, int32_t t, const struct placement *p, int32_t tensor)
+int32_t shard_add_version(struct shard_view *v, int32_t t, const struct placement *p, int32_t tensor)
 {
-    struct version *y = ARENA_ARRAY(v->a, struct version, 1), **at = &v->versions[t];
-    *y = (struct version){.placement = *p, .tensor = tensor};
+    struct shard_version *y = ARENA_ARRAY(v->a, struct shard_version, 1), **at = &v->versions[t];
+    *y = (struct shard_version){.placement = *p, .tensor = tensor};
     while (*at) at = &(*at)->next;
     *at = y;
     return tensor;
 }
 
-static int32_t find_version(const struct view *v, int32_t t, const struct placement *p)
+static int32_t find_version(const struct shard_view *v, int32_t t, const struct placement *p)
 {
-    for (const struct version *y = v->versions[t]; y; y = y->next)
+    for (const struct shard_version *y = v->versions[t]; y; y = y->next)
         if (placement_equal(v->s, &y->placement, p)) return y->tensor;
     return -1;
 }
 
 /* A source enters the graph as this device's shard; further versions of an input have a number in their names. */
-static int32_t add_source(struct view *v, int32_t t, const struct placement *p, int32_t number)
+static int32_t add_source(struct shard_view *v, int32_t t, const struct placement *p, int32_t number)
 {
     struct tensor copy = v->whole->tensors[t];
     copy.shape = placement_local(v->a, v->s, p, &copy.shape, v->device, &copy.shard);
     if (number) copy.name = arena_printf(v->a, "%s@%d", copy.name, number);
-    return add_version(v, t, p, graph_add_tensor(v->g, copy));
+    return shard_add_version(v, t, p, graph_add_tensor(v->g, copy));
 }
 
-static void note_shard(struct view *v, int32_t tensor, const struct placement *p,
+static void note_shard(struct shard_view *v, int32_t tensor, const struct placement *p,
                        const struct shape *whole)
 {
     struct tensor *x = &v->g->tensors[tensor];
@@ -86,7 +50,7 @@ static void note_shard(struct view *v, int32_t tensor, const struct placement *p
 }
 
 /* One step: an operator that reads `from`. */
-static enum status convert(struct view *v, int32_t t, const struct conversion *c, int32_t from,
+static enum status convert(struct shard_view *v, int32_t t, const struct conversion *c, int32_t from,
                            int32_t *out, struct error *err)
 {
     const struct tensor *whole = &v->whole->tensors[t];
@@ -100,56 +64,20 @@ static enum status convert(struct view *v, int32_t t, const struct conversion *c
         v->gathered[t] && sharding_reshards(v->s, whole->name);
     note_shard(v, *out, &c->after, &whole->shape);
     v->g->tensors[*out].dtype = whole->dtype;
-    add_version(v, t, &c->after, *out);
+    shard_add_version(v, t, &c->after, *out);
     return OK;
 }
 
 /* Each reader of a parameter converts it separately, so every view has as many gradients of it, and no gathered
  * matrix stays alive or crosses stages for a distant use. */
-static void forget_other_uses(struct view *v, int32_t t, int32_t reader)
+static void forget_other_uses(struct shard_view *v, int32_t t, int32_t reader)
 {
     if (v->made_for[t] != reader + 1 && v->versions[t]) v->versions[t]->next = NULL;
     v->made_for[t] = reader + 1;
 }
 
-/* The index of an operator outside the stage, whose neighbour in the stage has choice c. */
-static struct op_choice outside(const struct view *v, int32_t op, struct op_choice c)
-{
-    for (int32_t x = 0; x < v->s->n_axes; x++)
-        if (v->s->mesh[x] == 1 ||
-            op_index_meant(v->whole, &v->whole->ops[op], v->grains, c.index[x]) == INDEX_COUNT)
-            c.index[x] = INDEX_none;
-    return c;
-}
-
-/* Placements of the operands of an operator before the window. */
-static struct op_placements needs_outside(const struct view *v, int32_t op)
-{
-    struct op_placements need;
-    struct error err = {0};
-    struct op_choice c = outside(v, op, v->before);
-    if (op_placements_of(v->s, v->whole, &v->whole->ops[op], v->grains, &c, &need, &err) != OK)
-        BUG("%s", err.text);
-    return need;
-}
-
-/* A tensor from before the window, as its producer places it; NULL: it is from inside. */
-static const struct version *enter_window(struct view *v, int32_t t)
-{
-    struct tensor copy = v->whole->tensors[t];
-    int32_t op = copy.producer, k = 0;
-    if (op < 0 || op >= v->window.begin) return NULL;
-    while (v->whole->ops[op].output[k] != t) k++;
-    struct op_placements need = needs_outside(v, op);
-    copy.shape = placement_local(v->a, v->s, &need.output[k], &copy.shape, v->device, &copy.shard);
-    copy.producer = -1;
-    add_version(v, t, &need.output[k], graph_add_tensor(v->g, copy));
-    return v->versions[t];
-}
-
-/* The tensor of the view that has `t` in placement p, for this operator (-1: none). */
-static enum status version_of(struct view *v, int32_t t, const struct placement *p, int32_t reader,
-                              int32_t *out, struct error *err)
+enum status shard_version_of(struct shard_view *v, int32_t t, const struct placement *p,
+                             int32_t reader, int32_t *out, struct error *err)
 {
     if (v->whole->tensors[t].role == TENSOR_PARAMETER) forget_other_uses(v, t, reader);
     *out = find_version(v, t, p);
@@ -158,8 +86,8 @@ static enum status version_of(struct view *v, int32_t t, const struct placement 
         *out = add_source(v, t, p, v->n_conversions[t]++);
         return OK;
     }
-    const struct version *made = v->versions[t];
-    if (!made) made = enter_window(v, t);
+    const struct shard_version *made = v->versions[t];
+    if (!made) made = shard_enter_window(v, t);
     if (!made) BUG("'%s' is read before it is made", v->whole->tensors[t].name);
     struct conversion steps[CONVERSIONS_MAX];
     int32_t n = 0;
@@ -179,7 +107,7 @@ static enum status version_of(struct view *v, int32_t t, const struct placement 
 /* --- parameters --- */
 
 /* Stored sharded although used in full: by the first dimension that the other axis does not shard. */
-static void keep_sharded(const struct view *v, int32_t t, struct placement *p)
+static void keep_sharded(const struct shard_view *v, int32_t t, struct placement *p)
 {
     const struct shape *shape = &v->whole->tensors[t].shape;
     bool used_replicated[MESH_AXES_MAX];
@@ -200,7 +128,7 @@ static void keep_sharded(const struct view *v, int32_t t, struct placement *p)
 }
 
 /* Placement of each parameter: the shard that all its uses in the stage need, else replicated. */
-static void find_homes(struct view *v)
+static void find_homes(struct shard_view *v)
 {
     const struct graph *g = v->whole;
     bool *seen = ARENA_ARRAY(v->a, bool, (size_t)g->n_tensors);
@@ -209,7 +137,7 @@ static void find_homes(struct view *v)
              graph_op_within(g, i, v->first_layer, v->last_layer) && k < g->ops[i].n_inputs; k++) {
             int32_t t = g->ops[i].input[k];
             if (g->tensors[t].role != TENSOR_PARAMETER) continue;
-            const struct placement *need = &need_of(v, i)->input[k];
+            const struct placement *need = &shard_need_of(v, i)->input[k];
             if (!seen[t]) v->home[t] = *need;
             for (int32_t x = 0; seen[t] && x < v->s->n_axes; x++)
                 if (!on_axis_said_alike(&v->home[t].axis[x], &need->axis[x]))
@@ -222,10 +150,10 @@ static void find_homes(struct view *v)
 
 /* --- operators --- */
 
-static void local_attrs(struct view *v, int32_t i, struct op_attrs *attrs, struct error *err)
+static void local_attrs(struct shard_view *v, int32_t i, struct op_attrs *attrs, struct error *err)
 {
     const struct graph_op *op = &v->whole->ops[i];
-    const struct op_choice *c = choice_of(v, i);
+    const struct op_choice *c = shard_choice_of(v, i);
     for (int32_t x = 0; x < v->s->n_axes; x++) {
         struct op_sharding sharded;
         if (c->index[x] == INDEX_none || c->index[x] == INDEX_partial) continue;
@@ -243,7 +171,7 @@ static void local_attrs(struct view *v, int32_t i, struct op_attrs *attrs, struc
     }
 }
 
-static enum status push_op(struct view *v, enum op_kind kind, const char *name,
+static enum status push_op(struct shard_view *v, enum op_kind kind, const char *name,
                            const struct op_attrs *attrs, const int32_t *in, int32_t n_in,
                            int32_t *out, struct error *err)
 {
@@ -251,7 +179,7 @@ static enum status push_op(struct view *v, enum op_kind kind, const char *name,
 }
 
 /* (lse, target's logit) of all devices' columns, gathered over the axes that shard the vocabulary, inner first. */
-static enum status shard_cross_entropy(struct view *v, int32_t i, const struct op_attrs *attrs,
+static enum status shard_cross_entropy(struct shard_view *v, int32_t i, const struct op_attrs *attrs,
                                        const int32_t *in, int32_t *out, struct error *err)
 {
     const struct graph_op *op = &v->whole->ops[i];
@@ -261,7 +189,7 @@ static enum status shard_cross_entropy(struct view *v, int32_t i, const struct o
     TRY(push_op(v, OP_cross_entropy_shard, arena_printf(v->a, "%s.shard", name), attrs, in, 2,
                 &shards, err));
     for (int32_t x = v->s->n_axes - 1; x >= 0; x--) {
-        if (choice_of(v, i)->index[x] != INDEX_vocabulary) continue;
+        if (shard_choice_of(v, i)->index[x] != INDEX_vocabulary) continue;
         struct exchange *e = shard_group(v->a, v->s, x, v->device);
         struct division *d = ARENA_ARRAY(v->a, struct division, 1);
         struct run *run = ARENA_ARRAY(v->a, struct run, (size_t)e->n);
@@ -276,16 +204,16 @@ static enum status shard_cross_entropy(struct view *v, int32_t i, const struct o
                    err);
 }
 
-static bool shards_vocabulary(const struct view *v, int32_t i)
+static bool shards_vocabulary(const struct shard_view *v, int32_t i)
 {
     if (v->whole->ops[i].kind != OP_cross_entropy) return false;
     for (int32_t x = 0; x < v->s->n_axes; x++)
-        if (choice_of(v, i)->index[x] == INDEX_vocabulary) return true;
+        if (shard_choice_of(v, i)->index[x] == INDEX_vocabulary) return true;
     return false;
 }
 
 /* The conversions from a shard to the full tensor over these axes. */
-static enum status gather_steps(struct view *v, const struct placement *from, uint8_t axes,
+static enum status gather_steps(struct shard_view *v, const struct placement *from, uint8_t axes,
                                 int32_t *n, const struct exchange **out, struct error *err)
 {
     struct placement to = *from;
@@ -301,29 +229,29 @@ static enum status gather_steps(struct view *v, const struct placement *from, ui
 }
 
 /* Of the operator that was added last, which is operator i of the whole graph. */
-static enum status add_factors(struct view *v, int32_t i, struct error *err)
+static enum status add_factors(struct shard_view *v, int32_t i, struct error *err)
 {
     struct graph_op *op = &v->g->ops[v->g->n_ops - 1];
-    if (!choice_of(v, i)->sufficient_factors) return OK;
+    if (!shard_choice_of(v, i)->sufficient_factors) return OK;
     uint8_t axes =
-        sharding_factor_axes(v->s, v->whole, &v->whole->ops[i], v->grains, choice_of(v, i));
+        sharding_factor_axes(v->s, v->whole, &v->whole->ops[i], v->grains, shard_choice_of(v, i));
     if (!axes) return OK;
     struct factors *f = ARENA_ARRAY(v->a, struct factors, 1);
-    TRY(gather_steps(v, &need_of(v, i)->input[0], axes, &f->n[0], f->step[0], err));
-    TRY(gather_steps(v, &need_of(v, i)->output[0], axes, &f->n[1], f->step[1], err));
+    TRY(gather_steps(v, &shard_need_of(v, i)->input[0], axes, &f->n[0], f->step[0], err));
+    TRY(gather_steps(v, &shard_need_of(v, i)->output[0], axes, &f->n[1], f->step[1], err));
     op->factors = f;
     op->partial[1] &= (uint8_t)~axes;
     return OK;
 }
 
-static enum status add_op(struct view *v, int32_t i, struct error *err)
+static enum status add_op(struct shard_view *v, int32_t i, struct error *err)
 {
     const struct graph_op *op = &v->whole->ops[i];
-    const struct op_placements *need = need_of(v, i);
+    const struct op_placements *need = shard_need_of(v, i);
     struct op_attrs attrs = op->attrs;
     int32_t in[OP_OPERANDS_MAX], out[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < op->n_inputs; k++) {
-        enum status status = version_of(v, op->input[k], &need->input[k], i, &in[k], err);
+        enum status status = shard_version_of(v, op->input[k], &need->input[k], i, &in[k], err);
         if (status != OK) return error_wrap(err, status, "operator '%s'", op->name);
     }
     local_attrs(v, i, &attrs, err);
@@ -343,45 +271,15 @@ static enum status add_op(struct view *v, int32_t i, struct error *err)
         if (!own) note_shard(v, out[k], &need->output[k], &whole->shape);
         struct tensor *y = &v->g->tensors[out[k]];
         y->dtype = whole->dtype, y->shares = whole->shares;
-        add_version(v, op->output[k], &need->output[k], out[k]);
+        shard_add_version(v, op->output[k], &need->output[k], out[k]);
     }
     return OK;
 }
 
 /* --- boundaries of a stage --- */
 
-/* The axes along which it is sharded by batch. */
-static struct op_choice batch_of(const struct view *v, const struct op_choice *c)
-{
-    struct op_choice out = {0};
-    for (int32_t x = 0; x < v->s->n_axes; x++)
-        if (c->index[x] == INDEX_batch) out.index[x] = INDEX_batch, out.ratio[x] = c->ratio[x];
-    return out;
-}
-
-/* Operators outside the stage are sharded by batch where the neighbour is, and replicated along other axes. */
-static void choose_outside(struct view *v)
-{
-    const struct graph *g = v->whole;
-    struct op_choice before = {0}, after = {0};
-    const struct cut *in = v->first_layer ? &g->cut[v->first_layer - 1] : NULL;
-    bool found = false;
-    for (int32_t i = v->window.begin; i < v->window.end; i++) {
-        if (!graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
-        for (int32_t k = 0; in && k < g->ops[i].n_inputs && !found; k++)
-            for (int32_t c = 0; c < in->n && !found; c++)
-                if (in->tensor[c] == g->ops[i].input[k])
-                    before = batch_of(v, choice_of(v, i)), found = true;
-        after = batch_of(v, choice_of(v, i));
-    }
-    v->before = before;
-    for (int32_t i = v->window.begin; i < v->window.end; i++)
-        if (!graph_op_within(g, i, v->first_layer, v->last_layer))
-            *choice_of(v, i) = outside(v, i, g->ops[i].layer < v->first_layer ? before : after);
-}
-
 /* Keeps crossing tensors only, replicated or sharded by dimension 0. */
-static enum status cross(struct view *v, const struct cut *cut, struct error *err)
+static enum status cross(struct shard_view *v, const struct cut *cut, struct error *err)
 {
     for (int32_t c = 0; c < cut->n; c++) {
         int32_t t = cut->tensor[c], kept;
@@ -389,9 +287,9 @@ static enum status cross(struct view *v, const struct cut *cut, struct error *er
         for (int32_t x = 0; x < v->s->n_axes; x++)
             if (p.axis[x].how != PLACED_SHARDED || p.axis[x].dim != 0)
                 p.axis[x] = (struct on_axis){.how = PLACED_REPLICATED};
-        TRY(version_of(v, t, &p, -1, &kept, err));
+        TRY(shard_version_of(v, t, &p, -1, &kept, err));
         v->versions[t] = NULL;
-        add_version(v, t, &p, kept);
+        shard_add_version(v, t, &p, kept);
     }
     return OK;
 }
@@ -399,7 +297,7 @@ static enum status cross(struct view *v, const struct cut *cut, struct error *er
 /* --- the view --- */
 
 struct shard_stage {
-    struct view common; /* of no device: nothing is made in it yet */
+    struct shard_view common; /* of no device: nothing is made in it yet */
 };
 
 enum status shard_choices_new(struct arena *a, const struct graph *whole, const struct sharding *s,
@@ -413,19 +311,19 @@ enum status shard_choices_new(struct arena *a, const struct graph *whole, const 
     return OK;
 }
 
-static enum status find_common(struct view *v, struct error *err)
+static enum status find_common(struct shard_view *v, struct error *err)
 {
     int32_t begin = v->window.begin, end = v->window.end;
     size_t n_ops = (size_t)(end - begin);
     v->choices = arena_copy(v->a, v->shared->choices + begin, n_ops * sizeof *v->choices);
-    choose_outside(v);
+    shard_choose_outside(v);
     v->home = ARENA_ARRAY(v->a, struct placement, (size_t)v->whole->n_tensors);
     v->need = ARENA_ARRAY(v->a, struct op_placements, n_ops);
     for (int32_t i = begin; i < end; i++) {
         for (int32_t x = 0; x < v->s->n_axes; x++)
-            if (v->s->mesh[x] == 1) choice_of(v, i)->index[x] = INDEX_none;
-        TRY(op_placements_of(v->s, v->whole, &v->whole->ops[i], v->grains, choice_of(v, i),
-                             need_of(v, i), err));
+            if (v->s->mesh[x] == 1) shard_choice_of(v, i)->index[x] = INDEX_none;
+        TRY(op_placements_of(v->s, v->whole, &v->whole->ops[i], v->grains, shard_choice_of(v, i),
+                             shard_need_of(v, i), err));
     }
     find_homes(v);
     return OK;
@@ -436,7 +334,7 @@ static enum status stage_in(struct arena *a, const struct shard_choices *c, int3
                             struct shard_stage **out, struct error *err)
 {
     struct shard_stage *x = ARENA_ARRAY(a, struct shard_stage, 1);
-    x->common = (struct view){.a = a,
+    x->common = (struct shard_view){.a = a,
                               .whole = c->whole,
                               .s = c->s,
                               .first_layer = first_layer,
@@ -469,36 +367,11 @@ enum status shard_stage_new(struct arena *a, const struct graph *whole, const st
     return stage_in(a, choices, first_layer, last_layer, all, out, err);
 }
 
-/* Uses of inputs and parameters before the window: versions of inputs, conversions of parameters that the window uses as well. */
-static enum status count_outside(struct view *v, const bool *used, int32_t *uses, struct error *err)
-{
-    for (int32_t i = 0; i < v->window.begin; i++) {
-        const struct graph_op *op = &v->whole->ops[i];
-        struct op_placements need;
-        bool known = false;
-        for (int32_t k = 0; k < op->n_inputs; k++) {
-            int32_t t = op->input[k], unread, n = 0;
-            enum tensor_role role = v->whole->tensors[t].role;
-            if (!used[t] || (role != TENSOR_INPUT && role != TENSOR_PARAMETER)) continue;
-            if (!known) need = needs_outside(v, i), known = true;
-            if (role == TENSOR_INPUT) {
-                TRY(version_of(v, t, &need.input[k], i, &unread, err));
-                continue;
-            }
-            struct conversion steps[CONVERSIONS_MAX];
-            TRY(shard_conversions(v->s, &v->home[t], &need.input[k], &n, steps, err));
-            v->n_conversions[t] += n;
-            uses[t] += v->shared->reaches[i];
-        }
-    }
-    return OK;
-}
-
-static enum status begin_graph(struct view *v, struct error *err)
+static enum status begin_graph(struct shard_view *v, struct error *err)
 {
     const struct graph *w = v->whole;
     size_t n_tensors = (size_t)w->n_tensors;
-    v->versions = ARENA_ARRAY(v->a, struct version *, n_tensors);
+    v->versions = ARENA_ARRAY(v->a, struct shard_version *, n_tensors);
     v->n_conversions = ARENA_ARRAY(v->a, int32_t, n_tensors);
     v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
     v->last = ARENA_ARRAY(v->a, int32_t, (size_t)w->n_layers);
@@ -510,14 +383,14 @@ static enum status begin_graph(struct view *v, struct error *err)
     for (int32_t i = v->window.begin; i < v->window.end; i++)
         for (int32_t k = 0; k < w->ops[i].n_inputs; k++) used[w->ops[i].input[k]] = true;
     v->uses_before = ARENA_ARRAY(v->a, int32_t, n_tensors);
-    TRY(count_outside(v, used, v->uses_before, err));
+    TRY(shard_count_outside(v, used, v->uses_before, err));
     for (int32_t t = 0; t < w->n_tensors; t++)
         if (w->tensors[t].role == TENSOR_PARAMETER && used[t]) add_source(v, t, &v->home[t], 0);
     return OK;
 }
 
 /* The layers, and what the gradient needs to know of the rest of the model. */
-static void end_graph(struct view *v)
+static void end_graph(struct shard_view *v)
 {
     const struct graph *w = v->whole;
     for (int32_t k = 0, last = -1; k < w->n_layers; k++) last = v->last[k] = v->last[k] > last ? v->last[k] : last;
@@ -533,7 +406,7 @@ static void end_graph(struct view *v)
 enum status shard_stage_graph(struct arena *a, const struct shard_stage *x, int32_t device,
                               struct graph **out, struct error *err)
 {
-    struct view v = x->common;
+    struct shard_view v = x->common;
     const struct graph *whole = v.whole;
     v.a = a, v.device = device;
     TRY(begin_graph(&v, err));
@@ -568,7 +441,7 @@ double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_
     for (int32_t i = 0; i < whole->n_forward; i++) {
         const struct graph_op *op = &whole->ops[i];
         if (whole->tensors[op->output[0]].role != TENSOR_LOSS) continue;
-        struct op_placements need = *need_of(&stage->common, i);
+        struct op_placements need = *shard_need_of(&stage->common, i);
         const struct shape *logits = &whole->tensors[op->input[0]].shape;
         struct shape rows = *logits;
         rows.dim[rows.rank - 1] = 1;

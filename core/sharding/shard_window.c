@@ -3,7 +3,7 @@
  * Operators outside the stage influence it through what crosses its cuts only. The window begins and ends at cuts of one activation, at
  * least a layer away from the stage, that the stage neither reads nor makes: the activation that enters has the placement that its
  * producer outside gives it, and the gradient that enters at the other end is that of the activation there. Names of operators,
- * numbers of conversions and of parameter uses count what is left out (shard.c: count_outside).
+ * numbers of conversions and of parameter uses count what is left out (shard_count_outside).
  */
 #include "core/base/arena.h"
 #include "core/sharding/shard_internal.h"
@@ -74,4 +74,100 @@ struct shard_window shard_window_of(const struct shard_choices *c, int32_t first
         w.open = g->cut[high].tensor[0];
     }
     return w;
+}
+
+/* --- operators outside the stage --- */
+
+/* The index of an operator outside the stage, whose neighbour in the stage has choice c. */
+static struct op_choice outside(const struct shard_view *v, int32_t op, struct op_choice c)
+{
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        if (v->s->mesh[x] == 1 ||
+            op_index_meant(v->whole, &v->whole->ops[op], v->grains, c.index[x]) == INDEX_COUNT)
+            c.index[x] = INDEX_none;
+    return c;
+}
+
+/* The axes along which it is sharded by batch. */
+static struct op_choice batch_of(const struct shard_view *v, const struct op_choice *c)
+{
+    struct op_choice out = {0};
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        if (c->index[x] == INDEX_batch) out.index[x] = INDEX_batch, out.ratio[x] = c->ratio[x];
+    return out;
+}
+
+/* Operators outside the stage are sharded by batch where the neighbour is, and replicated along other axes. */
+void shard_choose_outside(struct shard_view *v)
+{
+    const struct graph *g = v->whole;
+    struct op_choice before = {0}, after = {0};
+    const struct cut *in = v->first_layer ? &g->cut[v->first_layer - 1] : NULL;
+    bool found = false;
+    for (int32_t i = v->window.begin; i < v->window.end; i++) {
+        if (!graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
+        for (int32_t k = 0; in && k < g->ops[i].n_inputs && !found; k++)
+            for (int32_t c = 0; c < in->n && !found; c++)
+                if (in->tensor[c] == g->ops[i].input[k])
+                    before = batch_of(v, shard_choice_of(v, i)), found = true;
+        after = batch_of(v, shard_choice_of(v, i));
+    }
+    v->before = before;
+    for (int32_t i = v->window.begin; i < v->window.end; i++)
+        if (!graph_op_within(g, i, v->first_layer, v->last_layer))
+            *shard_choice_of(v, i) =
+                outside(v, i, g->ops[i].layer < v->first_layer ? before : after);
+}
+
+/* Placements of the operands of an operator before the window. */
+static struct op_placements needs_outside(const struct shard_view *v, int32_t op)
+{
+    struct op_placements need;
+    struct error err = {0};
+    struct op_choice c = outside(v, op, v->before);
+    if (op_placements_of(v->s, v->whole, &v->whole->ops[op], v->grains, &c, &need, &err) != OK)
+        BUG("%s", err.text);
+    return need;
+}
+
+/* A tensor from before the window, as its producer places it; NULL: it is from inside. */
+const struct shard_version *shard_enter_window(struct shard_view *v, int32_t t)
+{
+    struct tensor copy = v->whole->tensors[t];
+    int32_t op = copy.producer, k = 0;
+    if (op < 0 || op >= v->window.begin) return NULL;
+    while (v->whole->ops[op].output[k] != t) k++;
+    struct op_placements need = needs_outside(v, op);
+    copy.shape = placement_local(v->a, v->s, &need.output[k], &copy.shape, v->device, &copy.shard);
+    copy.producer = -1;
+    shard_add_version(v, t, &need.output[k], graph_add_tensor(v->g, copy));
+    return v->versions[t];
+}
+
+/* --- what is left out --- */
+
+/* Uses of inputs and parameters before the window: versions of inputs, conversions of parameters that the window uses as well. */
+enum status shard_count_outside(struct shard_view *v, const bool *used, int32_t *uses,
+                                struct error *err)
+{
+    for (int32_t i = 0; i < v->window.begin; i++) {
+        const struct graph_op *op = &v->whole->ops[i];
+        struct op_placements need;
+        bool known = false;
+        for (int32_t k = 0; k < op->n_inputs; k++) {
+            int32_t t = op->input[k], unread, n = 0;
+            enum tensor_role role = v->whole->tensors[t].role;
+            if (!used[t] || (role != TENSOR_INPUT && role != TENSOR_PARAMETER)) continue;
+            if (!known) need = needs_outside(v, i), known = true;
+            if (role == TENSOR_INPUT) {
+                TRY(shard_version_of(v, t, &need.input[k], i, &unread, err));
+                continue;
+            }
+            struct conversion steps[CONVERSIONS_MAX];
+            TRY(shard_conversions(v->s, &v->home[t], &need.input[k], &n, steps, err));
+            v->n_conversions[t] += n;
+            uses[t] += v->shared->reaches[i];
+        }
+    }
+    return OK;
 }

@@ -274,6 +274,44 @@ START_TEST(routes_are_the_shortest_on_random_networks)
 }
 END_TEST
 
+/* Links of two nodes or devices, inside a node, of every pair, and at switches. */
+static struct link drawn_link(const struct cluster *c, uint64_t seed, uint64_t *n)
+{
+    static const enum link_end kinds[] = {END_NODE, END_DEVICE, END_SWITCH, END_ACROSS, END_INSIDE};
+    enum link_end kind = kinds[drawn(seed, n, 5)];
+    struct link l = {.name = "l", .n_ends = kind == END_ACROSS || kind == END_INSIDE ? 0 : 2};
+    if (kind == END_NODE && drawn(seed, n, 2)) l.n_ends = 1;
+    for (int e = 0; e < 2; e++) {
+        int32_t most = kind == END_NODE ? c->n_nodes : c->n_devices;
+        l.kind[e] = kind;
+        if (l.n_ends) l.end[e] = kind == END_SWITCH ? 0 : drawn(seed, n, (uint64_t)most);
+    }
+    return l;
+}
+
+START_TEST(the_direct_link_is_that_of_a_search_among_all)
+{
+    int32_t n_found = 0;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct cluster c = good(HEAD SWITCHES);
+        uint64_t n = 0;
+        c.n_links = drawn(seed, &n, LINKS_MAX);
+        c.links = ARENA_ARRAY(arena, struct link, LINKS_MAX);
+        for (int32_t i = 0; i < c.n_links; i++) c.links[i] = drawn_link(&c, seed, &n);
+        const struct topology *t = topology_new(arena, &c);
+        for (int32_t from = 0; from < c.n_devices; from++)
+            for (int32_t to = 0; to < c.n_devices; to++) {
+                int32_t direction[2], link = topology_direct(t, from, to, &direction[0]);
+                ck_assert_int_eq(link, cluster_link(&c, from, to, &direction[1]));
+                ck_assert_int_eq(direction[0], direction[1]);
+                n_found += link >= 0;
+            }
+        arena_reset(arena);
+    }
+    ck_assert_int_gt(n_found, 0);
+}
+END_TEST
+
 Suite *topology_suite(void)
 {
     Suite *s = suite_create("core/cluster/topology");
@@ -287,6 +325,7 @@ Suite *topology_suite(void)
     tcase_add_test(t, what_contradicts_itself_is_refused_at_its_place);
     tcase_add_test(t, networks_are_written_as_they_are_read);
     tcase_add_test(t, routes_are_the_shortest_on_random_networks);
+    tcase_add_test(t, the_direct_link_is_that_of_a_search_among_all);
     suite_add_tcase(s, t);
     return s;
 }

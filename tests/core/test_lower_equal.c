@@ -1,0 +1,242 @@
+/* Stages that differ in their devices only are lowered once (core/lower/equal_stages.c), from a window of the model
+ * (core/sharding/shard_window.c), and a stage's part of that graph is the part of the whole one. */
+#include "core/graph/gradient.h"
+#include "core/sharding/shard.h"
+#include "tests/support/plans.h"
+
+static struct arena *arena;
+static void setup(void) { arena = arena_new(); }
+static void teardown(void) { arena_free(arena); }
+
+#define BATCH "operators: [{match: \"*\", shard: batch}]\n"
+#define HEADS "operators: [{match: \"*attn*\", shard: heads}, {match: \"*\", shard: positions}]\n"
+#define VOCABULARY                                                                                 \
+    "operators: [{match: \"*attn*\", shard: heads}, {match: \"*mlp*\", shard: features}, "         \
+    "{match: \"*\", shard: vocabulary}]\n"
+
+static struct sharding *sharding(const char *text, int32_t n_devices)
+{
+    struct node *root;
+    struct sharding *s;
+    struct error err = {0};
+    ck_assert_msg(document_parse(arena, "made", text, strlen(text), &root, &err) == OK, "%s",
+                  err.text);
+    ck_assert_msg(sharding_read(arena, root, n_devices, &s, &err) == OK, "%s", err.text);
+    return s;
+}
+
+/* Replicas of two stages on two devices each. Every stage has a sharding of its own, with equal contents. */
+static struct plan replicas(int32_t n, const char *text, int32_t zero)
+{
+    struct plan p = plans_new(arena, "llama", 6, 4 * n);
+    int32_t layers = plans_layers(arena, &p), last[2] = {layers / 2, layers - 1};
+    for (int32_t r = 0; r < n; r++) {
+        struct plan_replica *x = plans_replica(arena, &p, 4, 2, last);
+        for (int32_t s = 0; s < 2; s++) {
+            int32_t *devices = ARENA_ARRAY(arena, int32_t, 2);
+            for (int32_t i = 0; i < 2; i++) devices[i] = 4 * r + 2 * s + i;
+            x->stages[s].device = devices[0], x->stages[s].zero = zero;
+            x->stages[s].n_shards = 2, x->stages[s].devices = devices;
+            x->stages[s].sharding = sharding(text, 2);
+        }
+    }
+    return p;
+}
+
+static bool share(const struct program *p, int32_t stage, int32_t other)
+{
+    const struct program_stage *x = &p->stages[stage], *y = &p->stages[other];
+    ck_assert((x->slots == y->slots) == (x->ops == y->ops));
+    ck_assert((x->slots == y->slots) == (x->parameters == y->parameters));
+    return x->slots == y->slots;
+}
+
+static bool is_member(const struct program *p, int32_t stage, int32_t collective)
+{
+    const struct collective *g = &p->collectives[collective];
+    for (int32_t k = 0; k < g->n_members; k++)
+        if (g->members[k].stage == stage) return true;
+    return false;
+}
+
+/* Instructions and rings name the stage's own channels and collectives. */
+static void check_own(const struct program *p, int32_t stage)
+{
+    const struct program_stage *s = &p->stages[stage];
+    for (int32_t q = 0; q < s->n_procedures; q++)
+        for (int32_t i = 0; i < s->procedures[q].n_instrs; i++) {
+            const struct instr *x = &s->procedures[q].instrs[i];
+            if (x->kind == INSTR_SEND) ck_assert_int_eq(p->channels[x->arg].from_stage, stage);
+            if (x->kind == INSTR_RECEIVE) ck_assert_int_eq(p->channels[x->arg].to_stage, stage);
+            if (x->kind == INSTR_COLLECTIVE || x->kind == INSTR_COLLECTIVE_START ||
+                x->kind == INSTR_COLLECTIVE_WAIT)
+                ck_assert(is_member(p, stage, x->arg));
+        }
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
+        if (r->sent >= 0) ck_assert_int_eq(p->channels[r->sent].from_stage, stage);
+        if (r->received >= 0) ck_assert_int_eq(p->channels[r->received].to_stage, stage);
+    }
+}
+
+START_TEST(equal_stages_share_what_names_no_channel_or_collective)
+{
+    static const char *const texts[] = {BATCH, HEADS, VOCABULARY};
+    struct plan plan = replicas(3, texts[_i], 0);
+    struct program *p = plans_lower(arena, &plan, true);
+    struct error err = {0};
+    ck_assert_msg(program_check(arena, p, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(p->n_stages, 12);
+    for (int32_t s = 0; s < 12; s++) {
+        check_own(p, s);
+        for (int32_t other = 0; other < s; other++) {
+            ck_assert_int_eq(share(p, s, other), s % 4 == other % 4);
+            ck_assert_ptr_ne(p->stages[s].buffer_rings, p->stages[other].buffer_rings);
+        }
+    }
+}
+END_TEST
+
+START_TEST(stages_with_other_settings_share_nothing)
+{
+    struct plan plan = replicas(3, HEADS, 0);
+    plan.replicas[1].stages[0].recompute = RECOMPUTE_STAGE;
+    plan.replicas[2].stages[1].receive_ahead = 3;
+    struct program *p = plans_lower(arena, &plan, true);
+    struct error err = {0};
+    ck_assert_msg(program_check(arena, p, &err) == OK, "%s", err.text);
+    for (int32_t k = 0; k < 2; k++) {
+        ck_assert(!share(p, k, 4 + k) && share(p, k, 8 + k));
+        ck_assert(share(p, 2 + k, 6 + k) && !share(p, 2 + k, 10 + k));
+    }
+}
+END_TEST
+
+/* ZeRO: members of a group own other chunks of the same flat parameters. */
+START_TEST(members_of_zero_have_a_chunk_each)
+{
+    int32_t n = 3;
+    struct plan plan = replicas(n, HEADS, _i);
+    struct program *p = plans_lower(arena, &plan, true);
+    for (int32_t s = 0; s < 4; s++) {
+        const struct program_stage *x = &p->stages[s];
+        int64_t part = 0;
+        uint64_t chunks = 0;
+        for (int32_t r = 0; r < n; r++) ck_assert(share(p, s, 4 * r + s));
+        for (int32_t i = 0; i < x->n_parameters && !part; i++) {
+            const struct program_shard *own = x->parameters[i].shard;
+            if (!own) continue;
+            part = shape_elements(&x->slots[own->slot].shape);
+            for (int32_t r = 0; r < n; r++) {
+                const struct program_stage *y = &p->stages[4 * r + s];
+                int64_t chunk = own->first - program_shard_first(y, own);
+                ck_assert_int_eq(chunk % part, 0);
+                ck_assert(!(chunks >> (chunk / part) & 1));
+                chunks |= UINT64_C(1) << (chunk / part);
+                ck_assert_int_eq(program_slot_offset(y, &y->slots[own->slot]),
+                                 y->slots[own->slot].offset_bytes +
+                                     chunk / part * y->slots[own->slot].bytes);
+            }
+        }
+        ck_assert_int_gt(part, 0);
+    }
+}
+END_TEST
+
+/* --- windows --- */
+
+static struct graph *training(struct shard_stage *x, int32_t device, int32_t first, int32_t last)
+{
+    struct graph *g;
+    struct error err = {0};
+    ck_assert_msg(shard_stage_graph(arena, x, device, &g, &err) == OK, "%s", err.text);
+    if (first > 0) g->edge[g->n_edges++] = first - 1;
+    if (last + 1 < g->n_layers) g->edge[g->n_edges++] = last;
+    ck_assert_msg(gradient_build(g, 0.5, &err) == OK, "%s", err.text);
+    return g;
+}
+
+static void compare_operands(const struct graph *g, const int32_t *x, const struct graph *h,
+                             const int32_t *y, int32_t n)
+{
+    for (int32_t k = 0; k < n; k++) {
+        const struct tensor *a = &g->tensors[x[k]], *b = &h->tensors[y[k]];
+        ck_assert_str_eq(a->name, b->name);
+        ck_assert(shape_equal(&a->shape, &b->shape) && a->role == b->role && a->use == b->use);
+        ck_assert(a->dtype == b->dtype && a->partial == b->partial);
+        ck_assert(a->shard.n_cuts == b->shard.n_cuts);
+    }
+}
+
+/* The operators of the stage's layers, forward and backward, are the same in both. */
+static void compare_stage(const struct graph *g, const struct graph *h, int32_t first, int32_t last)
+{
+    int32_t at = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        if (!graph_op_within(g, i, first, last)) continue;
+        while (at < h->n_ops && !graph_op_within(h, at, first, last)) at++;
+        ck_assert_int_lt(at, h->n_ops);
+        const struct graph_op *x = &g->ops[i], *y = &h->ops[at++];
+        ck_assert_str_eq(x->name, y->name);
+        ck_assert(x->kind == y->kind && x->phase == y->phase && x->layer == y->layer);
+        ck_assert(x->n_inputs == y->n_inputs && x->n_outputs == y->n_outputs);
+        compare_operands(g, x->input, h, y->input, x->n_inputs);
+        compare_operands(g, x->output, h, y->output, x->n_outputs);
+    }
+    while (at < h->n_ops && !graph_op_within(h, at, first, last)) at++;
+    ck_assert_int_eq(at, h->n_ops);
+}
+
+START_TEST(a_window_has_the_stage_of_the_whole_model)
+{
+    static const char *const models[] = {"gpt2", "llama"}, *const texts[] = {BATCH, HEADS,
+                                                                             VOCABULARY};
+    struct plan p = plans_new(arena, models[_i / 3], 12, 2);
+    struct sharding *s = sharding(texts[_i % 3], 2);
+    struct graph *whole;
+    struct shard_choices *choices;
+    struct error err = {0};
+    int32_t smaller = 0;
+    ck_assert(lower_graph_unsharded(arena, &p.job, p.microbatch, &whole, &err) == OK);
+    ck_assert_msg(shard_choices_new(arena, whole, s, &choices, &err) == OK, "%s", err.text);
+    for (int32_t first = 0; first < whole->n_layers; first += 3)
+        for (int32_t last = first; last < whole->n_layers; last += 4) {
+            struct shard_stage *all, *window;
+            ck_assert(shard_stage_new(arena, whole, s, first, last, &all, &err) == OK);
+            ck_assert(shard_stage_of(arena, choices, first, last, -1, &window, &err) == OK);
+            struct graph *g = training(all, 1, first, last), *h = training(window, 1, first, last);
+            compare_stage(g, h, first, last);
+            smaller += 3 * h->n_ops < g->n_ops;
+        }
+    ck_assert_int_gt(smaller, 0);
+}
+END_TEST
+
+START_TEST(shardings_are_equal_by_contents)
+{
+    const struct sharding *s = sharding(HEADS, 2);
+    ck_assert(sharding_equal(s, sharding(HEADS, 2)));
+    ck_assert(sharding_equal(s, sharding_copy(arena, s)));
+    ck_assert(!sharding_equal(s, sharding(HEADS, 3)));
+    ck_assert(!sharding_equal(s, sharding(BATCH, 2)));
+    ck_assert(!sharding_equal(s, sharding(HEADS "ratios: [[1, 2]]\n", 2)));
+    ck_assert(!sharding_equal(
+        s, sharding(HEADS "parameters: [{match: \"*\", reshard_after_forward: true}]\n", 2)));
+    ck_assert(
+        !sharding_equal(s, sharding(HEADS "collectives: [{match: \"*\", algorithm: pairs}]\n", 2)));
+}
+END_TEST
+
+Suite *lower_equal_suite(void)
+{
+    Suite *s = suite_create("lower_equal");
+    TCase *c = tcase_create("lower_equal");
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_loop_test(c, equal_stages_share_what_names_no_channel_or_collective, 0, 3);
+    tcase_add_test(c, stages_with_other_settings_share_nothing);
+    tcase_add_loop_test(c, members_of_zero_have_a_chunk_each, 1, 3);
+    tcase_add_loop_test(c, a_window_has_the_stage_of_the_whole_model, 0, 6);
+    tcase_add_test(c, shardings_are_equal_by_contents);
+    suite_add_tcase(s, c);
+    return s;
+}
