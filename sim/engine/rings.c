@@ -5,8 +5,10 @@
  * the one that it receives has arrived, and a message starts when both ends have begun its part. Such a ring claims its links and is
  * computed ahead, RING_AHEAD parts at a time, without an event for each message. If another message becomes ready on one of its links, the
  * claim is broken: the ring is computed again up to that instant, its messages that move then are handed to the network with
- * the bytes that are left, and it goes on event by event until its links are free again. Times are the same to the nanosecond,
- * except that a flow that is interrupted and resumed is rounded once more (1e-16 of its bytes).
+ * the bytes that are left, and it goes on event by event until its links are free again.
+ * Times are those of the messages one by one, up to the rounding of ends to nanoseconds: the clock of fair sharing advances by
+ * fractions of them, so a message that starts in the nanosecond in which another one ends may start up to half a nanosecond
+ * later with that one in the network than without it.
  * Not used with a trace, which has every message, with jitter, or where messages slow down operators.
  * Cost: a few nanoseconds a message instead of four events.
  */
@@ -41,7 +43,8 @@ struct ring {
     int32_t parts, running; /* running: members whose end has not been processed */
     int64_t stamp;          /* outdated events carry an older one */
     struct ring_member *members, *ahead;
-    struct ring_hop *hops, *ahead_hops; /* (n_members); ahead: the state after what is computed ahead */
+    struct ring_hop *hops,
+        *ahead_hops; /* (n_members); ahead: the state after what is computed ahead */
 };
 
 static struct hop *hop_of(const struct engine *e, int32_t group, int32_t i)
@@ -57,8 +60,9 @@ static struct member *member_of(const struct engine *e, int32_t group, int32_t i
 
 /* Who sends on a resource. */
 struct senders {
-    int32_t lane;           /* + 1; 0: nobody */
-    bool several, channels; /* lanes; not only collectives, of which a lane's stream sends one after the other */
+    int32_t lane; /* + 1; 0: nobody */
+    bool several,
+        channels; /* lanes; not only collectives, of which a lane's stream sends one after the other */
 };
 
 static void note(struct senders *s, int32_t resource, int32_t lane, bool channel)
@@ -77,7 +81,8 @@ static bool find_senders(const struct engine *e, struct senders *s)
     bool queued = false;
     for (int32_t i = 0; i < e->program->n_channels; i++)
         note(s, e->channels[i].resource, e->channels[i].from_lane, true);
-    for (int32_t i = 0; i < c->n_hops; i++) note(s, c->hops[i].resource, c->hops[i].from_lane, false);
+    for (int32_t i = 0; i < c->n_hops; i++)
+        note(s, c->hops[i].resource, c->hops[i].from_lane, false);
     for (int32_t i = 0; i < 2 * e->program->n_links; i++)
         queued |= s[i].several && !network_fair(e->network, i);
     return !queued;
@@ -91,8 +96,8 @@ static bool is_able(const struct engine *e, int32_t group, const struct senders 
                 g->elements >= collectives_ranks(g) && collective_parts(g) > RING_LEAST;
     for (int32_t i = 0; able && i < g->n_members; i++) {
         const struct hop *h = hop_of(e, group, i);
-        able = h->resource >= 0 &&
-               (network_fair(e->network, h->resource) || !s[h->resource].channels);
+        able =
+            h->resource >= 0 && (network_fair(e->network, h->resource) || !s[h->resource].channels);
     }
     if (!able) return false;
     int32_t claimed = 0; /* messages of a ring must not share a link with each other either */
@@ -137,7 +142,7 @@ struct walk {
     int64_t until_ns;      /* messages that end later are left moving */
     struct ring_member *members;
     struct ring_hop *hops;
-    int64_t messages, last_ns; /* ended; when the engine would have processed the last of them */
+    int64_t last_ns; /* when the engine would have processed the last message that has ended */
 };
 
 static void end_part(struct ring_member *m)
@@ -170,8 +175,8 @@ static bool pass_on(struct walk *w, int32_t i)
     if (x->moves) {
         left = network_alone_end(e->network, h->resource, x->bytes, x->since_ns);
     } else {
-        int64_t ns = network_occupancy_ns(e->network, h->resource,
-                                          collectives_ring_bytes(g, i, from->part));
+        int64_t ns =
+            network_occupancy_ns(e->network, h->resource, collectives_ring_bytes(g, i, from->part));
         if (fair) bytes = network_bytes(e->network, h->resource, ns);
         left = fair ? network_alone_end(e->network, h->resource, bytes, start) : start + ns;
     }
@@ -184,7 +189,6 @@ static bool pass_on(struct walk *w, int32_t i)
     end_message(from, true, left, seen);
     end_message(to, false, left + network_latency(e->network, h->resource), seen);
     end_part(from), end_part(to);
-    w->messages++;
     if (seen > w->last_ns) w->last_ns = seen;
     return true;
 }
@@ -224,17 +228,17 @@ static void run_ahead(struct engine *e, int32_t group)
     struct walk w = start_walk(e, group, target, INT64_MAX);
     w.last_ns = e->now_ns;
     walk(&w);
-    e->events += w.messages;
     for (int32_t i = 0; i < n; i++) {
         if (r->ahead[i].began_ns > ENGINE_MAX_NS) {
             engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
             return;
         }
         if (target == r->parts)
-            event_queue_push(e->queue, (struct event){.time_ns = r->ahead[i].seen_ns,
-                                                      .kind = EVENT_RING_ENDED,
-                                                      .index = e->collectives->first_member[group] + i,
-                                                      .stamp = r->stamp});
+            event_queue_push(e->queue,
+                             (struct event){.time_ns = r->ahead[i].seen_ns,
+                                            .kind = EVENT_RING_ENDED,
+                                            .index = e->collectives->first_member[group] + i,
+                                            .stamp = r->stamp});
     }
     if (target < r->parts)
         event_queue_push(e->queue, (struct event){.time_ns = w.last_ns,
