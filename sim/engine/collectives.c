@@ -74,6 +74,33 @@ static struct part chain_part(const struct collective *g, int32_t i, int32_t k)
     return k % 2 ? (struct part){hop, -1, bytes, 0} : (struct part){-1, hop, 0, bytes};
 }
 
+void collectives_ready(struct engine *e, struct hop *h)
+{
+    int32_t index = (int32_t)(h - e->collectives->hops);
+    if (h->outdated && h->queued_ns == h->ready_ns) { /* the event of this message is still there */
+        h->outdated--;
+    } else {
+        h->queued++, h->queued_ns = h->ready_ns;
+        event_queue_push(e->queue, (struct event){.time_ns = h->ready_ns,
+                                                  .kind = EVENT_READY,
+                                                  .index = e->program->n_channels + index,
+                                                  .stamp = e->running});
+    }
+    h->from_here = h->to_here = false;
+    h->ready_ns = 0;
+}
+
+bool collective_due(struct engine *e, int32_t hop)
+{
+    struct hop *h = &e->collectives->hops[hop];
+    h->queued--;
+    if (h->outdated) {
+        h->outdated--;
+        return false;
+    }
+    return !rings_claim(e, hop);
+}
+
 /* One end of a hop has reached its part; an empty message is skipped. */
 static void come(struct engine *e, struct member *m, int32_t group_hop, bool sender, int64_t bytes,
                  int64_t now_ns)
@@ -88,12 +115,12 @@ static void come(struct engine *e, struct member *m, int32_t group_hop, bool sen
     *(sender ? &h->from_here : &h->to_here) = true;
     if (!h->from_here || !h->to_here) return;
     h->bytes = bytes;
-    event_queue_push(e->queue, (struct event){.time_ns = h->ready_ns,
-                                              .kind = EVENT_READY,
-                                              .index = e->program->n_channels + index,
-                                              .stamp = e->running});
-    h->from_here = h->to_here = false;
-    h->ready_ns = 0;
+    collectives_ready(e, h);
+}
+
+int64_t collectives_ring_bytes(const struct collective *g, int32_t member, int32_t part)
+{
+    return ring_part(g, member, part).send_bytes;
 }
 
 static void end_collective(struct engine *e, struct member *m, int64_t now_ns)
@@ -101,7 +128,7 @@ static void end_collective(struct engine *e, struct member *m, int64_t now_ns)
     struct stream_state *s = &e->collectives->streams[m->lane];
     m->ended++;
     m->end_ns = s->free_ns = now_ns;
-    s->busy = false;
+    s->busy = m->active = false;
 }
 
 /* A member has arrived at a priced collective; after the last arrival it runs for all. */
@@ -154,8 +181,17 @@ static void run_stream(struct engine *e, int32_t lane)
         s->busy = true;
         struct member *m = &e->collectives->members[h.member];
         m->part = 0, m->step = h.step, m->times = h.times;
+        m->active = true;
+        if (program_collective_rings(&e->program->collectives[m->group]))
+            e->collectives->hops[e->collectives->first_hop[m->group] + m->index].done = 0;
         advance(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
     }
+}
+
+void collectives_end(struct engine *e, struct member *m, int64_t now_ns)
+{
+    end_collective(e, m, now_ns);
+    run_stream(e, m->lane);
 }
 
 /* --- called by the engine --- */
@@ -235,13 +271,15 @@ static void message_over(struct engine *e, int32_t member, int64_t when_ns)
 
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns)
 {
-    const struct hop *h = &e->collectives->hops[hop];
+    struct hop *h = &e->collectives->hops[hop];
     const struct member *m = e->collectives->members;
+    h->moves = true;
     if (e->overlap) overlap_begins(e, h->link, m[h->from].lane, m[h->to].lane, start_ns);
 }
 
 void collective_moved(struct engine *e, int32_t hop, const struct passage *passage)
 {
+    e->collectives->hops[hop].moves = false, e->collectives->hops[hop].done++;
     struct hop h = e->collectives->hops[hop];
     const struct member *m = e->collectives->members;
     if (e->overlap) overlap_ends(e, h.link, m[h.from].lane, m[h.to].lane, passage->left_ns);

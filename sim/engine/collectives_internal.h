@@ -2,6 +2,7 @@
  *
  *   collectives.c       execution: streams, parts, messages
  *   collectives_new.c   members, hops and their links
+ *   rings.c             rings that have their links to themselves
  */
 #ifndef SIM_ENGINE_COLLECTIVES_INTERNAL_H
 #define SIM_ENGINE_COLLECTIVES_INTERNAL_H
@@ -11,6 +12,7 @@
 struct member {
     int32_t group, index, lane; /* index in the collective */
     int32_t part, pending;      /* messages of this part that have not ended */
+    bool active;                /* in the collective */
     int32_t launched, ended; /* launches of this collective, one a step for a gradient all-reduce */
     int32_t step, times; /* of the running one: its step, and the earlier launches of that step */
     int32_t next_step, next_times;             /* of the last one launched */
@@ -25,6 +27,12 @@ struct hop {
     int32_t resource, link, direction, from_lane, to_lane;
     bool from_here, to_here;
     int64_t ready_ns, bytes;
+    /* of a ring of segments: messages of this execution that have ended; one is on the link; its ready events in the queue, those
+     * to be passed over, and the time of the last one */
+    int32_t done;
+    bool moves;
+    int32_t queued, outdated;
+    int64_t queued_ns;
 };
 
 struct handed {
@@ -55,7 +63,14 @@ struct collective_streams {
     struct member *members;
     struct hop *hops;
     struct stream_state *streams; /* (n_devices) */
+    struct ring *rings;           /* (n_collectives) of rings.c; NULL: not used */
 };
+
+/* collectives.c: bytes that a member of a ring of segments sends in a part; both ends of the hop's message are ready, at ready_ns;
+ * the member has left its collective */
+int64_t collectives_ring_bytes(const struct collective *g, int32_t member, int32_t part);
+void collectives_ready(struct engine *e, struct hop *h);
+void collectives_end(struct engine *e, struct member *m, int64_t now_ns);
 
 /* Members before folding: in a folded ring (sim/engine/fold) one represents all. */
 static inline int32_t collectives_ranks(const struct collective *g)

@@ -20,6 +20,8 @@ static enum status make_hop(struct engine *e, struct cost *k, const struct colle
     int64_t elements =
         program_collective_rings(g) ? (g->elements + ranks - 1) / ranks : g->elements;
     h->from = first + from, h->to = first + to;
+    h->from_lane = e->lane_of_stage[g->members[from].stage];
+    h->to_lane = e->lane_of_stage[g->members[to].stage];
     h->link = back ? g->back_link[from] : g->link[from];
     direction = back ? g->back_direction[from] : g->direction[from];
     return network_join(e->network, k, h->link, direction, elements * dtype_bytes(g->dtype),

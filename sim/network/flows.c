@@ -155,6 +155,34 @@ void flows_start(struct flows *f, double now_ns, int32_t route, double bytes, in
     flows_to_many(f);
 }
 
+double flows_withdraw(struct flows *f, double now_ns, int32_t route)
+{
+    struct flow_route *r = &f->routes[route];
+    double next = flows_next_ns(f); /* with rates */
+    if (now_ns > f->now_ns) {
+        if (next < now_ns - FLOWS_GRAIN_NS) BUG("a flow is withdrawn after another one ended");
+        f->now_ns = now_ns;
+    }
+    double mark = r->store.flows[0].mark_bytes, count;
+    if (f->many) {
+        count = flows_count(f, route);
+        flows_many_withdraw(f, route);
+    } else {
+        flows_pop(f, route);
+        count = flows_stand(f, route);
+    }
+    return mark > count ? mark - count : 0;
+}
+
+int32_t flows_routes_on(const struct flows *f, int32_t resource)
+{
+    return f->many ? f->resources[resource].n_users
+                   : (int32_t)__builtin_popcountll(f->doors[resource].users);
+}
+
+double flows_alone_Bpns(const struct flows *f, int32_t route) { return f->routes[route].cap_Bpns; }
+int64_t flows_of_route(const struct flows *f, int32_t route) { return f->routes[route].n_flows; }
+
 bool flows_end(struct flows *f, double limit_ns, struct flow_end *out)
 {
     return f->many ? flows_many_end(f, limit_ns, out) : flows_few_end(f, limit_ns, out);

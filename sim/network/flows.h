@@ -62,6 +62,13 @@ int32_t flows_weighted_route(struct flows *f, const int32_t *resources, const in
 /* bytes >= 0. now_ns: not before the last end taken and not after the next one (an earlier now_ns is replaced by the last
  * end, because rounding may place an end after the start that depends on it). */
 void flows_start(struct flows *f, double now_ns, int32_t route, double bytes, int64_t owner);
+/* Removes the only flow of the route, now (as in flows_start), and returns the bytes that it still had to receive. */
+double flows_withdraw(struct flows *f, double now_ns, int32_t route);
+/* Flows on the resource, those of one route counted once. */
+int32_t flows_routes_on(const struct flows *f, int32_t resource);
+/* Bytes per nanosecond of a flow that has all resources of the route to itself. */
+double flows_alone_Bpns(const struct flows *f, int32_t route);
+int64_t flows_of_route(const struct flows *f, int32_t route);
 /* The next end if nothing else starts; INFINITY if there is none */
 double flows_next_ns(struct flows *f);
 /* Takes the next end if it is not after limit_ns; else false. */

@@ -207,6 +207,14 @@ void flows_many_start(struct flows *f, int32_t route, double bytes, int64_t owne
     list_fresh(f, route);
 }
 
+void flows_many_withdraw(struct flows *f, int32_t route)
+{
+    flows_cross(f, route, -1);
+    more_flows(f, &f->routes[route], -1);
+    flows_pop(f, route);
+    flows_unlink(f, route);
+}
+
 static void take_first(struct flows *f, struct flow_end *out)
 {
     int32_t route = f->resources[f->ends[0]].members[0];

@@ -230,6 +230,7 @@ void flows_link(struct flows *f,
 void flows_unlink(struct flows *f, int32_t route);
 void flows_many_start(struct flows *f, int32_t route, double bytes, int64_t owner);
 bool flows_many_end(struct flows *f, double limit_ns, struct flow_end *out);
+void flows_many_withdraw(struct flows *f, int32_t route); /* its only flow */
 /* flows_share.c: recomputes all rates that the changes since the last search can affect. */
 void flows_share(struct flows *f);
 /* flows_keep.c: the same if all bottlenecks stay as they are; otherwise false, and no level changes. */

@@ -21,6 +21,7 @@ struct resource {
     int64_t longest_ns;                /* occupancy of one message */
     int64_t last_bytes, last_ns;       /* of the last query: most sizes are equal */
     int32_t flow_resource, flow_route; /* fair: indices in the flows; -1 if unused */
+    int32_t *path, n_path; /* of a flow route: flow resources */
 };
 
 struct leaving { /* a message that has left and is not reported yet */
@@ -39,6 +40,9 @@ struct network {
     int64_t origin_ns; /* instant of 0 on the flows' clock */
     int64_t stamp;     /* of the one valid event */
     int64_t looked_ns; /* time of that event */
+    int32_t *claims; /* (flow resources) claimant + 1; NULL: there are no claims */
+    network_break *broken;
+    void *with;
     size_t first, n_leaving, capacity;
     struct leaving *leaving; /* [first … first + n_leaving - 1], in order of time */
 };
@@ -172,12 +176,13 @@ static int32_t flow_resource(struct network *n, int32_t resource)
 static void make_route(struct network *n, int32_t resource)
 {
     const struct program_link *l = &n->program->links[resource / 2];
-    int32_t one = l->n_hops ? -1 : flow_resource(n, resource), *path = &one;
-    if (l->n_hops) path = ARENA_ARRAY(n->arena, int32_t, (size_t)l->n_hops);
+    int32_t hops = l->n_hops ? l->n_hops : 1, *path = ARENA_ARRAY(n->arena, int32_t, (size_t)hops);
+    if (!l->n_hops) path[0] = flow_resource(n, resource);
     for (int32_t i = 0; i < l->n_hops; i++)
         path[i] = flow_resource(n, resource_of(n, l->hop[i], l->hop_direction[i] ^ (resource & 1)));
     n->resources[resource].flow_route =
-        flows_weighted_route(n->flows, path, l->hop_messages, l->n_hops ? l->n_hops : 1);
+        flows_weighted_route(n->flows, path, l->hop_messages, hops);
+    n->resources[resource].path = path, n->resources[resource].n_path = hops;
 }
 
 void network_start(struct network *n, struct arena *a)
@@ -256,19 +261,97 @@ bool network_flow(struct network *n, const struct event *e, int32_t *owner, stru
     return true;
 }
 
-static void start_flow(struct network *n, int32_t owner, int32_t resource, int64_t occupancy_ns,
+/* Whoever claims a link of this resource must know. */
+static void break_claims(struct network *n, const struct resource *r, int64_t now_ns)
+{
+    for (int32_t i = 0; n->claims && i < r->n_path; i++)
+        if (n->claims[r->path[i]]) n->broken(n->with, n->claims[r->path[i]] - 1, now_ns);
+}
+
+static void start_flow(struct network *n, int32_t owner, int32_t resource, double bytes,
                        int64_t now_ns)
 {
     const struct resource *r = &n->resources[resource];
+    break_claims(n, r, now_ns);
     leave_until(n, now_ns, (double)(now_ns - n->origin_ns));
     if (now_ns - n->origin_ns > CLOCK_MAX_NS) {
         flows_rebase(n->flows, (double)(now_ns - n->origin_ns));
         n->origin_ns = now_ns;
     }
-    flows_start(n->flows, (double)(now_ns - n->origin_ns), r->flow_route,
-                (double)occupancy_ns * (r->cost.bandwidth_Bps / 1e9),
+    flows_start(n->flows, (double)(now_ns - n->origin_ns), r->flow_route, bytes,
                 (int64_t)resource << 32 | owner);
     look_at(n, now_ns);
+}
+
+/* --- claims --- */
+
+void network_claims(struct network *n, network_break *broken, void *with)
+{
+    n->claims = ARENA_ARRAY(n->arena, int32_t, 2 * (size_t)n->program->n_links + 1);
+    n->broken = broken, n->with = with;
+}
+
+bool network_fair(const struct network *n, int32_t resource) { return n->resources[resource].fair; }
+
+bool network_claimable(struct network *n, int32_t resource, bool own, int64_t now_ns)
+{
+    const struct resource *r = &n->resources[resource];
+    leave_until(n, now_ns, (double)(now_ns - n->origin_ns));
+    if (n->n_leaving) {
+        look_at(n, now_ns);
+        return false;
+    }
+    if (flows_of_route(n->flows, r->flow_route) != own) return false;
+    for (int32_t i = 0; i < r->n_path; i++)
+        if (n->claims[r->path[i]] || flows_routes_on(n->flows, r->path[i]) != own) return false;
+    return true;
+}
+
+bool network_claim(struct network *n, int32_t resource, int32_t claimant)
+{
+    const struct resource *r = &n->resources[resource];
+    for (int32_t i = 0; i < r->n_path; i++)
+        if (n->claims[r->path[i]]) return false;
+    for (int32_t i = 0; i < r->n_path; i++) n->claims[r->path[i]] = claimant + 1;
+    return true;
+}
+
+void network_release(struct network *n, int32_t resource)
+{
+    const struct resource *r = &n->resources[resource];
+    for (int32_t i = 0; i < r->n_path; i++) n->claims[r->path[i]] = 0;
+}
+
+double network_bytes(const struct network *n, int32_t resource, int64_t occupancy_ns)
+{
+    return (double)occupancy_ns * (n->resources[resource].cost.bandwidth_Bps / 1e9);
+}
+
+int64_t network_alone_end(const struct network *n, int32_t resource, double bytes, int64_t since_ns)
+{
+    double Bpns = flows_alone_Bpns(n->flows, n->resources[resource].flow_route);
+    return rounded(n, (double)(since_ns - n->origin_ns) + bytes / Bpns);
+}
+
+int64_t network_latency(const struct network *n, int32_t resource)
+{
+    return n->resources[resource].cost.latency_ns;
+}
+
+double network_withdraw(struct network *n, int32_t resource, int64_t now_ns)
+{
+    double left = flows_withdraw(n->flows, (double)(now_ns - n->origin_ns),
+                                 n->resources[resource].flow_route);
+    look_at(n, now_ns);
+    return left;
+}
+
+void network_resume(struct network *n, int32_t owner, int32_t resource, double bytes,
+                    int64_t since_ns, int64_t now_ns)
+{
+    double Bpns = flows_alone_Bpns(n->flows, n->resources[resource].flow_route),
+           left = bytes - Bpns * (double)(now_ns - since_ns);
+    start_flow(n, owner, resource, left > 0 ? left : 0, now_ns);
 }
 
 bool network_tie(struct network *n, int32_t owner, int32_t resource, int32_t agent, int64_t now_ns)
@@ -296,6 +379,6 @@ bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t o
         *out = (struct passage){start, r->free_ns, r->free_ns + r->cost.latency_ns};
         return true;
     }
-    start_flow(n, owner, resource, occupancy_ns, now_ns);
+    start_flow(n, owner, resource, network_bytes(n, resource, occupancy_ns), now_ns);
     return false;
 }

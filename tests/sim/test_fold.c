@@ -39,8 +39,7 @@ static void same(const struct symmetric *c, const struct sim_result *x, const st
                           a->worked_ns == b->worked_ns && a->peak_bytes == b->peak_bytes &&
                           a->reserved_bytes == b->reserved_bytes,
                       "seed %lu, device %d: busy %ld, %ld ns, peak %ld, %ld B", seed, (int)i,
-                      (long)a->busy_ns, (long)b->busy_ns, (long)a->peak_bytes,
-                      (long)b->peak_bytes);
+                      (long)a->busy_ns, (long)b->busy_ns, (long)a->peak_bytes, (long)b->peak_bytes);
     }
 }
 

@@ -213,13 +213,15 @@ static inline void symmetric_deviate(struct symmetric *c)
     c->scale = (struct sim_scale){.device = device, .link = link};
 }
 
-/* Not every combination is a valid plan: ERR_INPUT. */
-static inline enum status symmetric_make(struct symmetric *c, struct arena *a, uint64_t seed)
+/* pipelines 0: drawn. Not every combination is a valid plan: ERR_INPUT. */
+static inline enum status symmetric_make_of(struct symmetric *c, struct arena *a, uint64_t seed,
+                                            int32_t pipelines)
 {
     static const int32_t many[] = {1, 2, 2, 3, 4, 4, 6, 8}, widths[] = {1, 1, 2, 4},
                          nodes[] = {1, 2, 4, 8};
     *c = (struct symmetric){.a = a, .seed = seed};
     c->replicas = many[symmetric_draw(c, 0, 7)];
+    if (pipelines) c->replicas = pipelines;
     c->width = widths[symmetric_draw(c, 0, 3)];
     c->stages = symmetric_draw(c, 1, 3);
     c->chunks = c->stages > 1 && symmetric_one_in(c, 3) ? 2 : 1;
@@ -252,6 +254,11 @@ static inline enum status symmetric_make(struct symmetric *c, struct arena *a, u
     TRY(symmetric_lower(c));
     symmetric_deviate(c);
     return OK;
+}
+
+static inline enum status symmetric_make(struct symmetric *c, struct arena *a, uint64_t seed)
+{
+    return symmetric_make_of(c, a, seed, 0);
 }
 
 #endif

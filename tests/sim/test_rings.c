@@ -1,0 +1,98 @@
+/* Rings computed ahead, beside the same rings message by message: with a trace every message is an event. */
+#include "sim/engine/sim.h"
+
+#include "tests/support/suites.h"
+#include "tests/support/symmetric.h"
+
+static struct arena *arena;
+static void setup(void) { arena = arena_new(); }
+static void teardown(void) { arena_free(arena); }
+
+static struct sim_result simulated(struct symmetric *c, bool trace, int32_t steps)
+{
+    struct sim_options o = {.steps = steps, .keep_trace = trace, .scale = &c->scale};
+    struct sim_result r = {0};
+    struct error err = {0};
+    ck_assert_msg(sim_run(c->a, &c->program, c->cost, &o, &r, &err) == OK, "seed %lu: %s",
+                  (unsigned long)c->seed, err.text);
+    return r;
+}
+
+static void same(const struct symmetric *c, const struct sim_result *x, const struct sim_result *y)
+{
+    unsigned long seed = c->seed;
+    ck_assert_msg(x->makespan_ns == y->makespan_ns, "seed %lu: %ld ns by events, %ld ahead", seed,
+                  (long)x->makespan_ns, (long)y->makespan_ns);
+    for (int32_t i = 0; i < c->program.n_devices; i++) {
+        const struct sim_device *a = &x->devices[i], *b = &y->devices[i];
+        ck_assert_msg(a->busy_ns == b->busy_ns && a->worked_ns == b->worked_ns &&
+                          a->peak_bytes == b->peak_bytes && a->peak_ns == b->peak_ns,
+                      "seed %lu, device %d: worked %ld, %ld ns", seed, (int)i, (long)a->worked_ns,
+                      (long)b->worked_ns);
+    }
+}
+
+/* A trace rounds the ends of operators that messages slow down (sim/engine/sim.h). */
+static bool slows(const struct program *p)
+{
+    for (int32_t i = 0; i < p->n_links; i++)
+        if (p->links[i].compute_slowdown > 0) return true;
+    return false;
+}
+
+/* Pipelines beside the rings send over the same links, so that claims are broken and made again. */
+START_TEST(a_ring_ends_when_its_messages_do)
+{
+    static const int32_t replicas[] = {8, 12, 16, 24};
+    int32_t fewer = 0, all = 0;
+    for (uint64_t seed = 0; seed < (suites_long() ? 1200 : 40); seed++) {
+        struct symmetric c;
+        arena_reset(arena);
+        if (symmetric_make_of(&c, arena, 100000 + seed, replicas[seed % 4]) != OK) continue;
+        if (c.n_devices > 96 || slows(&c.program)) continue;
+        struct sim_result events = simulated(&c, true, 1), ahead = simulated(&c, false, 1);
+        same(&c, &events, &ahead);
+        all++;
+        fewer += 3 * ahead.events < 2 * events.events;
+    }
+    ck_assert_msg(fewer * 4 > all, "%d of %d with fewer events", (int)fewer, (int)all);
+}
+END_TEST
+
+/* Two GPUs of a node reduce gradients with two of another one over the nodes' links. A pipeline message on the same link, in the
+ * middle of the ring: each has half of the link for as long as both move. */
+START_TEST(a_message_of_others_breaks_a_claim)
+{
+    static const char text[] =
+        "version: 1\nname: x\nmicrobatch: 1\nreplicas:\n%s"
+        "job: {version: 1, sequence_length: 8, global_batch: 24, model: {model_type: gpt2, n_embd: "
+        "48, n_layer: 2, n_head: 2, n_positions: 48, vocab_size: 48}}\n"
+        "cluster:\n  version: 1\n  name: c\n  device_types: [{name: g, device: A100-SXM4-40}]\n"
+        "  nodes: [{name: n, count: 12, devices: {type: g, count: 2}}]\n"
+        "  switches: [{name: core}]\n  links:\n    - {name: nic, count: 12, between: [n, core], "
+        "bandwidth: 100 MB/s, latency: 5 us}\n";
+    struct symmetric c = {.a = arena};
+    const char *list = "";
+    for (int i = 0; i < 12; i++)
+        SYMMETRIC_PUT(&c, list,
+                      "  - {microbatches: 2, stages: [{layers: [0, 3], device: n%d.0, bucket: 1 "
+                      "KiB}, {layers: [4, 7], device: n%d.1, bucket: 1 KiB}]}\n",
+                      i, (i + 1) % 12);
+    ck_assert_msg(symmetric_parse(&c, arena_printf(arena, text, list)) == OK, "%s", c.err.text);
+    ck_assert_msg(symmetric_lower(&c) == OK, "%s", c.err.text);
+    struct sim_result events = simulated(&c, true, 3), ahead = simulated(&c, false, 3);
+    ck_assert_int_lt(2 * ahead.events, events.events);
+    same(&c, &events, &ahead);
+}
+END_TEST
+
+Suite *rings_suite(void)
+{
+    Suite *s = suite_create("sim/engine/rings");
+    TCase *t = tcase_create("all");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, a_ring_ends_when_its_messages_do);
+    tcase_add_test(t, a_message_of_others_breaks_a_claim);
+    suite_add_tcase(s, t);
+    return s;
+}
