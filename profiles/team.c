@@ -37,6 +37,13 @@ double team_slower(const struct device_type *t)
     return all > t->multiprocessors ? all / t->multiprocessors : 1;
 }
 
+double team_peak_flops(const struct device_type *t, enum dtype dtype)
+{
+    const struct catalogue_device *d = NULL;
+    if (catalogue_find(t->catalogue, &d, NULL) != OK) return 0;
+    return catalogue_peak_flops(d, dtype) / (t->slowdown > 0 ? t->slowdown : 1) / team_slower(t);
+}
+
 static enum status check_nccl(const struct cluster *c, struct error *err)
 {
     struct error why;

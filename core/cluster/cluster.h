@@ -92,6 +92,7 @@ struct device_type {
     bool sequence_parallel;
     const char *gpu_type;     /* NULL, or the type whose profile applies to its GPUs */
     double price_per_h;       /* of one GPU, any currency; 0: not stated */
+    double power_w;           /* of one GPU under load; 0: unknown */
     /* the catalogue's, not the file's (profiles/team.h): backend ("host", "cuda"; NULL: not looked up) … */
     const char *backend;
     /* … and GPU memory of a process context and of each communicator of the collective library; 0: unknown.

@@ -45,11 +45,14 @@ struct stream_state {
     struct handed *queue; /* waiting: queue[first … first + n - 1] */
 };
 
-/* State of a priced collective (sim/collective/price.h): the members that have arrived, and the last arrival. */
-struct rendezvous {
-    int64_t price_ns; /* -1: simulated by messages */
+struct rendezvous { /* of one collective */
+    int64_t price_ns; /* sim/collective/price.h; -1: simulated by messages */
+    /* priced: the members that have arrived, and the last arrival */
     int32_t here;
     int64_t latest_ns;
+    /* members that have started the current execution, their latest launch, and that of the last execution all have started */
+    int32_t started;
+    int64_t launching_ns, launched_ns;
 };
 
 struct collectives {
@@ -358,6 +361,20 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
     end_collective(e, m, now_ns);
 }
 
+static void note_start(struct engine *e, int32_t group, int64_t launched_ns)
+{
+    struct rendezvous *r = &e->collectives->rendezvous[group];
+    if (launched_ns > r->launching_ns) r->launching_ns = launched_ns;
+    if (++r->started < e->program->collectives[group].n_members) return;
+    r->launched_ns = r->launching_ns;
+    r->started = 0, r->launching_ns = 0;
+}
+
+int64_t collective_launched(const struct engine *e, int32_t group)
+{
+    return e->collectives->rendezvous[group].launched_ns;
+}
+
 static void run_stream(struct engine *e, int32_t lane)
 {
     struct stream_state *s = &e->collectives->streams[lane];
@@ -366,6 +383,7 @@ static void run_stream(struct engine *e, int32_t lane)
         s->first = --s->n ? s->first + 1 : 0;
         s->busy = true;
         struct member *m = &e->collectives->members[h.member];
+        note_start(e, m->group, h.when_ns);
         m->part = 0, m->step = h.step, m->times = h.times;
         advance(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
     }
