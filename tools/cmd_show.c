@@ -11,6 +11,7 @@
 #include "tools/predict.h"
 #include "tools/print/layers.h"
 #include "tools/print/metrics.h"
+#include "tools/print/replicas.h"
 #include "tools/print/sharding.h"
 
 #include <stdio.h>
@@ -205,19 +206,15 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
     show_cluster_text(a, c, all);
 }
 
-/* One line per replica, or a class of them where there are many. */
 static void show_replicas(struct arena *a, const struct plan *p, bool all)
 {
-    int32_t n = p->n_replicas;
-    if (n <= PLAN_REPLICAS_ONE_BY_ONE) {
+    if (p->n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
         printf("  %s\n", plan_describe(a, p));
         return;
     }
-    const char **lines = all ? NULL : plan_describe_classes(a, p, &n);
     printf("  %d replicas%s\n", (int)p->n_replicas,
            all ? "" : "; a line lists replicas that differ only in their devices (--all)");
-    for (int32_t i = 0; i < n; i++)
-        printf("  %s\n", all ? plan_describe_replica(a, p, i) : lines[i]);
+    print_replicas(a, p, 2, all);
 }
 
 /* A plan of a profile is simulated only with that profile. */

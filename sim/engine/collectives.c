@@ -193,9 +193,7 @@ static void find_collective_hops(struct engine *e)
     c->collective_hop_of = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *m = &p->collectives[i];
-        if (m)
-            most +=
-                (size_t)m->n_members * (m->algorithm == ALGORITHM_RING ? 1 : (size_t)m->n_members);
+        most += (size_t)m->n_members * (m->algorithm == ALGORITHM_RING ? 1 : (size_t)m->n_members);
     }
     size_t lanes = (size_t)p->n_devices, pairs = lanes * lanes * 4;
     struct seeing s = {.e = e, .n_seen = 2, .capacity = (size_t)c->n_hops};
