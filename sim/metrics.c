@@ -121,9 +121,9 @@ static void add_class(struct arena *a, const struct device_type *t, enum dtype d
     out->priced |= t->price_per_h > 0;
     out->powered |= t->power_w > 0;
     if (!(peak > 0))
-        note(&out->no_peak, arena_printf(a, "the %s peak of %s", dtype_name(dtype), t->name));
-    if (!(t->price_per_h > 0)) note(&out->no_price, arena_printf(a, "the price of %s", t->name));
-    if (!(t->power_w > 0)) note(&out->no_power, arena_printf(a, "the power of %s", t->name));
+        note(&out->no_peak, arena_printf(a, "no %s peak of %s is known", dtype_name(dtype), t->name));
+    if (!(t->price_per_h > 0)) note(&out->no_price, arena_printf(a, "no price of %s", t->name));
+    if (!(t->power_w > 0)) note(&out->no_power, arena_printf(a, "no power of %s", t->name));
 }
 
 static void add_classes(struct arena *a, const struct metrics_input *in, struct metrics *out)
@@ -171,7 +171,7 @@ enum status metrics_of(struct arena *a, const struct metrics_input *in, struct m
                             .samples_per_s = (double)j->global_batch / seconds};
     if (!out->images) out->tokens_per_s = out->samples_per_s * (double)j->sequence_length;
     out->model_flops = (flops.forward + flops.backward) * (double)j->global_batch;
-    if (j->model.measured) out->no_flops = "the FLOPs of measured layers";
+    if (j->model.measured) out->no_flops = "measured layers have no FLOPs";
     struct arena *scratch = arena_new();
     for (int32_t i = 0; !out->no_flops && i < in->program->n_devices; i++) {
         out->hardware_flops += (in->stands_for ? in->stands_for[i] : 1) * gpus_of(type_of(in, i)) *

@@ -71,7 +71,7 @@ struct metrics {
     double samples_per_s, tokens_per_s;
     double model_flops, hardware_flops, peak_flops, mfu, hfu;
     double price_per_h, cost, power_w;
-    /* What is unknown, for a message ("the price of v100"); NULL: nothing. mfu and hfu need flops and peak. priced, powered: some
+    /* What is unknown, for a message ("no price of v100"); NULL: nothing. mfu and hfu need flops and peak. priced, powered: some
      * type that the plan uses has a price, or power. */
     const char *no_flops, *no_peak, *no_price, *no_power;
     bool priced, powered;

@@ -67,11 +67,11 @@ static void print_run_line(struct arena *a, const struct metrics *m)
            units_print_count(count, (double)m->run.tokens), m->images ? "images" : "tokens",
            m->run.steps, days_text(a, m->run.days));
     if (m->no_price)
-        printf(", cost unknown: %s", m->no_price);
+        printf(", cost unknown (%s)", m->no_price);
     else
         printf(", cost %s", amount(a, m->run.cost));
     if (m->no_power)
-        printf(", energy unknown: %s\n", m->no_power);
+        printf(", energy unknown (%s)\n", m->no_power);
     else
         printf(", %s kWh\n", amount(a, m->run.kwh));
 }
