@@ -341,7 +341,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     }
     print_text(a, &plan, &p.program, &profile, &p.result, &m, &f, &metrics, q->all);
     print_reduced(q, &p);
-    if (q->explain) print_explain(a, p.explained, &p.explained_result, &x);
+    if (q->explain) print_explain(a, &plan, p.explained, &p.explained_result, &x, q->all);
     return OK;
 }
 

@@ -30,8 +30,9 @@ static void print_use_line(const struct metrics *m)
         printf("  %-*s unknown: %s\n", MEMBER_WIDTH, "MFU", unknown);
         return;
     }
-    printf("  %-*s %.1f %%, HFU %.1f %% of %s, the %s peak of %lld %s\n", MEMBER_WIDTH, "MFU",
-           100 * m->mfu, 100 * m->hfu, units_print_flops(peak, m->peak_flops), m->precision,
+    int digits = m->mfu < 0.0995 ? 2 : 1;
+    printf("  %-*s %.*f %%, HFU %.*f %% of %s, the %s peak of %lld %s\n", MEMBER_WIDTH, "MFU", digits,
+           100 * m->mfu, digits, 100 * m->hfu, units_print_flops(peak, m->peak_flops), m->precision,
            (long long)m->gpus, m->gpus == 1 ? "device" : "devices");
 }
 
