@@ -4,11 +4,12 @@
  *   samples/s        S / T; tokens/s: S L / T, all positions count
  *   model FLOPs      of one step: forward and backward of the model's graph, each operator once, by the FLOP counts of
  *                    core/graph/op_rows.inc (a multiply-add is 2), without the update. Attention counts the pairs of query and key
- *                    that its mask leaves (causal: half of them), two products in the forward and four in the backward. Experts
- *                    count the rows that are routed to them, not empty slots. `musher show JOB` prints the same per token.
+ *                    that its mask leaves (causal: half of them), two products in the forward and four in the backward. Products
+ *                    of experts count the routed rows, not empty slots. `musher show JOB` prints the same per token.
  *   hardware FLOPs   what the devices execute in forward and backward: the operators of the plan's program, as often as they are
  *                    called. In addition to the model FLOPs these are recomputed forwards, the scores that attention's backward
- *                    computes again, masked pairs of eager attention, and operators that several devices compute alike.
+ *                    computes again, masked pairs of eager attention, what a fused kernel computes again, and operators that several devices compute
+ *                    alike.
  *   peak             sum over the GPUs that the plan uses of the dense peak at the job's precision; an emulated device counts its
  *                    slowed-down peak. GPUs of the cluster that the plan does not use do not count.
  *   MFU              model FLOPs / (T peak), model FLOPs utilisation (Chowdhery et al. 2022, PaLM, appendix B). PaLM's formula
@@ -23,7 +24,7 @@
  *   run              steps = tokens / (S L) rounded up; days = steps T: without failures, restarts and checkpoints, which
  *                    `musher goodput` adds
  *
- * JSON: the object `metrics`. iteration_ns, samples (of a step), samples_per_s, tokens_per_s (text models), model_flops and
+ * JSON: the object `metrics`. samples (of a step), samples_per_s, tokens_per_s (text models), model_flops and
  * hardware_flops (of a step), gpus, peak_flops (FLOP/s), mfu, hfu, price_per_h, cost (of a step), power_w; `run` (null without
  * --tokens): tokens or images, steps, days, cost, kwh; `devices`, one entry a type: type, devices, gpus, busy, messages,
  * collectives, bubble, imbalance (shares), peak_bytes, memory_bytes. What is unknown is null, and `unknown` lists why.

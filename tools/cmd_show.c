@@ -260,6 +260,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
         json_put_int(&out, "microbatch", p->microbatch);
         json_put_int(&out, "profile_id", p->profile_id);
         json_put_int(&out, "predicted_ns", p->predicted_ns);
+        if (!m.failed) json_put_int(&out, "iteration_ns", m.iteration_ns);
         print_metrics_json(&out, &m);
         print_sharding(a, p, true, &out);
         common_json_end(&out);

@@ -166,16 +166,15 @@ static int32_t see_hop(struct seeing *s, const struct hop *like)
 static void see_group(struct seeing *s, int32_t group)
 {
     const struct collective *g = &s->e->program->collectives[group];
-    const struct collective *m = g;
-    bool ring = m->algorithm == ALGORITHM_RING;
-    size_t n = (size_t)m->n_members * (ring ? 1 : (size_t)m->n_members);
+    bool ring = g->algorithm == ALGORITHM_RING;
+    size_t n = (size_t)g->n_members * (ring ? 1 : (size_t)g->n_members);
     int32_t *hop = s->e->collectives->collective_hop_of[group] = ARENA_ARRAY(s->e->arena, int32_t, n);
-    for (int32_t i = 0; i < m->n_members; i++)
-        for (int32_t k = 0; k < (ring ? 1 : m->n_members); k++) {
-            int32_t to = ring ? (i + 1) % m->n_members : k, at = ring ? i : i * m->n_members + k;
-            int64_t most = m->algorithm == ALGORITHM_PAIRS ? collective_elements(m, i, k) : m->most;
+    for (int32_t i = 0; i < g->n_members; i++)
+        for (int32_t k = 0; k < (ring ? 1 : g->n_members); k++) {
+            int32_t to = ring ? (i + 1) % g->n_members : k, at = ring ? i : i * g->n_members + k;
+            int64_t most = g->algorithm == ALGORITHM_PAIRS ? collective_elements(g, i, k) : g->most;
             hop[at] = -1;
-            if (!most || !collective_sends(m, i, to)) continue;
+            if (!most || !collective_sends(g, i, to)) continue;
             struct hop like = {.from_lane = s->e->lane_of_stage[g->members[i].stage],
                                .to_lane = s->e->lane_of_stage[g->members[to].stage],
                                .bytes = most * dtype_bytes(g->dtype)};
@@ -364,8 +363,7 @@ static void note_start(struct engine *e, int32_t group, int64_t launched_ns)
     struct rendezvous *r = &e->collectives->rendezvous[group];
     if (launched_ns > r->launching_ns) r->launching_ns = launched_ns;
     if (++r->started < e->program->collectives[group].n_members) return;
-    r->launched_ns = r->launching_ns;
-    r->started = 0, r->launching_ns = 0;
+    r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
 }
 
 int64_t collective_launched(const struct engine *e, int32_t group)

@@ -66,7 +66,8 @@ struct sim_options {
  * A stream that waits for what has not been issued or launched is idle:
  * bubble       the pipeline fills or drains: before the device's first backward of the step, and after its last forward
  * imbalance    another device is later: the neighbour of a full pipeline, the last member of a collective, or, with nothing left to
- *              do, the last device of the step */
+ *              do, the last device of the step
+ */
 #define SIM_WAITS(X) X(messages) X(collectives) X(bubble) X(imbalance)
 enum sim_wait {
 #define X(name) SIM_WAIT_##name,

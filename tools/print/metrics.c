@@ -192,7 +192,6 @@ void print_metrics_json(struct json *j, const struct metrics *m)
         json_close(j);
         return;
     }
-    json_put_int(j, "iteration_ns", m->iteration_ns);
     json_put_int(j, "samples", m->samples);
     json_put_double(j, "samples_per_s", m->samples_per_s);
     if (!m->images) json_put_double(j, "tokens_per_s", m->tokens_per_s);
