@@ -191,8 +191,8 @@ static void find_collective_hops(struct engine *e)
     size_t most = 1;
     c->collective_hop_of = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_collectives; i++) {
-        const struct collective *m = &p->collectives[i];
-        most += (size_t)m->n_members * (m->algorithm == ALGORITHM_RING ? 1 : (size_t)m->n_members);
+        size_t n = (size_t)p->collectives[i].n_members;
+        most += p->collectives[i].algorithm == ALGORITHM_RING ? n : n * n;
     }
     size_t lanes = (size_t)p->n_devices, pairs = lanes * lanes * 4;
     struct seeing s = {.e = e, .n_seen = 2, .capacity = (size_t)c->n_hops};
@@ -362,8 +362,8 @@ static void note_start(struct engine *e, int32_t group, int64_t launched_ns)
 {
     struct rendezvous *r = &e->collectives->rendezvous[group];
     if (launched_ns > r->launching_ns) r->launching_ns = launched_ns;
-    if (++r->started < e->program->collectives[group].n_members) return;
-    r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
+    if (++r->started == e->program->collectives[group].n_members)
+        r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
 }
 
 int64_t collective_launched(const struct engine *e, int32_t group)

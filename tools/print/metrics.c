@@ -97,8 +97,9 @@ static void print_device_types(const struct metrics *m)
             printf("  %5.1f %%  %6.1f %%  %9.1f %%  %5.1f %%  %7.1f %%", 100 * x->busy,
                    100 * x->wait[SIM_WAIT_messages], 100 * x->wait[SIM_WAIT_collectives],
                    100 * x->wait[SIM_WAIT_bubble], 100 * x->wait[SIM_WAIT_imbalance]);
-        printf("  %s of %s\n", units_print_bytes(peak, (double)x->peak_bytes),
-               units_print_capacity(limit, (double)x->memory_bytes));
+        printf("  %s of %s%s\n", units_print_bytes(peak, (double)x->peak_bytes),
+               units_print_capacity(limit, (double)x->memory_bytes),
+               x->peak_bytes > x->memory_bytes ? ", DOES NOT FIT" : "");
     }
     if (m->by_replicas)
         puts("  (busy and waits: one replica of each class, without the traffic of the others)");
