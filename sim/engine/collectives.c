@@ -47,11 +47,9 @@ struct stream_state {
 
 struct rendezvous { /* of one collective */
     int64_t price_ns; /* sim/collective/price.h; -1: simulated by messages */
-    /* priced: the members that have arrived, and the last arrival */
-    int32_t here;
+    int32_t here; /* priced: the members that have arrived, and the last arrival */
     int64_t latest_ns;
-    /* members that have started the current execution, their latest launch, and that of the last execution all have started */
-    int32_t started;
+    int32_t started; /* the current execution; their latest launch, and that of the last execution that all have started */
     int64_t launching_ns, launched_ns;
 };
 
@@ -265,14 +263,13 @@ static struct part ring_part(const struct collective *g, int32_t i, int32_t k)
 static struct part tensor_part_of(const struct engine *e, const struct member *m)
 {
     const struct collective *g = &e->program->collectives[m->group];
-    const struct collective *x = g;
     const int32_t *hop = e->collectives->collective_hop_of[m->group];
-    struct collective_round s = collective_round(x, m->index, m->part);
-    bool ring = x->algorithm == ALGORITHM_RING;
+    struct collective_round s = collective_round(g, m->index, m->part);
+    bool ring = g->algorithm == ALGORITHM_RING;
     int64_t size = dtype_bytes(g->dtype);
     struct part p = {-1, -1, s.send * size, s.receive * size};
-    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * x->n_members + s.to];
-    if (s.from >= 0) p.receive = hop[ring ? s.from : s.from * x->n_members + m->index];
+    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * g->n_members + s.to];
+    if (s.from >= 0) p.receive = hop[ring ? s.from : s.from * g->n_members + m->index];
     return p;
 }
 
@@ -358,14 +355,6 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
     end_collective(e, m, now_ns);
 }
 
-static void note_start(struct engine *e, int32_t group, int64_t launched_ns)
-{
-    struct rendezvous *r = &e->collectives->rendezvous[group];
-    if (launched_ns > r->launching_ns) r->launching_ns = launched_ns;
-    if (++r->started == e->program->collectives[group].n_members)
-        r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
-}
-
 int64_t collective_launched(const struct engine *e, int32_t group)
 {
     return e->collectives->rendezvous[group].launched_ns;
@@ -379,7 +368,10 @@ static void run_stream(struct engine *e, int32_t lane)
         s->first = --s->n ? s->first + 1 : 0;
         s->busy = true;
         struct member *m = &e->collectives->members[h.member];
-        note_start(e, m->group, h.when_ns);
+        struct rendezvous *r = &e->collectives->rendezvous[m->group];
+        if (h.when_ns > r->launching_ns) r->launching_ns = h.when_ns;
+        if (++r->started == e->program->collectives[m->group].n_members)
+            r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
         m->part = 0, m->step = h.step, m->times = h.times;
         advance(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
     }

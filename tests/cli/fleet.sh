@@ -49,7 +49,7 @@ device_types: [{name: g, device: A100-SXM4-40}, {name: h, device: H100-SXM5}]
 nodes: [{name: n, devices: {type: g, count: 11}}, {name: m, devices: {type: h, count: 11}}]
 links: [{name: nv, every: inside, bandwidth: 200 GB/s, latency: 2 us}, {name: ib, every: across, bandwidth: 20 GB/s, latency: 5 us}]
 END
-sed 's/n_layer: 2/n_layer: 31/' job.yaml > deep.yaml
+sed 's/n_layer: 2/n_layer: 31/; s/n_embd: 32/n_embd: 512/' job.yaml > deep.yaml
 {
     printf 'version: 1\nname: deep\nmicrobatch: 1\nreplicas:\n'
     for node in n m; do
