@@ -63,6 +63,19 @@ grep -q '^  replica 1: means: busy ' out && ok "explained devices too" || not_ok
 says "memory too" 0 "  replica 1: the fullest, m." "$MUSHER" memory deep.plan.yaml
 "$MUSHER" simulate deep.plan.yaml --explain --what-if 0 --all > out
 (($(grep -c '^  m\.[0-9]* ' out) == 22)) && ok "--all has every device" || not_ok "--all has every device" "$(cat out)"
+# Sharded stages of one kind are one line, and those of another kind another.
+{
+    printf 'version: 1\nname: shards\nmicrobatch: 2\nreplicas:\n'
+    for n in $(seq 0 16); do
+        printf '  - {microbatches: 3, stages: [{layers: [0, 7], devices: [n%s.0, n%s.1], sharding: {ratios: [[1, %s]], operators: [{match: "*.attn.*", shard: heads}, {match: "*", shard: batch}]}}]}\n' $n $n $((n < 5 ? 3 : 1))
+    done
+    echo job:; sed 's/^/  /; s/global_batch: 96/global_batch: 102/; /microbatch:/d' job.yaml
+    echo cluster:; sed 's/^/  /; s/count: 12/count: 17/' fleet.yaml
+} > shards.yaml
+says "sharded stages of one kind are one line" 0 "  12 sharded stages: 2 devices; ratios 50 %, 50 %; heads: *.attn.*; batch: *" "$MUSHER" show shards.yaml
+has "of another kind another" out "  5 sharded stages: 2 devices; ratios 25 %, 75 %; "
+"$MUSHER" show shards.yaml --all > out
+(($(grep -c '^  replica [0-9]*, stage 0: layers 0-7 on' out) == 17)) && ok "--all has every stage" || not_ok "--all has every stage" "$(cat out)"
 kinds() { "$MUSHER" simulate fair.plan.yaml --explain --what-if 0 --json "$@" 2> err | grep -m 1 -o '"kinds": {[^}]*}' | grep -o '[0-9]*' | paste -sd ' '; }
 some=$(kinds --trace-memory 1MB) all=$(kinds)
 awk -v x="$some" -v y="$all" 'BEGIN {n = split(x, a); m = split(y, b); for (i = 1; i <= n; i++) {s += a[i]; t += b[i]; d += a[i] > b[i] ? a[i] - b[i] : b[i] - a[i]}; exit !(n && n == m && d < 0.1 * t)}' && ok "nearly as by all" || not_ok "nearly as by all" "$some; $all"
