@@ -37,11 +37,11 @@ double team_slower(const struct device_type *t)
     return all > t->multiprocessors ? all / t->multiprocessors : 1;
 }
 
-double team_peak_flops(const struct device_type *t, enum dtype dtype)
+double team_peak_flops(const struct device_type *t, enum dtype precision)
 {
     const struct catalogue_device *d = NULL;
     if (catalogue_find(t->catalogue, &d, NULL) != OK) return 0;
-    return catalogue_peak_flops(d, dtype) / (t->slowdown > 0 ? t->slowdown : 1) / team_slower(t);
+    return catalogue_peak_flops(d, precision);
 }
 
 static enum status check_nccl(const struct cluster *c, struct error *err)

@@ -21,8 +21,8 @@ MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, str
  * calibration learns. 1 for a full GPU. */
 double team_slower(const struct device_type *t);
 
-/* Peak FLOP/s of one GPU of a type in a dtype: the catalogue's dense peak, divided by what emulation slows it down; 0: unknown. */
-double team_peak_flops(const struct device_type *t, enum dtype dtype);
+/* Dense peak of one GPU of the type in FLOP/s: the catalogue's; 0: unknown (for MFU). */
+double team_peak_flops(const struct device_type *t, enum dtype precision);
 
 /* Sets in the model the number of GPUs that shard every operator of a device of the first type, for callers that need the job's
  * one graph; lowering and the planner use each type's own (core/lower/lower.h). */

@@ -108,7 +108,8 @@ static void note(const char **why, const char *text)
 static void add_class(struct arena *a, const struct device_type *t, enum dtype dtype,
                       struct metrics_class *x, struct metrics *out)
 {
-    double n = (double)x->devices, peak = team_peak_flops(t, dtype);
+    double n = (double)x->devices, slower = (t->slowdown > 0 ? t->slowdown : 1) * team_slower(t),
+           peak = team_peak_flops(t, dtype) / slower;
     x->type = t->name;
     x->memory_bytes = t->memory_bytes;
     x->gpus = x->devices * gpus_of(t);
