@@ -60,7 +60,7 @@ sed 's/n_layer: 2/n_layer: 31/; s/n_embd: 32/n_embd: 512/' job.yaml > deep.yaml
 "$MUSHER" simulate deep.plan.yaml --explain --what-if 0 > out 2> err || not_ok "a plan of many classes" "$(cat err)"
 grep -q '^  replica 0: busy [0-9.]* to [0-9.]* %, peak memory .* (11 devices)$' out && ok "use is one line a class of replicas" || not_ok "use is one line a class of replicas" "$(cat out)"
 grep -q '^  replica 1: means: busy ' out && ok "explained devices too" || not_ok "explained devices too" "$(cat out)"
-says "lower too" 0 "replica 1: the largest, m." "$MUSHER" lower deep.plan.yaml -o deep.program
+says "equal lanes of a lowered plan share a line" 0 "musher: m.0, n.0: layers 0-0, 4 procedures" "$MUSHER" lower deep.plan.yaml -o deep.program
 says "memory too" 0 "  replica 1: the fullest, m." "$MUSHER" memory deep.plan.yaml
 "$MUSHER" simulate deep.plan.yaml --explain --what-if 0 --all > out
 (($(grep -c '^  m\.[0-9]* ' out) == 22)) && ok "--all has every device" || not_ok "--all has every device" "$(cat out)"
