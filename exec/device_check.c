@@ -19,12 +19,17 @@ static const char *dtypes_of(uint32_t bits, char *out, size_t room)
     return out;
 }
 
-/* Whether the text at `at` begins with the GPU's name, ignoring separators, and no further digit follows. */
+/* Whether the text at `at` begins with the GPU's name, ignoring separators, and no further digit follows. The name ends at the
+ * first separator behind a digit: "A100", "RTX-2080". */
 static bool begins(const char *at, const char *gpu)
 {
-    for (; *gpu && *gpu != '-'; gpu++, at++) {
+    bool digit = false;
+    for (; *gpu && !(digit && *gpu == '-'); gpu++) {
+        if (*gpu == '-') continue;
         while (*at == ' ' || *at == '-') at++;
         if (tolower((unsigned char)*at) != tolower((unsigned char)*gpu)) return false;
+        digit |= isdigit((unsigned char)*gpu) != 0;
+        at++;
     }
     return !isdigit((unsigned char)*at);
 }

@@ -1,5 +1,7 @@
 #include "planner/search_check.h"
 
+#include <stdio.h>
+
 bool search_check_takes_one(const struct search_options *o)
 {
     bool one = !o->tensor;
@@ -18,11 +20,19 @@ enum status search_check_objective(const struct cluster *c, const struct search_
                                    struct error *err)
 {
     bool prices = false;
-    for (int32_t t = 0; t < c->n_types; t++) prices |= c->types[t].price_per_h > 0;
+    char listed[160] = "";
+    for (int32_t t = 0; t < c->n_types; t++) {
+        const struct device_type *x = &c->types[t];
+        prices |= x->price_per_h > 0;
+        if (!*listed && x->list_price_per_h > 0)
+            snprintf(listed, sizeof listed,
+                     "; the catalogue lists %.4g USD/h for %.40s ('musher devices --json')",
+                     x->list_price_per_h, x->catalogue);
+    }
     if ((o->objective == OBJECTIVE_COST || o->max_cost > 0) && !prices)
         return error_set(err, ERR_INPUT,
-                         "no device type of cluster '%s' has a price (for example price: 3.2/h)",
-                         c->name);
+                         "no device type of cluster '%s' has a price (for example price: 3.2/h)%s",
+                         c->name, listed);
     if (o->objective == OBJECTIVE_RATE && !(o->max_cost > 0))
         return error_set(err, ERR_USAGE, "objective rate needs a budget: give --max-cost");
     return OK;

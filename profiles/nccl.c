@@ -249,7 +249,7 @@ enum status nccl_system_of(const char *catalogue, int32_t n_ranks, int32_t n_nod
                                 .n_nodes = n_nodes,
                                 .compute_capability = cc,
                                 .far_Bps = network_Bps,
-                                .nvlink = d->nvlink_Bps.value > 0};
+                                .nvlink = d->scale_up_Bps.value > 0};
     if (out->nvlink && !strncmp(d->id, "V100-SXM2", 9) && per_node >= 2 && per_node <= 8) {
         out->channels = nccl_cube_mesh_rings(per_node);
         out->near_Bps = out->channels * GBps * 1e9;

@@ -34,7 +34,7 @@ static double wire_seconds(const struct op_prior *p, const struct catalogue_devi
                            enum op_kind kind, const struct op_attrs *attrs,
                            const struct op_shapes *shapes, enum dtype t)
 {
-    double rate = d->nvlink_Bps.value > 0 ? d->nvlink_Bps.value : d->pcie_Bps.value;
+    double rate = d->scale_up_Bps.value > 0 ? d->scale_up_Bps.value : d->pcie_Bps.value;
     if (!(rate > 0)) return NAN;
     return p->wire_s + p->wire_rank_s * (attrs->ranks - 1) +
            op_wire_bytes(kind, attrs, shapes, t) / (rate * p->wire_efficiency);

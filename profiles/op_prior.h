@@ -9,7 +9,7 @@
  *                    all columns materialised, which stay on the chip. An assumption: nothing here was fitted on
  *                    convolutions, and kernels with few channels (a first layer's three) are slower
  *   others           operator_s + max(FLOPs / (peak · flops_efficiency), bytes / (bandwidth · memory_efficiency))
- *   collectives      wire_s + wire_rank_s · (ranks - 1) + op_wire_bytes / (NVLink or PCIe · wire_efficiency)   (ring)
+ *   collectives      wire_s + wire_rank_s · (ranks - 1) + op_wire_bytes / (scale-up link or PCIe · wire_efficiency)   (ring)
  * (Williams et al. 2009 for the roofline.) Kernel launches: the host takes issue_s per kernel. If it is slower than the GPU, a
  * stretch without synchronisation takes the longer of its kernels and their launches (launch bound).
  * issue_s 0: launches are never the bottleneck.
@@ -28,7 +28,7 @@
     X(half_rows)         /* rows */                                                                \
     X(memory_efficiency) /* share of bandwidth */                                                  \
     X(operator_s)        /* of every operator */                                                   \
-    X(wire_efficiency)   /* share of NVLink or PCIe */                                             \
+    X(wire_efficiency)   /* share of the scale-up link or PCIe */                                             \
     X(wire_s)            /* of every collective */                                                 \
     X(wire_rank_s)       /* and for every rank but the first */                                    \
     X(issue_s)           /* of the host, for every kernel */

@@ -134,20 +134,26 @@ double profile_issue(const struct profile *p, const struct cluster *c, int32_t t
     return op_prior_issue_seconds(&prior, kind, attrs, shapes);
 }
 
+/* measured: the result is scaled by measurements of the catalogue's device, so that what the file states does not apply. */
 static enum status prior_seconds(const struct profile *p, const struct device_type *type,
-                                 enum op_kind kind, const struct op_attrs *attrs,
+                                 bool measured, enum op_kind kind, const struct op_attrs *attrs,
                                  const struct op_shapes *shapes, enum dtype t, double *out,
                                  struct error *err)
 {
+    struct catalogue_device room;
     const struct catalogue_device *d = NULL;
-    TRY(catalogue_find(type->catalogue, &d, err));
+    if (measured)
+        TRY(catalogue_find(type->catalogue, &d, err));
+    else
+        TRY(team_device(type, &room, &d, err));
     struct op_prior prior = prior_of(p, d->id);
     *out = op_prior_seconds(&prior, d, kind, attrs, shapes, t);
     if (isfinite(*out) && *out > 0) return OK;
     return error_set(err, ERR_INPUT,
                      "no cost of %s %s on %s: the catalogue has no source for a "
-                     "rate that it needs; measure it with musher profile",
-                     op_kind_name(kind), dtype_name(t), d->id);
+                     "rate that it needs; state `peak:` or `memory_bandwidth:` of device type "
+                     "'%s', or measure it with musher profile",
+                     op_kind_name(kind), dtype_name(t), d->id, type->name);
 }
 
 static double scale_of(const struct profile *p, const char *base, enum op_kind kind, enum dtype t)
@@ -212,9 +218,9 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
                   fit->s_per_byte * bytes_of(kind, attrs, shapes, t) / tp;
     } else {
         *source = SOURCE_CATALOGUE;
-        TRY(prior_seconds(p, d, kind, attrs, shapes, t, &seconds, err));
-        seconds *= (op_is_product(kind) ? excess : 1) / tp;
         double scale = scale_of(p, d->catalogue, kind, t);
+        TRY(prior_seconds(p, d, scale > 0, kind, attrs, shapes, t, &seconds, err));
+        seconds *= (op_is_product(kind) ? excess : 1) / tp;
         if (scale > 0) {
             *source = SOURCE_FITTED;
             seconds *= scale;

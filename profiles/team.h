@@ -7,22 +7,30 @@
 #include "core/cluster/cluster.h"
 #include "core/lower/lower.h"
 #include "core/model/model.h"
+#include "profiles/catalogue.h"
 
-/* Sets each type's backend and the memory that its libraries take, and the catalogue's memory size if the file states none.
+/* The catalogue's row of a type with what the cluster file states in place of the row's values (source: TEAM_STATED): *out is the
+ * row, or *room where the file states something. ERR_INPUT: unknown catalogue id. */
+#define TEAM_STATED "stated by the cluster file"
+MUST_CHECK enum status team_device(const struct device_type *t, struct catalogue_device *room,
+                                   const struct catalogue_device **out, struct error *err);
+
+/* Dense peak of one GPU of the type in FLOP/s: stated, or the catalogue's; 0: unknown, or none (for MFU). */
+double team_peak_flops(const struct device_type *t, enum dtype precision);
+
+/* Sets each type's backend and the memory that its libraries take, and the catalogue's memory size and power if the file states
+ * none, and the catalogue's price as list_price_per_h.
  * ERR_INPUT: unknown catalogue id; no memory size in the file or the catalogue; more multiprocessors than the GPU has, or a GPU
  * whose number of them is unknown; an NCCL version without a cost model, or a cluster without NVIDIA GPUs that states one. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
-/* ERR_INPUT if a device type cannot compute in this dtype: the host has fp32 and fp64, GPUs before compute
- * capability 8.0 have no bf16. */
+/* ERR_INPUT if a device type cannot compute in this dtype: GPUs before compute capability 8.0 have no bf16, and a type without a
+ * backend has what the catalogue or the file states a peak for. */
 MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, struct error *err);
 
 /* Prior slowdown of a type with a share of its GPU's multiprocessors: all ÷ share. Memory-bound operators lose less, which
  * calibration learns. 1 for a full GPU. */
 double team_slower(const struct device_type *t);
-
-/* Dense peak of one GPU of the type in FLOP/s: the catalogue's; 0: unknown (for MFU). */
-double team_peak_flops(const struct device_type *t, enum dtype precision);
 
 /* Sets in the model the number of GPUs that shard every operator of a device of the first type, for callers that need the job's
  * one graph; lowering and the planner use each type's own (core/lower/lower.h). */

@@ -1,26 +1,10 @@
 #include "core/base/arena.h"
-#include "core/base/units.h"
 #include "profiles/catalogue.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 
 #include <stdio.h>
-
-struct column {
-    const char *key;
-    const struct catalogue_value *value;
-};
-
-static void put_value(struct json *j, struct column c)
-{
-    if (c.value->value <= 0) return;
-    json_put_object_line(j, c.key);
-    json_put_double(j, "value", c.value->value);
-    json_put_text(j, "source", c.value->source);
-    json_put_text(j, "date", c.value->date);
-    json_put_text(j, "confidence", c.value->confidence);
-    json_close(j);
-}
+#include <string.h>
 
 static void print_json(void)
 {
@@ -29,47 +13,51 @@ static void print_json(void)
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < catalogue_count(); i++) {
         const struct catalogue_device *d = catalogue_at(i);
-        const struct column columns[] = {
-            {"memory_bytes", &d->memory_bytes}, {"memory_Bps", &d->memory_Bps},
-            {"fp64_flops", &d->fp64_flops},     {"fp32_flops", &d->fp32_flops},
-            {"fp16_flops", &d->fp16_flops},     {"bf16_flops", &d->bf16_flops},
-            {"fp8_flops", &d->fp8_flops},       {"nvlink_Bps", &d->nvlink_Bps},
-            {"pcie_Bps", &d->pcie_Bps},         {"watts", &d->watts},
-        };
         json_put_object(&j, NULL);
         json_put_text(&j, "id", d->id);
         json_put_text(&j, "backend", d->backend);
         json_put_int(&j, "compute_capability", d->compute_capability);
-        for (size_t k = 0; k < sizeof columns / sizeof *columns; k++) put_value(&j, columns[k]);
+        if (d->scale_up) json_put_text(&j, "scale_up", d->scale_up);
+        if (d->pcie_generation) json_put_int(&j, "pcie_generation", d->pcie_generation);
+        for (const struct catalogue_column *c = catalogue_columns; c->key; c++) {
+            const struct catalogue_value *v = catalogue_value_of(d, c);
+            if (v->value <= 0) continue;
+            json_put_object_line(&j, c->key);
+            json_put_double(&j, "value", v->value);
+            json_put_text(&j, "source", v->source);
+            json_put_text(&j, "date", v->date);
+            json_put_text(&j, "confidence", v->confidence);
+            json_close(&j);
+        }
         json_close(&j);
     }
     json_close(&j);
     common_json_end(&j);
 }
 
+/* A star marks a value that its vendor does not state. */
 static void cell(const struct catalogue_value *v, double unit)
 {
+    const char *mark = v->value > 0 && !strcmp(v->confidence, "derived") ? "*" : " ";
     if (v->value > 0)
-        printf(" %8.5g", v->value / unit);
+        printf(" %7.5g%s", v->value / unit, mark);
     else
-        printf(" %8s", "-");
+        printf(" %7s ", "-");
 }
 
 static void print_text(void)
 {
-    printf("%-20s %-7s %8s %8s %8s %8s %8s %8s %8s   dense peaks: upper bounds, see --json for "
-           "sources\n",
-           "id", "backend", "GB", "GB/s", "fp32 TF", "fp16 TF", "bf16 TF", "NVLink", "PCIe");
+    static const char *const heads[] = {"GB",      "GB/s",    "fp64 TF", "fp32 TF", "tf32 TF",
+                                        "fp16 TF", "bf16 TF", "fp8 TF",  "link",    "bridge",
+                                        "PCIe",    "W",       "USD/h",   NULL};
+    printf("%-20s %-7s", "id", "backend");
+    for (const char *const *head = heads; *head; head++) printf(" %7s ", *head);
+    puts("  peaks are dense; links: GB/s of one direction; *: derived; --json: sources");
     for (int32_t i = 0; i < catalogue_count(); i++) {
         const struct catalogue_device *d = catalogue_at(i);
         printf("%-20s %-7s", d->id, d->backend);
-        cell(&d->memory_bytes, 1e9);
-        cell(&d->memory_Bps, 1e9);
-        cell(&d->fp32_flops, 1e12);
-        cell(&d->fp16_flops, 1e12);
-        cell(&d->bf16_flops, 1e12);
-        cell(&d->nvlink_Bps, 1e9);
-        cell(&d->pcie_Bps, 1e9);
+        for (size_t k = 0; heads[k]; k++)
+            cell(catalogue_value_of(d, &catalogue_columns[k]), catalogue_columns[k].scale);
         printf("\n");
     }
 }
@@ -90,11 +78,12 @@ static const struct option options[] = {{0}};
 const struct verb cmd_devices = {
     .name = "devices",
     .summary = "list the catalogue of device types",
-    .about = "The catalogue holds memory, bandwidths and peak FLOP/s from data sheets. Device "
-             "types of a "
-             "cluster file refer to it by `device:`. With --json every value has its source, "
-             "date and "
-             "confidence.",
+    .about =
+        "The catalogue holds memory, bandwidths, peak FLOP/s and power from data sheets, and "
+        "on-demand prices. Device types of a cluster file refer to it by `device:`; what they "
+        "state themselves (peak, memory_bandwidth, power, memory) goes before it. A star marks "
+        "a value that was derived because its vendor states none. With --json every value has "
+        "its source, date and confidence.",
     .options = options,
     .examples = {"musher devices", "# with the source of every value", "musher devices --json"},
     .run = devices,

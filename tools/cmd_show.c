@@ -13,6 +13,7 @@
 #include "tools/print/metrics.h"
 #include "tools/print/replicas.h"
 #include "tools/print/sharding.h"
+#include "tools/print/stated.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -155,6 +156,7 @@ static void show_cluster_text(struct arena *a, const struct cluster *c, bool all
     }
     int32_t n = print_classes(a, c->n_devices, names, texts, all, &x);
     print_class_lines(x, n, "devices");
+    print_stated(a, c, PRINT_STATED_EVERY_DTYPE, NULL);
     show_links(a, c, all);
 }
 
@@ -175,9 +177,14 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
             json_put_text(&out, "catalogue", t->catalogue);
             json_put_double(&out, "slowdown", t->slowdown);
             json_put_int(&out, "memory_bytes", t->memory_bytes);
+            if (t->power_w > 0) json_put_double(&out, "power_w", t->power_w);
+            if (t->price_per_h > 0) json_put_double(&out, "price_per_h", t->price_per_h);
+            if (t->list_price_per_h > 0)
+                json_put_double(&out, "list_price_per_h", t->list_price_per_h);
             json_close(&out);
         }
         json_close(&out);
+        print_stated(a, c, PRINT_STATED_EVERY_DTYPE, &out);
         json_put_list(&out, "links");
         for (int32_t i = 0; i < c->n_links; i++) {
             const struct link *l = &c->links[i];
@@ -262,6 +269,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
         json_put_int(&out, "predicted_ns", p->predicted_ns);
         if (!m.failed) json_put_int(&out, "iteration_ns", m.iteration_ns);
         print_metrics_json(&out, &m);
+        print_stated(a, &p->cluster, (int)p->job.precision, &out);
         print_sharding(a, p, true, &out);
         common_json_end(&out);
         return OK;
@@ -276,6 +284,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
     show_answers(a, q, p, &m);
+    print_stated(a, &p->cluster, (int)p->job.precision, NULL);
     print_sharding(a, p, q->all, NULL);
     return OK;
 }

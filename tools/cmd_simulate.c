@@ -9,6 +9,7 @@
 #include "tools/print/classes.h"
 #include "tools/print/explain.h"
 #include "tools/print/metrics.h"
+#include "tools/print/stated.h"
 #include "tools/print/use.h"
 
 #include <math.h>
@@ -104,7 +105,7 @@ static void put_fed(struct json *j, const struct fed *f)
     json_close(j);
 }
 
-static void print_json(const struct plan *plan, const struct program *p,
+static void print_json(struct arena *a, const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
                        const struct explain *why, const struct prediction *told,
                        const struct montecarlo_result *m, const struct jitter_model *x,
@@ -114,6 +115,7 @@ static void print_json(const struct plan *plan, const struct program *p,
     common_json_begin(&j);
     json_put_text(&j, "plan", plan->name);
     json_put_int(&j, "profile_id", profile->id);
+    print_stated(a, &plan->cluster, (int)plan->job.precision, &j);
     json_put_bool(&j, "emulated", plan->cluster.emulated);
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "events", r->events);
@@ -173,6 +175,7 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
     printf("%s: %s per iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
+    print_stated(a, &plan->cluster, (int)plan->job.precision, NULL);
     if (m->samples) print_samples(m);
     if (f->loading.loaders) print_fed(f);
     print_metrics(a, metrics);
@@ -335,8 +338,8 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     if (q->explain)
         TRY(explain(a, q, &plan, p.explained, &profile, &p.explained_result, &x, err));
     if (as_json) {
-        print_json(&plan, &p.program, &profile, &p.result, q->explain ? &x : NULL, &p, &m, &model,
-                   &f, &metrics);
+        print_json(a, &plan, &p.program, &profile, &p.result, q->explain ? &x : NULL, &p, &m,
+                   &model, &f, &metrics);
         return OK;
     }
     print_text(a, &plan, &p.program, &profile, &p.result, &m, &f, &metrics, q->all);

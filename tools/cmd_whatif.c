@@ -8,6 +8,7 @@
 #include "tools/common.h"
 #include "tools/predict.h"
 #include "tools/print/metrics.h"
+#include "tools/print/stated.h"
 #include "tools/team/replan.h"
 
 #include <signal.h>
@@ -246,8 +247,9 @@ static void put_ns(struct json *j, const char *key, int64_t ns)
         json_put_null(j, key);
 }
 
-static void print_json(struct arena *a, const struct request *q, const struct variant *v, size_t n,
-                       const struct profile *profile)
+/* old: the plan that was asked about. The last variant has the device types of all. */
+static void print_json(struct arena *a, const struct request *q, const struct plan *old,
+                       const struct variant *v, size_t n, const struct profile *profile)
 {
     struct json j;
     double search_s = 0;
@@ -255,6 +257,7 @@ static void print_json(struct arena *a, const struct request *q, const struct va
     common_json_begin(&j);
     json_put_text(&j, "plan", q->plan);
     json_put_int(&j, "profile_id", profile->id);
+    print_stated(a, &v[n - 1].team, (int)old->job.precision, &j);
     json_put_list(&j, "variants");
     for (size_t i = 0; i < n; i++) {
         json_put_object(&j, NULL);
@@ -317,7 +320,7 @@ static void print_row(struct arena *a, const struct variant *v, int width, int64
     printf(" %s%s\n", v->stays ? "the old plan: " : "", cut(a, plan_describe(a, v->best), 120));
 }
 
-static void print_text(struct arena *a, const struct variant *v, size_t n,
+static void print_text(struct arena *a, const struct plan *old, const struct variant *v, size_t n,
                        const struct profile *profile)
 {
     int width = 8;
@@ -326,6 +329,7 @@ static void print_text(struct arena *a, const struct variant *v, size_t n,
         if ((int)strlen(v[i].name) > width) width = (int)strlen(v[i].name);
     printf("predicted with %s%s\n", common_profile_label(a, profile),
            v[0].team.emulated ? ", for emulated devices" : "");
+    print_stated(a, &v[n - 1].team, (int)old->job.precision, NULL);
     printf("  %-*s %11s %11s %9s %8s %14s%s\n", width, "", "old plan", "best plan", "speed-up",
            "gap", "devices used", priced ? "  cost/iter." : "");
     for (size_t i = 0; i < n; i++) print_row(a, &v[i], width, v[0].old_ns, priced);
@@ -341,13 +345,13 @@ static void print_text(struct arena *a, const struct variant *v, size_t n,
 
 /* done of n variants were planned. */
 static enum status report(struct arena *a, const struct request *q, bool as_json,
-                          const struct variant *v, size_t done, size_t n,
+                          const struct plan *old, const struct variant *v, size_t done, size_t n,
                           const struct profile *profile, struct error *err)
 {
     if (as_json)
-        print_json(a, q, v, done, profile);
+        print_json(a, q, old, v, done, profile);
     else
-        print_text(a, v, done, profile);
+        print_text(a, old, v, done, profile);
     for (size_t i = 0; i < done && !*stop; i++)
         if (v[i].best_ns) return OK;
     fflush(stdout);
@@ -378,7 +382,7 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
     stop = common_stop_on_end_signals();
     struct planning all = {q, &p, &profile, v, n};
     enum status st = plan_variants(&all, &done, err);
-    if (st == OK) st = report(a, q, common->json, v, done, n, &profile, err);
+    if (st == OK) st = report(a, q, common->json, &p, v, done, n, &profile, err);
     for (size_t i = 0; i < n; i++)
         if (v[i].arena) arena_free(v[i].arena);
     return st;

@@ -21,6 +21,7 @@ static const struct unit rate_stems[] = {
 static const struct unit counts[] = {{"", 1},   {"k", 1e3},  {"K", 1e3}, {"M", 1e6},
                                      {"B", 1e9}, {"G", 1e9}, {"T", 1e12}, {NULL, 0}};
 static const struct unit flop_stems[] = {{"FLOP/s", 1}, {"FLOPS", 1}, {NULL, 0}};
+static const struct unit watt_stems[] = {{"W", 1}, {NULL, 0}};
 /* Time has names of its own; both micro signs (U+00B5, U+03BC) are in use. */
 static const struct unit time_units[] = {{"ns", -1e9},        {"us", -1e6}, {"\xC2\xB5s", -1e6},
                                          {"\xCE\xBCs", -1e6}, {"ms", -1e3}, {"s", 1},
@@ -95,6 +96,7 @@ bool units_parse_seconds(const char *text, double *out)
     return parse(text, time_units, false, out);
 }
 bool units_parse_flops(const char *text, double *out) { return parse(text, flop_stems, true, out); }
+bool units_parse_watts(const char *text, double *out) { return parse(text, watt_stems, true, out); }
 
 bool units_parse_count(const char *text, double *out) { return parse(text, counts, false, out); }
 
@@ -114,6 +116,7 @@ bool units_parse(enum quantity q, const char *text, double *out)
         [QUANTITY_BYTES_PER_S] = units_parse_bytes_per_s,
         [QUANTITY_SECONDS] = units_parse_seconds,
         [QUANTITY_FLOPS] = units_parse_flops,
+        [QUANTITY_WATTS] = units_parse_watts,
     };
     return parsers[q](text, out);
 }
@@ -129,6 +132,7 @@ const char *units_hint(char *buffer, enum quantity q, const char *text)
         [QUANTITY_BYTES_PER_S] = {0, 1e5, {"GB/s", "Gb/s"}, "B/s"},
         [QUANTITY_SECONDS] = {0.1, 1e5, {"us", "ms"}, "s"},
         [QUANTITY_FLOPS] = {0, 1e5, {"TFLOP/s", "GFLOP/s"}, "FLOP/s"},
+        [QUANTITY_WATTS] = {0, 1e5, {"W", "kW"}, "W"},
     };
     double value = 0, magnitude;
     buffer[0] = 0;

@@ -32,11 +32,18 @@ bool units_parse_seconds(const char *text, double *out); /* ns us ms s min h */
 bool units_parse_flops(const char *text, double *out);   /* FLOP/s … TFLOP/s PFLOP/s */
 /* A number of things: 1000000, 1.5e12, or with k, M, B (or G), T: "300B", "1 T". */
 bool units_parse_count(const char *text, double *out);
+bool units_parse_watts(const char *text, double *out);   /* W, kW */
 bool units_parse_number(const char *text,
                         double *out); /* strtod in the C locale, whole text, finite */
 
-enum quantity { QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_SECONDS, QUANTITY_FLOPS };
-bool units_parse(enum quantity q, const char *text, double *out); /* by one of the four above */
+enum quantity {
+    QUANTITY_BYTES,
+    QUANTITY_BYTES_PER_S,
+    QUANTITY_SECONDS,
+    QUANTITY_FLOPS,
+    QUANTITY_WATTS
+};
+bool units_parse(enum quantity q, const char *text, double *out); /* by one of the five above */
 /* Hint for errors: "; a number needs a unit: write 60 GB/s or 60 Gb/s"; "" if the unit is not
  * missing. buffer holds at least UNITS_HINT; returns it. */
 enum { UNITS_HINT = 128 };

@@ -20,7 +20,24 @@ enum { SWITCHES_MAX = 65536 };
 #define TENSOR_PARALLEL_MAX 1024
 #define MULTIPROCESSORS_MAX 4096
 #define PRICE_MAX_PER_H 1e9
+/* Of one device: a thousand times what any has. A number in a wrong unit is outside. */
+#define PEAK_MIN_FLOPS 1e6
+#define PEAK_MAX_FLOPS 1e19
+#define MEMORY_MIN_BPS 1e6
+#define MEMORY_MAX_BPS 1e16
+#define POWER_MAX_W 1e6
 #define PARAMETER_COPIES_MAX 16
+
+const char *device_peak_name(enum device_peak p)
+{
+    static const char *const names[] = {
+#define X(name) #name,
+        DEVICE_PEAKS(X)
+#undef X
+    };
+    if ((int)p < 0 || p >= DEVICE_PEAK_COUNT) BUG("peak %d", (int)p);
+    return names[p];
+}
 
 const struct node *cluster_given(const struct node *map, const char *key)
 {
@@ -107,6 +124,19 @@ static enum status read_price(const struct node *n, double *out, struct error *e
     return node_error(n, err, "'%.40s' is not a price per hour; for example 3.2/h", text);
 }
 
+/* `peak`, `memory_bandwidth` and `power`. */
+static enum status read_rates(const struct node *n, struct device_rates *out, struct error *err)
+{
+    const struct node *peak = cluster_given(n, "peak");
+    if (peak) TRY(document_keys(peak, cluster_peak_keys, err));
+    for (int p = 0; peak && p < DEVICE_PEAK_COUNT; p++)
+        TRY(node_get_quantity(peak, device_peak_name((enum device_peak)p), QUANTITY_FLOPS,
+                              PEAK_MIN_FLOPS, PEAK_MAX_FLOPS, &out->peak_flops[p], err));
+    TRY(node_get_quantity(n, "memory_bandwidth", QUANTITY_BYTES_PER_S, MEMORY_MIN_BPS,
+                          MEMORY_MAX_BPS, &out->memory_Bps, err));
+    return node_get_quantity(n, "power", QUANTITY_WATTS, 1, POWER_MAX_W, &out->power_w, err);
+}
+
 /* A partial GPU is emulated, because it shares the GPU's clock with the others. */
 static enum status read_multiprocessors(struct cluster_reader *r, const struct node *n,
                                         struct device_type *t)
@@ -149,6 +179,8 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     TRY(node_get_int(n, "parameter_copies", 0, PARAMETER_COPIES_MAX, &copies, r->err));
     t->parameter_copies = (int32_t)copies;
     if (price) TRY(read_price(price, &t->price_per_h, r->err));
+    TRY(read_rates(n, &t->stated, r->err));
+    t->power_w = t->stated.power_w;
     return read_memory(r, n, t);
 }
 

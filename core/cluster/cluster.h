@@ -63,6 +63,8 @@
  * `nccl: 2.28.9` of the cluster: its collectives are NCCL's, so that NCCL's cost model of that version prices them in plans and
  * simulations where it holds (sim/collective/price.h). Real clusters only.
  * `price: 3.2/h`: the price of each GPU of the type per hour (any currency, one per file) from its first use by a plan.
+ * `peak: {bf16: 165 TFLOP/s}`, `memory_bandwidth: 768 GB/s`, `power: 300 W`: what the file states of one GPU of the type goes
+ * before the catalogue (profiles/team.h); costs that were measured go before both.
  * A message between two tensor-parallel devices counts its full bytes once, a gradient all-reduce the bytes of one GPU's shard;
  * links of single GPUs and of such devices therefore differ by the combined bandwidth of the GPUs' ports.
  * Ownership: the arena's.
@@ -79,6 +81,19 @@
 
 struct arena;
 
+/* Dense peaks that a type may state, by dtype. */
+#define DEVICE_PEAKS(X) X(fp64) X(fp32) X(tf32) X(fp16) X(bf16) X(fp8)
+enum device_peak {
+#define X(name) DEVICE_PEAK_##name,
+    DEVICE_PEAKS(X)
+#undef X
+        DEVICE_PEAK_COUNT
+};
+/* What the file states of one GPU; 0: not stated. */
+struct device_rates {
+    double peak_flops[DEVICE_PEAK_COUNT], memory_Bps, power_w;
+};
+
 struct device_type {
     const char *name;
     const char *catalogue;    /* catalogue id: "host", "A100-SXM4-40" … */
@@ -92,7 +107,11 @@ struct device_type {
     bool sequence_parallel;
     const char *gpu_type;     /* NULL, or the type whose profile applies to its GPUs */
     double price_per_h;       /* of one GPU, any currency; 0: not stated */
-    double power_w;           /* of one GPU under load; 0: unknown */
+    struct device_rates stated;
+    /* watts of one GPU under load: stated, or the catalogue's (profiles/team.h); 0: unknown */
+    double power_w;
+    /* USD an hour of one GPU, the catalogue's (profiles/team.h); 0: unknown. price_per_h is never taken from it */
+    double list_price_per_h;
     /* the catalogue's, not the file's (profiles/team.h): backend ("host", "cuda"; NULL: not looked up) … */
     const char *backend;
     /* … and GPU memory of a process context and of each communicator of the collective library; 0: unknown.
@@ -144,6 +163,8 @@ struct cluster {
     struct link *links;
     const char **switches; /* (n_switches) names */
 };
+
+const char *device_peak_name(enum device_peak p); /* "bf16" */
 
 /* Lower bound of the memory that lowering reserves on a GPU, known before the program is. */
 static inline int64_t device_type_reserve(const struct device_type *t)

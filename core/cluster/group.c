@@ -41,12 +41,19 @@ static enum status check_gpu(const struct grouping *m, const struct cluster_grou
     return OK;
 }
 
+static bool same_rates(const struct device_rates *x, const struct device_rates *y)
+{
+    for (int p = 0; p < DEVICE_PEAK_COUNT; p++)
+        if (x->peak_flops[p] != y->peak_flops[p]) return false;
+    return x->memory_Bps == y->memory_Bps && x->power_w == y->power_w;
+}
+
 bool cluster_same_type(const struct device_type *x, const struct device_type *y)
 {
     return !strcmp(x->catalogue, y->catalogue) && x->slowdown == y->slowdown &&
-           x->multiprocessors == y->multiprocessors &&
-           x->memory_bytes == y->memory_bytes && x->reserve_bytes == y->reserve_bytes &&
-           x->parameter_copies == y->parameter_copies && x->price_per_h == y->price_per_h &&
+           x->multiprocessors == y->multiprocessors && x->memory_bytes == y->memory_bytes &&
+           x->reserve_bytes == y->reserve_bytes && x->parameter_copies == y->parameter_copies &&
+           x->price_per_h == y->price_per_h && same_rates(&x->stated, &y->stated) &&
            x->tensor_parallel == y->tensor_parallel &&
            x->sequence_parallel == y->sequence_parallel && !x->gpu_type == !y->gpu_type &&
            (!x->gpu_type || !strcmp(x->gpu_type, y->gpu_type));

@@ -22,6 +22,12 @@ const struct document_key cluster_type_keys[] = {
     {"multiprocessors", "number", "all",
      "multiprocessors of a GPU that an emulated device uses (CUDA green context)"},
     {"memory", "size", "the catalogue's", "memory of the device, e.g. 24 GB or 16 GiB"},
+    {"peak", "map of dtypes", "the catalogue's",
+     "dense peak FLOP/s by dtype, e.g. {bf16: 165 TFLOP/s, fp32: 40 TFLOP/s}; measured costs go "
+     "before it"},
+    {"memory_bandwidth", "rate", "the catalogue's",
+     "bandwidth of the device's memory, e.g. 768 GB/s; measured costs go before it"},
+    {"power", "watts", "the catalogue's", "power of one device under load, e.g. 300 W"},
     {"reserve", "size", "what the catalogue states",
      "memory that tensors may not use: driver context, kernels, NCCL buffers"},
     {"tensor_parallel", "number", "1",
@@ -34,6 +40,16 @@ const struct document_key cluster_type_keys[] = {
     {"parameter_copies", "number", "0",
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "
      "state"},
+    {0}};
+
+/* `peak` of a device type */
+const struct document_key cluster_peak_keys[] = {
+    {"fp64", "FLOP/s", "the catalogue's", "peak of fp64, matrix units included"},
+    {"fp32", "FLOP/s", "the catalogue's", "peak of fp32 without TF32; a job of precision fp32"},
+    {"tf32", "FLOP/s", "the catalogue's", "peak of TF32; no cost of a job depends on it"},
+    {"fp16", "FLOP/s", "the catalogue's", "peak of fp16 products that are summed in fp32"},
+    {"bf16", "FLOP/s", "the catalogue's", "peak of bf16 products that are summed in fp32"},
+    {"fp8", "FLOP/s", "the catalogue's", "peak of fp8; no cost of a job depends on it"},
     {0}};
 
 /* an entry of nodes */

@@ -6,6 +6,7 @@
 
 extern const struct document_key cluster_keys[];        /* the file */
 extern const struct document_key cluster_type_keys[];   /* an entry of device_types */
+extern const struct document_key cluster_peak_keys[];   /* `peak` of a device type */
 extern const struct document_key cluster_node_keys[];   /* an entry of nodes */
 extern const struct document_key cluster_device_keys[]; /* an entry of devices */
 extern const struct document_key cluster_link_keys[];   /* an entry of links */

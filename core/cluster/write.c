@@ -6,6 +6,26 @@
 #include <math.h>
 #include <string.h>
 
+static void write_rates(FILE *out, const struct device_rates *r)
+{
+    bool any = false;
+    for (int p = 0; p < DEVICE_PEAK_COUNT; p++) {
+        if (!(r->peak_flops[p] > 0)) continue;
+        fprintf(out, "%s%s: ", any ? ", " : ", peak: {", device_peak_name((enum device_peak)p));
+        canonical_quantity(out, QUANTITY_FLOPS, r->peak_flops[p]);
+        any = true;
+    }
+    if (any) fputc('}', out);
+    if (r->memory_Bps > 0) {
+        fputs(", memory_bandwidth: ", out);
+        canonical_quantity(out, QUANTITY_BYTES_PER_S, r->memory_Bps);
+    }
+    if (r->power_w > 0) {
+        fputs(", power: ", out);
+        canonical_quantity(out, QUANTITY_WATTS, r->power_w);
+    }
+}
+
 static void write_type(FILE *out, const struct device_type *t)
 {
     fputs("{name: ", out);
@@ -21,6 +41,7 @@ static void write_type(FILE *out, const struct device_type *t)
         fputs(", memory: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)t->memory_bytes);
     }
+    write_rates(out, &t->stated);
     if (t->reserve_bytes > 0) {
         fputs(", reserve: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)t->reserve_bytes);

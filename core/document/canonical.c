@@ -83,8 +83,9 @@ static const struct {
     [QUANTITY_SECONDS] = {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}},
     [QUANTITY_FLOPS] =
         {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"MFLOP/s", 1e6}, {"FLOP/s", 1}},
+    [QUANTITY_WATTS] = {{"W", 1}},
 };
-static const char *const base_units[] = {"B", "B/s", "s", "FLOP/s"};
+static const char *const base_units[] = {"B", "B/s", "s", "FLOP/s", "W"};
 
 /* Too many digits to read: use a smaller unit. */
 enum { SHORT_NUMBER = 8 };

@@ -242,6 +242,7 @@ static const struct {
     [QUANTITY_BYTES_PER_S] = {"a rate such as 25 GB/s or 100 Gb/s", "bytes/s"},
     [QUANTITY_SECONDS] = {"a time such as 5 us or 1.5 ms", "s"},
     [QUANTITY_FLOPS] = {"a speed such as 312 TFLOP/s", "FLOP/s"},
+    [QUANTITY_WATTS] = {"a power such as 300 W", "W"},
 };
 
 enum status node_quantity(const struct node *n, enum quantity q, double min, double max,

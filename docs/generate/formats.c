@@ -85,6 +85,7 @@ void generate_formats(struct arena *a, FILE *out)
     fputs("\n## Cluster\n", out);
     write_keys("The file", cluster_keys, out);
     write_keys("An entry of `device_types`", cluster_type_keys, out);
+    write_keys("`peak` of a device type", cluster_peak_keys, out);
     write_keys("An entry of `nodes`", cluster_node_keys, out);
     write_keys("An entry of `devices` of a node", cluster_device_keys, out);
     write_keys("An entry of `links`", cluster_link_keys, out);
@@ -163,25 +164,13 @@ void generate_devices(struct arena *a, FILE *out)
     fputs("\n| type | value | | source | read | confidence |\n|---|---|---|---|---|---|\n", out);
     for (int32_t i = 0; i < catalogue_count(); i++) {
         const struct catalogue_device *d = catalogue_at(i);
-        const struct {
-            const char *name, *unit;
-            double scale;
-            const struct catalogue_value *v;
-        } rows[] = {{"memory", "GB", 1e9, &d->memory_bytes},
-                    {"memory bandwidth", "GB/s", 1e9, &d->memory_Bps},
-                    {"fp64", "TFLOP/s", 1e12, &d->fp64_flops},
-                    {"fp32", "TFLOP/s", 1e12, &d->fp32_flops},
-                    {"fp16", "TFLOP/s", 1e12, &d->fp16_flops},
-                    {"bf16", "TFLOP/s", 1e12, &d->bf16_flops},
-                    {"fp8", "TFLOP/s", 1e12, &d->fp8_flops},
-                    {"NVLink", "GB/s", 1e9, &d->nvlink_Bps},
-                    {"PCIe", "GB/s", 1e9, &d->pcie_Bps},
-                    {"power", "W", 1, &d->watts},
-                    {"multiprocessors", "SMs", 1, &d->multiprocessors}};
-        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
-            if (rows[k].v->value > 0)
-                fprintf(out, "| %s | %s | %.6g %s | %s | %s | %s |\n", d->id, rows[k].name,
-                        rows[k].v->value / rows[k].scale, rows[k].unit, rows[k].v->source,
-                        rows[k].v->date, rows[k].v->confidence);
+        for (const struct catalogue_column *c = catalogue_columns; c->key; c++) {
+            const struct catalogue_value *v = catalogue_value_of(d, c);
+            if (v->value > 0)
+                fprintf(out, "| %s | %s | %.6g %s | %s | %s | %s |\n", d->id,
+                        c->offset == offsetof(struct catalogue_device, scale_up_Bps) ? d->scale_up
+                                                                                     : c->name,
+                        v->value / c->scale, c->unit, v->source, v->date, v->confidence);
+        }
     }
 }

@@ -27,6 +27,7 @@ START_TEST(round_numbers_get_the_unit_a_person_would_take)
     ck_assert_str_eq(quantity(b, QUANTITY_SECONDS, 3e-4), "300 us");
     ck_assert_str_eq(quantity(b, QUANTITY_SECONDS, 7e-9), "7 ns");
     ck_assert_str_eq(quantity(b, QUANTITY_FLOPS, 312e12), "312 TFLOP/s");
+    ck_assert_str_eq(quantity(b, QUANTITY_WATTS, 62.5), "62.5 W");
     ck_assert_str_eq(quantity(b, QUANTITY_BYTES, 1234567891), "1234567891 B");
 }
 END_TEST

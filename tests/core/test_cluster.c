@@ -323,6 +323,61 @@ START_TEST(what_types_and_links_cost_beside_their_speed_survives_writing)
 }
 END_TEST
 
+#define STATING(text)                                                                              \
+    "version: 1\nname: x\ndevice_types:\n  - {name: t, device: RTX-A6000, " text                   \
+    "}\nnodes: [{name: a, devices: {type: t, count: 2}}]\n"
+
+START_TEST(what_a_type_states_of_its_device_survives_writing)
+{
+    struct cluster c, again;
+    ck_assert_msg(parse(STATING("peak: {fp8: 700 TFLOP/s, bf16: 154.85 TFLOP/s, fp32: 38.7 "
+                                "TFLOPS}, memory_bandwidth: 768 GB/s, power: 0.3 kW"),
+                        &c) == OK,
+                  "%s", err.text);
+    const struct device_rates *r = &c.types[0].stated;
+    ck_assert_double_eq(r->peak_flops[DEVICE_PEAK_bf16], 154.85e12);
+    ck_assert_double_eq(r->peak_flops[DEVICE_PEAK_fp16], 0);
+    ck_assert_double_eq(r->memory_Bps, 768e9);
+    ck_assert_double_eq(c.types[0].power_w, 300);
+    ck_assert_msg(strstr(written(&c, 0),
+                         "{name: t, device: RTX-A6000, peak: {fp32: 38.7 TFLOP/s, bf16: 154.85 "
+                         "TFLOP/s, fp8: 700 TFLOP/s}, memory_bandwidth: 768 GB/s, power: 300 W}"),
+                  "%s", written(&c, 0));
+    ck_assert_int_eq(parse(written(&c, 0), &again), OK);
+    ck_assert_str_eq(written(&c, 0), written(&again, 0));
+    c.types[0].power_w = 250; /* the catalogue's is not written */
+    c.types[0].stated = (struct device_rates){0};
+    ck_assert(!strstr(written(&c, 0), "power") && !strstr(written(&c, 0), "peak"));
+}
+END_TEST
+
+static const struct {
+    const char *text, *says;
+} unstated[] = {
+    {STATING("peak: 165 TFLOP/s"), "text:4:40: device_types[0].peak: must be a map"},
+    {STATING("peak: {bf17: 1 TFLOP/s}"),
+     "peak.bf17: unknown key 'bf17'; known: fp64, fp32, tf32, fp16, bf16, fp8; did you mean "
+     "'bf16'?"},
+    {STATING("peak: {bf16: 165}"),
+     "device_types[0].peak.bf16: must be a speed such as 312 TFLOP/s, found '165'; a number needs "
+     "a unit: write 165 TFLOP/s or 165 GFLOP/s"},
+    {STATING("peak: {bf16: 165 FLOP/s}"), "peak.bf16: must be a quantity from 1000000 to"},
+    {STATING("memory_bandwidth: 768 GB"), "a rate is per second: write 768 GB/s"},
+    {STATING("memory_bandwidth: 768 B/s"), "memory_bandwidth: must be a quantity from 1000000 to"},
+    {STATING("power: 300"),
+     "device_types[0].power: must be a power such as 300 W, found '300'; a number needs a unit: "
+     "write 300 W or 300 kW"},
+    {STATING("power: 0 W"), "power: must be a quantity from 1 to"},
+    {STATING("peek: {bf16: 1 TFLOP/s}"), "did you mean 'peak'?"},
+};
+START_TEST(what_a_type_states_needs_its_unit)
+{
+    struct cluster c;
+    ck_assert_int_eq(parse(unstated[_i].text, &c), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, unstated[_i].says) != NULL, "%s", err.text);
+}
+END_TEST
+
 Suite *cluster_suite(void)
 {
     Suite *s = suite_create("core/cluster/cluster");
@@ -336,6 +391,9 @@ Suite *cluster_suite(void)
     tcase_add_test(t, devices_are_found_by_their_exact_names);
     tcase_add_test(t, what_is_written_reads_back_to_the_same_text);
     tcase_add_test(t, what_types_and_links_cost_beside_their_speed_survives_writing);
+    tcase_add_test(t, what_a_type_states_of_its_device_survives_writing);
+    tcase_add_loop_test(t, what_a_type_states_needs_its_unit, 0,
+                        sizeof unstated / sizeof *unstated);
     tcase_add_test(t, awkward_numbers_and_names_survive_writing);
     tcase_add_test(t, the_most_specific_link_is_taken);
     tcase_add_test(t, the_order_of_links_in_the_file_does_not_matter);

@@ -155,7 +155,7 @@ static const struct {
     {"host", ", slowdown: 2, multiprocessors: 64", "multiprocessors apply to GPUs only"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 0", "multiprocessors"},
     {"H200-SXM", ", slowdown: 2, multiprocessors: 140", "of which H200-SXM has 132"},
-    {"RTX-3090", ", slowdown: 2, multiprocessors: 8", "has no number of multiprocessors"},
+    {"RTX-3080", ", slowdown: 2, multiprocessors: 8", "has no number of multiprocessors"},
 };
 
 START_TEST(a_part_that_cannot_be_is_refused_where_it_stands)

@@ -327,6 +327,8 @@ START_TEST(what_nobody_measured_is_scaled_by_its_nearest_relatives)
     ck_assert_double_eq_tol(scaled(&p, OP_matmul, DTYPE_fp32, &prior) / prior, 8, 1e-9);
     ck_assert_double_eq_tol(scaled(&p, OP_matmul, DTYPE_fp64, &prior) / prior, 2, 1e-9);
     ck_assert_double_eq_tol(scaled(&p, OP_add, DTYPE_fp64, &prior) / prior, 3, 1e-9);
+    cluster.types[0].stated.peak_flops[DEVICE_PEAK_fp32] = 1e12; /* measured costs go before it */
+    ck_assert_double_eq_tol(scaled(&p, OP_matmul, DTYPE_fp32, &prior) / prior, 8, 1e-9);
     for (size_t i = 0; i < 5; i++) rows[i].dtype = DTYPE_fp32, rows[i].kind = OP_matmul;
     rows[0].seconds = rows[2].seconds = rows[3].seconds = rows[4].seconds = dense_s * 5;
     for (size_t i = 0; i < 5; i++) rows[i].flops = 1e9, rows[i].bytes = 1e6;

@@ -131,7 +131,7 @@ static void add_link(struct layout *l, int32_t from, int32_t to, int64_t ports, 
     c->links[c->n_links++] = (struct link){
         .name = arena_printf(l->a, "%s-%s", c->devices[low].name, c->devices[high].name),
         .bandwidth_Bps =
-            inside ? d->nvlink_Bps.value * l->fit->prior.wire_efficiency : port_Bps * (double)ports,
+            inside ? d->scale_up_Bps.value * l->fit->prior.wire_efficiency : port_Bps * (double)ports,
         .latency_s = latency_s,
         .stated = true,
         .n_ends = 2,

@@ -53,6 +53,11 @@ static const struct {
     {"0x2230", "RTX-A6000"},    {"0x27b8", "L4"},           {"0x26b9", "L40S"},
     {"0x2684", "RTX-4090"},     {"0x2331", "H100-PCIe"},    {"0x2330", "H100-SXM5"},
     {"0x2335", "H200-SXM"},     {"0x2901", "B200-SXM"},     {"0x2941", "GB200"},
+    {"0x1e02", "Titan-RTX"},    {"0x2b85", "RTX-5090"},     {"0x20f1", "A100-PCIe-40"},
+    {"0x2235", "A40"},          {"0x2237", "A10G"},         {"0x24b0", "RTX-A4000"},
+    {"0x2232", "RTX-A4500"},    {"0x2231", "RTX-A5000"},    {"0x26b5", "L40"},
+    {"0x26b1", "RTX-6000-Ada"}, {"0x2321", "H100-NVL"},     {"0x2329", "H20"},
+    {"0x2342", "GH200-96"},     {"0x233b", "H200-NVL"},
 };
 
 static enum status number(const struct xml *e, const char *attribute, int64_t min, int64_t max,

@@ -8,6 +8,7 @@
 #include "tools/print/classes.h"
 #include "tools/print/metrics.h"
 #include "tools/print/replicas.h"
+#include "tools/print/stated.h"
 #include "tools/print/unused.h"
 
 #include <math.h>
@@ -94,6 +95,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
     json_close(&j);
     json_put_text(&j, "file", x->file);
     json_put_int(&j, "profile_id", x->profile->id);
+    print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, &j);
     json_put_list(&j, "baselines");
     for (int32_t i = 0; i < r->n_baselines; i++) {
         json_put_object_line(&j, NULL);
@@ -196,6 +198,7 @@ void print_plan(struct arena *a, const struct plan_report *x)
     struct unused idle;
     printf("predicted with %s%s\n", common_profile_label(a, x->profile),
            r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
+    print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, NULL);
     print_plans(a, r);
     if (r->robust)
         printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
