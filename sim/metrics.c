@@ -7,6 +7,7 @@
 #include "profiles/team.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { SECONDS_OF_DAY = 86400, SECONDS_OF_HOUR = 3600 };
 
@@ -89,12 +90,15 @@ static int64_t peak_of(const struct metrics_input *in, int32_t device)
 
 static void add_device(const struct metrics_input *in, int32_t device, struct metrics_class *x)
 {
+    const struct device_type *t = type_of(in, device);
     int32_t n = in->stands_for ? in->stands_for[device] : 1;
     x->devices += n;
+    x->gpus += n * gpus_of(t);
+    x->memory_bytes = t->memory_bytes;
     x->peak_bytes = units_max(x->peak_bytes, peak_of(in, device));
     if (!in->devices || in->simulated_ns <= 0) return;
     const struct sim_device *d = &in->devices[device];
-    double share = (double)n / (double)in->simulated_ns;
+    double share = (double)(n * gpus_of(t)) / (double)in->simulated_ns;
     x->busy += share * (double)(d->busy_ns - d->carried_ns);
     for (int w = 0; w < SIM_WAIT_COUNT; w++) x->wait[w] += share * (double)d->wait_ns[w];
 }
@@ -104,39 +108,53 @@ static void note(const char **why, const char *text)
     if (!*why) *why = text;
 }
 
-/* Price, power and peak of the GPUs of a class. */
+/* Means of a class; price, power and peak of its GPUs. */
 static void add_class(struct arena *a, const struct device_type *t, enum dtype dtype,
                       struct metrics_class *x, struct metrics *out)
 {
-    double n = (double)x->devices, slower = (t->slowdown > 0 ? t->slowdown : 1) * team_slower(t),
+    double n = (double)x->gpus, slower = (t->slowdown > 0 ? t->slowdown : 1) * team_slower(t),
            peak = team_peak_flops(t, dtype) / slower;
-    x->type = t->name;
-    x->memory_bytes = t->memory_bytes;
-    x->gpus = x->devices * gpus_of(t);
     x->busy /= n;
     for (int w = 0; w < SIM_WAIT_COUNT; w++) x->wait[w] /= n;
     out->gpus += x->gpus;
-    out->peak_flops += (double)x->gpus * peak;
-    out->price_per_h += (double)x->gpus * t->price_per_h;
-    out->power_w += (double)x->gpus * t->power_w;
+    out->peak_flops += n * peak;
+    out->price_per_h += n * t->price_per_h;
+    out->power_w += n * t->power_w;
     out->priced |= t->price_per_h > 0;
     out->powered |= t->power_w > 0;
     if (!(peak > 0))
-        note(&out->no_peak, arena_printf(a, "no %s peak of %s is known", dtype_name(dtype), t->name));
-    if (!(t->price_per_h > 0)) note(&out->no_price, arena_printf(a, "no price of %s", t->name));
-    if (!(t->power_w > 0)) note(&out->no_power, arena_printf(a, "no power of %s", t->name));
+        note(&out->no_peak,
+             arena_printf(a, "no %s peak of %s is known", dtype_name(dtype), x->type));
+    if (!(t->price_per_h > 0)) note(&out->no_price, arena_printf(a, "no price of %s", x->type));
+    if (!(t->power_w > 0)) note(&out->no_power, arena_printf(a, "no power of %s", x->type));
+}
+
+/* Types of groups of one GPU type (core/cluster/group.h) are one class. */
+static const char *gpu_name(const struct device_type *t)
+{
+    return t->gpu_type ? t->gpu_type : t->name;
+}
+
+static int32_t class_of(const struct cluster *c, int32_t type)
+{
+    int32_t first = 0;
+    while (strcmp(gpu_name(&c->types[first]), gpu_name(&c->types[type])) != 0) first++;
+    return first;
 }
 
 static void add_classes(struct arena *a, const struct metrics_input *in, struct metrics *out)
 {
     const struct cluster *c = &in->plan->cluster;
+    int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)c->n_types + 1);
     out->classes = ARENA_ARRAY(a, struct metrics_class, (size_t)c->n_types + 1);
+    for (int32_t t = 0; t < c->n_types; t++) of[t] = class_of(c, t);
     for (int32_t i = 0; i < in->program->n_devices; i++)
-        add_device(in, i, &out->classes[in->program->devices[i].type_index]);
+        add_device(in, i, &out->classes[of[in->program->devices[i].type_index]]);
     for (int32_t t = 0; t < c->n_types; t++) {
         struct metrics_class *x = &out->classes[out->n_classes];
+        if (of[t] != t || !out->classes[t].devices) continue;
         *x = out->classes[t];
-        if (!x->devices) continue;
+        x->type = gpu_name(&c->types[t]);
         add_class(a, &c->types[t], in->plan->job.precision, x, out);
         out->n_classes++;
     }

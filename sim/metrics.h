@@ -17,7 +17,7 @@
  *   HFU              hardware FLOPs / (T peak), hardware FLOPs utilisation
  *   use of a device  the shares of T in which its compute stream is busy with operators, waits for exposed communication (messages,
  *                    collectives) or is idle (bubble, imbalance); enum sim_wait in sim/engine/sim.h defines them. A row is the
- *                    mean over the used devices of one type; the shares of a row add up to 1.
+ *                    mean over the used GPUs of one type; the shares of a row add up to 1.
  *   peak memory      the largest live memory of a device of the type, of one GPU, beside the type's memory
  *   cost             sum of the `price` of the used GPUs (per hour, in the currency of the cluster file) x time
  *   energy           sum of the `power` of the used GPUs x time: GPUs under load only, without hosts, network and cooling
@@ -50,10 +50,10 @@ struct metrics_flops {
 MUST_CHECK enum status metrics_model_flops(const struct job *j, struct metrics_flops *out,
                                            struct error *err);
 
-struct metrics_class { /* the used devices of one type */
+struct metrics_class { /* the used devices of one type of GPU, in groups or not */
     const char *type;
     int64_t devices, gpus;
-    /* shares of the iteration, means over the devices; 0 without a simulation */
+    /* shares of the iteration, means over the GPUs; 0 without a simulation */
     double busy, wait[SIM_WAIT_COUNT];
     int64_t peak_bytes, memory_bytes;
 };
