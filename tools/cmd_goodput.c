@@ -176,14 +176,18 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
                                struct error *err)
 {
     struct goodput_cause *causes = NULL;
-    int64_t devices = 0, mtbf_ns = 0;
-    for (int32_t t = 0; t < s->left.n_types; t++) devices += s->left.devices[t];
+    int64_t devices = 0, gpus = 0, mtbf_ns = 0;
+    for (int32_t t = 0; t < s->left.n_types; t++) {
+        devices += s->left.devices[t];
+        gpus += s->left.devices[t] * (s->left.gpus ? s->left.gpus[t] : 1);
+    }
     if (q->mtbf && q->failures)
         return error_set(err, ERR_USAGE, "--mtbf and --failures exclude each other");
     if (!devices) return OK; /* the simulation reports the error */
+    /* failures are of GPUs, losses of devices: a device with a lost GPU is lost */
+    int64_t node = (q->per_node * devices + gpus - 1) / gpus;
     if (q->failures) {
-        TRY(goodput_read_failures(a, q->failures, devices, q->per_node, &s->job.n_causes, &causes,
-                                  err));
+        TRY(goodput_read_failures(a, q->failures, gpus, node, &s->job.n_causes, &causes, err));
     } else if (q->mtbf) {
         if (strcmp(q->mtbf, "never") != 0) {
             TRY(duration("mtbf", q->mtbf, &mtbf_ns, err));
@@ -194,7 +198,7 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
         *causes = (struct goodput_cause){"failure", "",
                                          mtbf_ns ? units_s_from_ns(mtbf_ns) : INFINITY, 1, 1};
     } else {
-        s->job.n_causes = goodput_llama3(a, devices, q->per_node, &causes);
+        s->job.n_causes = goodput_llama3(a, gpus, node, &causes);
     }
     for (size_t i = 0; i < s->job.n_causes; i++) causes[i].shape = q->shape;
     s->job.causes = causes;
@@ -357,7 +361,7 @@ static const struct option options[] = {
      .preset = "0: 54, or the length of the --spot trace"},
     COUNT("gpus", gpus, 0, 1e8, "devices of the job, without PLAN and --spot, e.g. 1024"),
     COUNT("spares", spares, 0, 1e8, "spare devices, without PLAN, e.g. 16"),
-    COUNT("node", per_node, 1, 1e6, "devices lost together when a node fails, e.g. 4"),
+    COUNT("node", per_node, 1, 1e6, "GPUs lost together when a node fails, e.g. 4"),
     COUNT("unit", unit, 1, 1e8,
           "devices that are useful only together, such as those of a replica, e.g. 64"),
     {.name = "speed",

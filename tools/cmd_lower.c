@@ -4,8 +4,15 @@
 #include "core/base/units.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/print/classes.h"
 
 #include <stdio.h>
+#include <string.h>
+
+struct request {
+    const char *plan, *out;
+    bool deterministic, all;
+};
 
 /* "0-3" of one stage, "0-3, 8-11" of several. */
 static const char *layers_text(struct arena *a, const struct program *p, const struct lane *l)
@@ -33,28 +40,52 @@ static struct sums sums_of(const struct program *p, const struct lane *l)
     return x;
 }
 
-static void report_text(struct arena *a, const struct program *p)
+static const char *lane_text(struct arena *a, const struct program *p, int32_t i)
 {
-    for (int32_t i = 0; i < p->n_devices; i++) {
-        char text[32];
-        const struct lane *l = &p->lanes[i];
-        struct sums x = sums_of(p, l);
-        log_info("%s: layers %s, %d procedures, %d operators, %d runs for %lld calls, %s",
-                 p->devices[i].name, layers_text(a, p, l), (int)x.procedures, (int)x.operators,
-                 (int)p->orders[l->order].n_runs, (long long)p->orders[l->order].n_calls,
-                 units_print_bytes(text, (double)program_lane_bytes(p, i)));
+    char text[32];
+    const struct lane *l = &p->lanes[i];
+    struct sums x = sums_of(p, l);
+    return arena_printf(a, "layers %s, %d procedures, %d operators, %d runs for %lld calls, %s",
+                        layers_text(a, p, l), (int)x.procedures, (int)x.operators,
+                        (int)p->orders[l->order].n_runs, (long long)p->orders[l->order].n_calls,
+                        units_print_bytes(text, (double)program_lane_bytes(p, i)));
+}
+
+static const char *largest_lane(struct arena *a, const void *program, const int32_t *rows,
+                                int32_t n)
+{
+    const struct program *p = program;
+    int32_t largest = rows[0];
+    for (int32_t i = 1; i < n; i++)
+        if (program_lane_bytes(p, rows[i]) > program_lane_bytes(p, largest)) largest = rows[i];
+    return arena_printf(a, "the largest, %s: %s", p->devices[largest].name,
+                        lane_text(a, p, largest));
+}
+
+static void report_text(struct arena *a, const struct plan *plan, const struct program *p, bool all)
+{
+    const char **texts = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1);
+    struct print_class *x;
+    for (int32_t i = 0; i < p->n_devices; i++) texts[i] = lane_text(a, p, i);
+    int32_t n = print_device_classes(a, plan, p, texts, largest_lane, p, all, &x);
+    for (int32_t i = 0; i < n; i++) {
+        size_t end = strlen(x[i].names);
+        const char *colon = end && x[i].names[end - 1] == ':' ? "" : ":";
+        const char *count = x[i].n > 1 ? arena_printf(a, " (%d devices)", (int)x[i].n) : "";
+        log_info("%s%s %s%s", x[i].names, colon, x[i].text, count);
     }
 }
 
-static void report(struct arena *a, const struct program *p, const char *path, bool as_json)
+static void report(struct arena *a, const struct plan *plan, const struct program *p,
+                   const struct request *q, bool as_json)
 {
     struct json j;
     if (!as_json) {
-        report_text(a, p);
+        report_text(a, plan, p, q->all);
         return;
     }
     common_json_begin(&j);
-    json_put_text(&j, "program", path);
+    json_put_text(&j, "program", q->out);
     json_put_int(&j, "channels", p->n_channels);
     json_put_int(&j, "groups", p->n_collectives);
     json_put_list(&j, "devices");
@@ -72,11 +103,6 @@ static void report(struct arena *a, const struct program *p, const char *path, b
     common_json_end(&j);
 }
 
-struct request {
-    const char *plan, *out;
-    bool deterministic;
-};
-
 static enum status lower(struct arena *a, void *request, const struct common *common,
                          struct error *err)
 {
@@ -92,7 +118,7 @@ static enum status lower(struct arena *a, void *request, const struct common *co
     TRY(file_open(&f, q->out, err));
     program_write(f.stream, &program);
     TRY(file_commit(&f, err));
-    report(a, &program, q->out, common->json);
+    report(a, &plan, &program, q, common->json);
     return OK;
 }
 
@@ -109,6 +135,7 @@ static const struct option options[] = {
      FLAG_AT(deterministic),
      .help = "sum gradients in the global order of microbatches, so that results are bitwise equal "
              "for every plan"},
+    OPTION_ALL,
     {0}};
 
 const struct verb cmd_lower = {

@@ -51,11 +51,28 @@ static const char *in_short(struct arena *a, const struct footprint *f)
     return line;
 }
 
-/* For many devices: the breakdown of the fullest one, then one line a class. */
-static void print_text(struct arena *a, const struct footprint *f, int32_t n, bool all)
+static bool fuller(const struct footprint *x, const struct footprint *y)
 {
-    const char **names = ARENA_ARRAY(a, const char *, (size_t)n + 1),
-               **texts = ARENA_ARRAY(a, const char *, (size_t)n + 1);
+    return (double)x->total_bytes * (double)y->memory_bytes >
+           (double)y->total_bytes * (double)x->memory_bytes;
+}
+
+static const char *fullest_in_short(struct arena *a, const void *user, const int32_t *rows,
+                                    int32_t n)
+{
+    const struct footprint *f = user;
+    int32_t fullest = rows[0];
+    for (int32_t i = 1; i < n; i++)
+        if (fuller(&f[rows[i]], &f[fullest])) fullest = rows[i];
+    return arena_printf(a, "the fullest, %s, %s", f[fullest].device, in_short(a, &f[fullest]));
+}
+
+/* For many devices: the breakdown of the fullest one, then one line a class. */
+static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
+                       const struct footprint *f, bool all)
+{
+    int32_t n = p->n_devices;
+    const char **texts = ARENA_ARRAY(a, const char *, (size_t)n + 1);
     struct print_class *x;
     if (all || n <= PRINT_ROWS_ONE_BY_ONE) {
         for (int32_t d = 0; d < n; d++) {
@@ -66,12 +83,10 @@ static void print_text(struct arena *a, const struct footprint *f, int32_t n, bo
     }
     int32_t fullest = 0;
     for (int32_t d = 0; d < n; d++) {
-        names[d] = f[d].device, texts[d] = in_short(a, &f[d]);
-        if ((double)f[d].total_bytes * (double)f[fullest].memory_bytes >
-            (double)f[fullest].total_bytes * (double)f[d].memory_bytes)
-            fullest = d;
+        texts[d] = in_short(a, &f[d]);
+        if (fuller(&f[d], &f[fullest])) fullest = d;
     }
-    int32_t classes = print_classes(a, n, names, texts, false, &x);
+    int32_t classes = print_device_classes(a, plan, p, texts, fullest_in_short, f, false, &x);
     printf("%d devices in %d classes; the fullest:\n", (int)n, (int)classes);
     printf("%s %s\n", f[fullest].device, footprint_verdict(a, &f[fullest]));
     print_holders(&f[fullest]);
@@ -130,7 +145,7 @@ static enum status memory(struct arena *a, void *request, const struct common *c
     if (common->json)
         print_json(f, program.n_devices);
     else
-        print_text(a, f, program.n_devices, q->all);
+        print_text(a, &plan, &program, f, q->all);
     return OK;
 }
 

@@ -1,20 +1,18 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
-#include "core/base/ranges.h"
 #include "core/base/units.h"
-#include "planner/fleet/robust.h"
 #include "planner/search.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
-#include "tools/print/classes.h"
-#include "tools/print/stated.h"
+#include "tools/predict.h"
+#include "tools/print/metrics.h"
+#include "tools/print/plan.h"
 #include "tools/team/replan.h"
 #include "tools/tp_degrees.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +25,11 @@ struct request {
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
     bool fastest, no_sharding;
-    bool verbose;   /* reasons of baselines uncut */
     const char *tp; /* --tensor-parallel, as given */
     struct degrees degrees;
     int objective;
     double min_rate, max_cost;
+    struct run_length length;
 };
 
 static volatile sig_atomic_t *stop, timed_out;
@@ -59,192 +57,6 @@ static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
     if (best_ns != INT64_MAX)
         log_progress("%lld plans simulated, best %s", (long long)evaluated,
                      units_print_ns(text, best_ns));
-}
-
-/* Two lower bounds: no plan is faster than the first; no plan of the class searched is faster than the second. */
-static void put_gap(struct json *j, const char *name, double gap)
-{
-    if (isfinite(gap))
-        json_put_double(j, name, gap);
-    else
-        json_put_null(j, name);
-}
-
-static void print_bounds_json(struct json *j, const struct search_result *r)
-{
-    json_put_int(j, "lower_bound_ns", r->lower_bound_ns);
-    put_gap(j, "gap", r->gap);
-    json_put_text(j, "binding", r->binding);
-    json_put_text(j, "class", r->bound_class);
-    if (r->lower_cost > 0) {
-        json_put_double(j, "lower_cost", r->lower_cost);
-        put_gap(j, "cost_gap", r->cost_gap);
-    }
-    if (!r->exact) return;
-    if (r->class_ns > 0)
-        json_put_int(j, "class_optimum_ns", r->class_ns);
-    else
-        json_put_null(j, "class_optimum_ns"); /* nothing of the class fits */
-    json_put_text(j, "class_searched", SEARCH_CLASS);
-}
-
-static void print_bounds(const struct search_result *r, const struct request *q)
-{
-    char text[32];
-    if (q->objective == OBJECTIVE_COST && r->lower_cost > 0)
-        printf(
-            "  lower bound of cost %.4g (price of all work): at most %.1f %% from the cheapest%s\n",
-            r->lower_cost, 100 * r->cost_gap, q->min_rate > 0 ? " within --min-rate" : "");
-    else if (q->objective == OBJECTIVE_COST)
-        puts("  no lower bound of cost: some devices have price 0");
-    printf("  lower bound %s%s (%s): ", q->objective == OBJECTIVE_COST ? "of time " : "",
-           units_print_ns(text, r->lower_bound_ns), r->binding);
-    if (isfinite(r->gap))
-        printf("at most %.1f %% from %s", 100 * r->gap,
-               q->objective == OBJECTIVE_COST ? "the fastest" : "optimal");
-    else
-        printf("no gap known");
-    printf("; holds for %s\n", r->bound_class);
-    if (r->exact && r->class_ns > 0) /* else nothing of the class fits */
-        printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
-               SEARCH_CLASS);
-}
-
-/* Names of the cluster's devices that the plan does not use. If GPUs were grouped (core/cluster/group), the plan's cluster lacks the
- * GPUs that are members of another device; they are in use. */
-static const char **idle_devices(struct arena *a, const struct cluster *c, const struct plan *p,
-                                 int32_t *n)
-{
-    const char **idle = ARENA_ARRAY(a, const char *, (size_t)c->n_devices + 1);
-    bool *used = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices),
-         grouped = p->cluster.n_devices < c->n_devices;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
-                used[plan_stage_device(&p->replicas[r].stages[i], k)] = true;
-    *n = 0;
-    for (int32_t d = 0, at = 0; d < c->n_devices; d++) { /* the remaining devices keep their order */
-        bool there =
-            at < p->cluster.n_devices && !strcmp(p->cluster.devices[at].name, c->devices[d].name);
-        if (there ? !used[at] : !grouped) idle[(*n)++] = c->devices[d].name;
-        at += there;
-    }
-    return idle;
-}
-
-enum { IDLE_SHOWN = 6, WHY_MAX = 160 };
-
-static void print_idle(struct arena *a, const struct cluster *c, const struct plan *p)
-{
-    int32_t n;
-    const char **idle = idle_devices(a, c, p, &n);
-    if (!n) return;
-    printf("  unused: %s", ranges_of_names(a, idle, (size_t)n, IDLE_SHOWN));
-    if (n > 1) printf(" (%d devices)", (int)n);
-    printf(": no faster candidate uses %s\n", n > 1 ? "them" : "it");
-}
-
-static void print_json(struct arena *a, const struct cluster *c, const struct search_result *r,
-                       const struct profile *profile, const char *out, double search_s)
-{
-    int32_t n_idle;
-    const char **idle = idle_devices(a, c, &r->plans[0].plan, &n_idle);
-    struct json j;
-    common_json_begin(&j);
-    json_put_int(&j, "iteration_ns", r->plans[0].iteration_ns);
-    json_put_double(&j, "cost", r->plans[0].cost);
-    json_put_text(&j, "plan", plan_describe(a, &r->plans[0].plan));
-    json_put_list(&j, "idle");
-    for (int32_t i = 0; i < n_idle; i++) json_put_text(&j, NULL, idle[i]);
-    json_close(&j);
-    json_put_text(&j, "file", out);
-    json_put_int(&j, "profile_id", profile->id);
-    print_stated(a, c, (int)r->plans[0].plan.job.precision, &j);
-    json_put_list(&j, "baselines");
-    for (int32_t i = 0; i < r->n_baselines; i++) {
-        json_put_object_line(&j, NULL);
-        json_put_text(&j, "name", r->baselines[i].name);
-        if (r->baselines[i].iteration_ns == INT64_MAX) {
-            json_put_null(&j, "iteration_ns");
-            json_put_text(&j, "why", r->baselines[i].why);
-        } else {
-            json_put_int(&j, "iteration_ns", r->baselines[i].iteration_ns);
-            json_put_text(&j, "plan", plan_describe(a, &r->baselines[i].plan));
-            if (r->baselines[i].quick) json_put_bool(&j, "quick", true);
-        }
-        json_close(&j);
-    }
-    json_close(&j);
-    json_put_list(&j, "top");
-    for (int32_t i = 0; i < r->n_plans; i++) {
-        json_put_object_line(&j, NULL);
-        json_put_int(&j, "iteration_ns", r->plans[i].iteration_ns);
-        json_put_double(&j, "cost", r->plans[i].cost);
-        json_put_text(&j, "plan", plan_describe(a, &r->plans[i].plan));
-        json_close(&j);
-    }
-    json_close(&j);
-    json_put_int(&j, "candidates", r->candidates);
-    json_put_int(&j, "evaluated", r->evaluated);
-    json_put_bool(&j, "exact", r->exact);
-    json_put_text(&j, "stopped", timed_out ? "time" : r->stopped);
-    print_bounds_json(&j, r);
-    json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
-    json_put_double(&j, "search_s", search_s);
-    json_close(&j);
-    common_json_end(&j);
-}
-
-static const char *stop_text(const char *stopped)
-{
-    return !strcmp(stopped, "end")           ? "search complete"
-           : !strcmp(stopped, "evaluations") ? "stopped by the budget of simulations"
-           : !strcmp(stopped, "work")        ? "stopped by the budget of work"
-                                             : stopped;
-}
-
-static void print_text(struct arena *a, const struct cluster *c, const struct search_result *r,
-                       const struct profile *profile, const struct request *q)
-{
-    char text[32];
-    printf("predicted with %s%s\n", common_profile_label(a, profile),
-           r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
-    print_stated(a, c, (int)r->plans[0].plan.job.precision, NULL);
-    for (int32_t i = 0; i < r->n_plans; i++) {
-        const struct search_plan *x = &r->plans[i];
-        const char *cost = x->cost > 0 ? arena_printf(a, "costs %.4g  ", x->cost) : "";
-        printf("  %-14s %10s  %s", x->plan.name, units_print_ns(text, x->iteration_ns), cost);
-        if (x->plan.n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
-            printf("%s\n", plan_describe(a, &x->plan));
-            continue;
-        }
-        int32_t n;
-        const char **lines = plan_describe_classes(a, &x->plan, &n);
-        printf("%d replicas\n", (int)x->plan.n_replicas);
-        for (int32_t k = 0; k < n; k++) printf("  %-14s %10s  %s\n", "", "", lines[k]);
-    }
-    if (r->robust)
-        printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
-               "fastest)\n",
-               (int)ROBUST_PERCENT);
-    print_idle(a, c, &r->plans[0].plan);
-    for (int32_t i = 0; !q->baseline && i < r->n_baselines; i++) {
-        const struct search_baseline *b = &r->baselines[i];
-        if (b->iteration_ns == INT64_MAX)
-            printf("  %-14s %10s  %s\n", b->name, "-",
-                   q->verbose ? b->why : print_cut(a, b->why, WHY_MAX));
-        else
-            printf("  %-14s %10s  %.2f times as long%s\n", b->name,
-                   units_print_ns(text, b->iteration_ns),
-                   (double)b->iteration_ns / (double)r->plans[0].iteration_ns,
-                   b->quick ? " (not all settings tried; --baseline tries more)" : "");
-    }
-    printf("  %lld candidate%s, %lld simulated, %s\n", (long long)r->candidates,
-           r->candidates == 1 ? "" : "s", (long long)r->evaluated,
-           r->exact    ? "class searched completely"
-           : timed_out ? "stopped by --time-limit"
-                       : stop_text(r->stopped));
-    print_bounds(r, q);
 }
 
 /* Plan i goes to PATH, PATH.2, PATH.3 … */
@@ -302,6 +114,21 @@ static enum status spare_inputs(struct arena *a, const struct request *q, const 
     return OK;
 }
 
+/* With the metrics of every plan; in text only the first has them. */
+static void report(struct arena *a, struct plan_report *x, int64_t tokens, bool as_json)
+{
+    const struct search_result *r = x->result;
+    int32_t n = as_json ? r->n_plans : 1;
+    struct metrics *m = ARENA_ARRAY(a, struct metrics, (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        predict_metrics(a, &r->plans[i].plan, x->profile, r->plans[i].iteration_ns, tokens, &m[i]);
+    x->metrics = m;
+    if (as_json)
+        print_plan_json(a, x);
+    else
+        print_plan(a, x);
+}
+
 static enum status plan(struct arena *a, void *request, const struct common *common,
                         struct error *err)
 {
@@ -311,6 +138,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     struct cluster c;
     struct profile profile;
     struct search_result r;
+    int64_t tokens;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
     if (q->baseline && q->from)
         return error_set(err, ERR_USAGE, "--baseline makes its plan without a search, and --from "
@@ -319,8 +147,8 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     TRY(common_writable(q->out, err));
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
     TRY(spare_inputs(a, q, &j, err));
+    TRY(print_run_length(&q->length, &j, &tokens, err));
     TRY(degrees_check(&q->degrees, &j.model, &c, &profile, err));
-    q->verbose = common->verbose;
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
     team_share(&c, &j.model);
@@ -349,10 +177,18 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     alarm(0);
     TRY(write_plans(a, &r, q->out, err));
     log_progress_end();
-    if (common->json)
-        print_json(a, &c, &r, &profile, q->out, search_s);
-    else if (strcmp(q->out, "-") != 0)
-        print_text(a, &c, &r, &profile, q);
+    if (common->json || strcmp(q->out, "-") != 0)
+        report(a, &(struct plan_report){.cluster = &c,
+                                           .result = &r,
+                                           .profile = &profile,
+                                           .file = q->out,
+                                           .search_s = search_s,
+                                           .min_rate = q->min_rate,
+                                           .objective = o.objective,
+                                           .baseline = q->baseline != NULL,
+                                           .verbose = common->verbose,
+                                           .timed_out = timed_out},
+               tokens, common->json);
     if (!*stop || timed_out) return OK;
     fflush(stdout);
     return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans",
@@ -469,6 +305,8 @@ static const struct option options[] = {
      .min = 1,
      .max = 1024,
      .help = "threads of the search, e.g. 8; the plan does not depend on them"},
+    OPTION_TOKENS(length),
+    OPTION_IMAGES(length),
     {0}};
 
 const struct verb cmd_plan = {
@@ -480,8 +318,9 @@ const struct verb cmd_plan = {
         "shards. "
         "Every candidate is simulated. The output states the predicted iteration time, the "
         "textbook "
-        "plans (baselines) on the same cluster, and a lower bound with the class of plans that it "
-        "holds for.",
+        "plans (baselines) on the same cluster, a lower bound with the class of plans that it "
+        "holds for, and what the plan gives: rate, MFU, use and memory of the devices, cost; with "
+        "--tokens the days, cost and energy of a run.",
     .options = options,
     .examples = {"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml",
                  "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline",

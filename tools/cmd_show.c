@@ -8,7 +8,10 @@
 #include "tools/common.h"
 #include "tools/print/classes.h"
 #include "tools/print/kernels.h"
+#include "tools/predict.h"
 #include "tools/print/layers.h"
+#include "tools/print/metrics.h"
+#include "tools/print/replicas.h"
 #include "tools/print/sharding.h"
 #include "tools/print/stated.h"
 
@@ -16,35 +19,24 @@
 #include <string.h>
 
 struct request {
-    const char *path;
+    const char *path, *db;
+    int64_t profile;
     bool layers, all;
+    struct run_length length;
 };
 
 struct work { /* of one microbatch's training graph, unfused */
     const struct graph *graph;
     int32_t operators, layers;
-    double forward_flops, flops;
-    int64_t tokens;
 };
 
 static enum status measure(struct arena *a, const struct job *j, struct work *out,
                            struct error *err)
 {
     struct graph *g = NULL;
-    int64_t microbatch = j->n_microbatches_sizes ? j->microbatch_sizes[0] : 1;
-    TRY(lower_graph(a, j, microbatch, &g, err));
+    TRY(lower_graph(a, j, j->n_microbatches_sizes ? j->microbatch_sizes[0] : 1, &g, err));
     TRY(gradient_build(g, 1, err));
-    *out = (struct work){.graph = g,
-                         .operators = g->n_ops,
-                         .layers = g->n_layers,
-                         .tokens = microbatch * j->sequence_length};
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        struct op_shapes shapes;
-        graph_op_shapes(g, &g->ops[i], &shapes);
-        double flops = op_flops(g->ops[i].kind, &g->ops[i].attrs, &shapes);
-        out->flops += flops;
-        if (g->ops[i].phase == PHASE_F) out->forward_flops += flops;
-    }
+    *out = (struct work){.graph = g, .operators = g->n_ops, .layers = g->n_layers};
     return OK;
 }
 
@@ -52,13 +44,15 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
                             struct error *err)
 {
     struct work w;
+    struct metrics_flops flops;
     TRY(measure(a, j, &w, err));
+    TRY(metrics_model_flops(j, &flops, err));
     int64_t parameters = model_parameters(&j->model),
             bytes = parameters * dtype_bytes(j->precision),
             active = j->model.experts ? model_active_parameters(&j->model) : parameters;
     bool images = model_pixels(&j->model) > 0;
-    int64_t samples = images ? w.tokens / j->sequence_length : w.tokens;
-    double each = w.flops / (double)samples, forward = w.forward_flops / (double)samples;
+    double samples = images ? 1 : (double)j->sequence_length,
+           each = (flops.forward + flops.backward) / samples, forward = flops.forward / samples;
     if (as_json) {
         struct json out;
         common_json_begin(&out);
@@ -219,24 +213,50 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
     show_cluster_text(a, c, all);
 }
 
-/* One line per replica, or a class of them where there are many. */
 static void show_replicas(struct arena *a, const struct plan *p, bool all)
 {
-    int32_t n = p->n_replicas;
-    if (n <= PLAN_REPLICAS_ONE_BY_ONE) {
+    if (p->n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
         printf("  %s\n", plan_describe(a, p));
         return;
     }
-    const char **lines = all ? NULL : plan_describe_classes(a, p, &n);
     printf("  %d replicas%s\n", (int)p->n_replicas,
            all ? "" : "; a line lists replicas that differ only in their devices (--all)");
-    for (int32_t i = 0; i < n; i++)
-        printf("  %s\n", all ? plan_describe_replica(a, p, i) : lines[i]);
+    print_replicas(a, p, 2, all);
 }
 
-static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_json)
+/* A plan of a profile is simulated only with that profile. */
+static enum status answer(struct arena *a, const struct request *q, const struct plan *p,
+                          struct metrics *out, struct error *err)
+{
+    struct profile profile;
+    int64_t tokens;
+    bool large = p->n_replicas > PLAN_REPLICAS_ONE_BY_ONE, simulates = q->db || q->profile || !p->profile_id;
+    TRY(print_run_length(&q->length, &p->job, &tokens, err));
+    if (simulates) TRY(common_profile(a, &p->cluster, q->db, q->profile, &profile, err));
+    predict_metrics(a, p, simulates ? &profile : NULL, large || !simulates ? p->predicted_ns : 0,
+                    tokens, out);
+    return OK;
+}
+
+/* An edited plan differs from what its file states. */
+static void show_answers(struct arena *a, const struct request *q, const struct plan *p,
+                         const struct metrics *m)
 {
     char text[32];
+    if (!m->failed && m->iteration_ns != p->predicted_ns)
+        printf("  simulated %s per iteration with %s\n", units_print_ns(text, m->iteration_ns),
+               q->db ? "the profile of --db" : "the catalogue's prior");
+    print_metrics(a, m);
+    if (!m->failed && !m->simulated)
+        printf("  (--db of profile %lld gives the use of the devices)\n", (long long)p->profile_id);
+}
+
+static enum status show_plan(struct arena *a, const struct request *q, const struct plan *p,
+                             bool as_json, struct error *err)
+{
+    char text[32];
+    struct metrics m;
+    TRY(answer(a, q, p, &m, err));
     if (as_json) {
         struct json out;
         common_json_begin(&out);
@@ -247,13 +267,15 @@ static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_j
         json_put_int(&out, "microbatch", p->microbatch);
         json_put_int(&out, "profile_id", p->profile_id);
         json_put_int(&out, "predicted_ns", p->predicted_ns);
+        if (!m.failed) json_put_int(&out, "iteration_ns", m.iteration_ns);
+        print_metrics_json(&out, &m);
         print_stated(a, &p->cluster, (int)p->job.precision, &out);
         print_sharding(a, p, true, &out);
         common_json_end(&out);
-        return;
+        return OK;
     }
     printf("plan: %s%s\n", p->name, p->cluster.emulated ? " (emulated devices)" : "");
-    show_replicas(a, p, all);
+    show_replicas(a, p, q->all);
     printf("  microbatches of %lld sequences, cluster %s, model %s\n", (long long)p->microbatch,
            p->cluster.name, p->job.model.name);
     if (p->predicted_ns)
@@ -261,8 +283,10 @@ static void show_plan(struct arena *a, const struct plan *p, bool all, bool as_j
                p->cluster.emulated ? " of emulated devices" : "",
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
+    show_answers(a, q, p, &m);
     print_stated(a, &p->cluster, (int)p->job.precision, NULL);
-    print_sharding(a, p, all, NULL);
+    print_sharding(a, p, q->all, NULL);
+    return OK;
 }
 
 static enum status show_trace(struct arena *a, const char *path, bool as_json, struct error *err)
@@ -298,9 +322,12 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
     return OK;
 }
 
-static enum status show(struct arena *a, const char *path, bool layers, bool all, bool as_json,
-                        struct error *err)
+#define NOT_OF_PLAN "--db, --profile, --tokens and --images are for plans; %s is a %s"
+
+static enum status show(struct arena *a, const struct request *q, bool as_json, struct error *err)
 {
+    const char *path = q->path;
+    bool layers = q->layers, of_plan = q->db || q->profile || q->length.tokens || q->length.images;
     struct node *root = NULL;
     if (common_is_program(path))
         return error_set(
@@ -309,23 +336,27 @@ static enum status show(struct arena *a, const char *path, bool layers, bool all
             path);
     if (layers && common_is_trace(path))
         return error_set(err, ERR_USAGE, "--layers is for jobs; %s is a trace", path);
+    if (of_plan && common_is_trace(path))
+        return error_set(err, ERR_USAGE, NOT_OF_PLAN, path, "trace");
     if (common_is_trace(path)) return show_trace(a, path, as_json, err);
     TRY(document_read(a, path, &root, err));
     TRY(node_is(root, NODE_MAP, err));
+    if (of_plan && !node_get(root, "replicas"))
+        return error_set(err, ERR_USAGE, NOT_OF_PLAN, path,
+                         node_get(root, "device_types") ? "cluster" : "job");
     if (layers && (node_get(root, "replicas") || node_get(root, "device_types")))
         return error_set(err, ERR_USAGE, "--layers is for jobs; %s is a %s", path,
                          node_get(root, "replicas") ? "plan" : "cluster");
     if (node_get(root, "replicas")) {
         struct plan p;
         TRY(common_plan(a, path, &p, err));
-        show_plan(a, &p, all, as_json);
-        return OK;
+        return show_plan(a, q, &p, as_json, err);
     }
     if (node_get(root, "device_types")) {
         struct cluster c;
         TRY(cluster_read(a, path, &c, err));
         TRY(team_complete(&c, err));
-        show_cluster(a, &c, all, as_json);
+        show_cluster(a, &c, q->all, as_json);
         return OK;
     }
     if (node_get(root, "model")) {
@@ -342,7 +373,7 @@ static enum status run_show(struct arena *a, void *request, const struct common 
                             struct error *err)
 {
     const struct request *q = request;
-    return show(a, q->path, q->layers, q->all, common->json, err);
+    return show(a, q, common->json, err);
 }
 
 static const struct option options[] = {
@@ -350,6 +381,10 @@ static const struct option options[] = {
     {.name = "layers",
      FLAG_AT(layers),
      .help = "list a job's distinct layers: FLOPs, bytes, and activations at the cut after each"},
+    OPTION_DB(db),
+    OPTION_PROFILE(profile),
+    OPTION_TOKENS(length),
+    OPTION_IMAGES(length),
     OPTION_ALL,
     {0}};
 
@@ -358,7 +393,7 @@ const struct verb cmd_show = {
     .summary = "summarise a job, cluster, plan or trace file",
     .options = options,
     .examples = {"musher show job.yaml", "musher show job.yaml --layers",
-                 "musher show run.trace --json"},
+                 "musher show plan.yaml --tokens 1T", "musher show run.trace --json"},
     REQUEST(0),
     .run = run_show,
 };

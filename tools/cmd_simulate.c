@@ -8,7 +8,9 @@
 #include "tools/predict.h"
 #include "tools/print/classes.h"
 #include "tools/print/explain.h"
+#include "tools/print/metrics.h"
 #include "tools/print/stated.h"
+#include "tools/print/use.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +28,7 @@ struct request {
     int detail; /* 0 operator, 1 stage */
     int64_t seed;
     struct texts runs; /* --jitter: traces of runs */
+    struct run_length length;
 };
 
 enum { LOADED_STEPS = 20000, LOADERS_MAX = 256 };
@@ -106,7 +109,7 @@ static void print_json(struct arena *a, const struct plan *plan, const struct pr
                        const struct profile *profile, const struct sim_result *r,
                        const struct explain *why, const struct prediction *told,
                        const struct montecarlo_result *m, const struct jitter_model *x,
-                       const struct fed *f)
+                       const struct fed *f, const struct metrics *metrics)
 {
     struct json j;
     common_json_begin(&j);
@@ -118,6 +121,7 @@ static void print_json(struct arena *a, const struct plan *plan, const struct pr
     json_put_int(&j, "events", r->events);
     if (m->samples) put_samples(&j, &plan->cluster, m, x);
     if (f->loading.loaders) put_fed(&j, f);
+    print_metrics_json(&j, metrics);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < p->n_devices; i++) {
         json_put_object_line(&j, NULL);
@@ -164,28 +168,18 @@ static void print_fed(const struct fed *f)
 
 static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct montecarlo_result *m, const struct fed *f, bool all)
+                       const struct montecarlo_result *m, const struct fed *f,
+                       const struct metrics *metrics, bool all)
 {
-    char text[32], peak[32];
+    char text[32];
     printf("%s: %s per iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     print_stated(a, &plan->cluster, (int)plan->job.precision, NULL);
     if (m->samples) print_samples(m);
     if (f->loading.loaders) print_fed(f);
-    const char **names = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1),
-               **texts = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1);
-    struct print_class *x;
-    for (int32_t i = 0; i < p->n_devices; i++) {
-        const struct sim_device *d = &r->devices[i];
-        int64_t whole = d->busy_ns + d->idle_ns;
-        names[i] = p->devices[i].name;
-        texts[i] = arena_printf(a, "busy %5.1f %%, peak memory %s",
-                                whole ? 100.0 * (double)d->busy_ns / (double)whole : 0.0,
-                                units_print_bytes(peak, (double)d->peak_bytes));
-    }
-    int32_t n = print_classes(a, p->n_devices, names, texts, all, &x);
-    print_class_lines(x, n, "devices");
+    print_metrics(a, metrics);
+    print_use(a, plan, p, r, all);
 }
 
 static enum status explain(struct arena *a, const struct request *q, const struct plan *plan,
@@ -293,6 +287,18 @@ static void print_reduced(const struct request *q, const struct prediction *p)
                (int)p->program.n_devices);
 }
 
+static enum status measure(struct arena *a, const struct request *q, const struct plan *plan,
+                           const struct prediction *p, struct metrics *out, struct error *err)
+{
+    struct metrics_input in = {.plan = plan,
+                               .program = &p->program,
+                               .devices = p->result.devices,
+                               .simulated_ns = p->result.iteration_ns,
+                               .iteration_ns = p->result.iteration_ns};
+    TRY(print_run_length(&q->length, &plan->job, &in.tokens, err));
+    return metrics_of(a, &in, out, err);
+}
+
 static enum status simulate(struct arena *a, const struct request *q, bool as_json,
                             struct error *err)
 {
@@ -304,6 +310,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct jitter_model model = {0};
     struct fed f = {0};
     struct sim_options o;
+    struct metrics metrics;
     TRY(options_of(q, &o, err));
     if (!q->samples &&
         (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
@@ -323,6 +330,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
     TRY(predict(a, &plan, &profile, &o, q->explain, &p, err));
+    TRY(measure(a, q, &plan, &p, &metrics, err));
     if (q->samples) TRY(sample(a, q, &plan, &p.program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &p.result, &m, &f, err));
     if (q->trace) TRY(trace_write(p.result.trace, q->trace, err));
@@ -331,12 +339,12 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
         TRY(explain(a, q, &plan, p.explained, &profile, &p.explained_result, &x, err));
     if (as_json) {
         print_json(a, &plan, &p.program, &profile, &p.result, q->explain ? &x : NULL, &p, &m,
-                   &model, &f);
+                   &model, &f, &metrics);
         return OK;
     }
-    print_text(a, &plan, &p.program, &profile, &p.result, &m, &f, q->all);
+    print_text(a, &plan, &p.program, &profile, &p.result, &m, &f, &metrics, q->all);
     print_reduced(q, &p);
-    if (q->explain) print_explain(a, p.explained, &p.explained_result, &x);
+    if (q->explain) print_explain(a, &plan, p.explained, &p.explained_result, &x, q->all);
     return OK;
 }
 
@@ -467,6 +475,8 @@ static const struct option options[] = {
      .max = 1e6,
      .help = "batches loaded ahead, e.g. 8",
      .preset = "0: two per loader"},
+    OPTION_TOKENS(length),
+    OPTION_IMAGES(length),
     OPTION_ALL,
     {0}};
 

@@ -6,6 +6,8 @@
 #include "sim/uncertainty/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/predict.h"
+#include "tools/print/metrics.h"
 #include "tools/print/stated.h"
 #include "tools/team/replan.h"
 
@@ -23,6 +25,7 @@ struct request {
     int64_t profile, evaluations, threads;
     bool together;
     struct texts add, without, link;
+    struct run_length length;
 };
 
 struct variant {
@@ -34,6 +37,7 @@ struct variant {
     const char *why;
     const struct plan *best; /* the plan found, or the old plan if nothing faster was */
     bool stays;              /* best is the old plan */
+    struct metrics metrics;  /* of best */
     int64_t lower_bound_ns;  /* 0: unknown */
     const char *binding, *stopped;
     bool exact;
@@ -112,6 +116,7 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
     }
     if (v->stays) v->best = old, v->best_ns = v->old_ns;
     if (v->best_ns < v->lower_bound_ns) v->lower_bound_ns = 0; /* outside the class of the bound */
+    if (v->best_ns) predict_metrics(a, v->best, profile, v->best_ns, 0, &v->metrics);
     return OK;
 }
 
@@ -269,6 +274,7 @@ static void print_json(struct arena *a, const struct request *q, const struct pl
             if (v[i].lower_bound_ns) json_put_text(&j, "binding", v[i].binding);
             if (v[0].old_ns)
                 json_put_double(&j, "speedup", (double)v[0].old_ns / (double)v[i].best_ns);
+            print_metrics_json(&j, &v[i].metrics);
             if (priced) json_put_double(&j, "cost", plan_cost(v[i].best, v[i].best_ns));
             json_put_text(&j, "best", plan_describe(a, v[i].best));
             json_put_bool(&j, "stays", v[i].stays);
@@ -325,11 +331,16 @@ static void print_text(struct arena *a, const struct plan *old, const struct var
            v[0].team.emulated ? ", for emulated devices" : "");
     print_stated(a, &v[n - 1].team, (int)old->job.precision, NULL);
     printf("  %-*s %11s %11s %9s %8s %14s%s\n", width, "", "old plan", "best plan", "speed-up",
-           "gap", "devices used", priced ? "        cost" : "");
+           "gap", "devices used", priced ? "  cost/iter." : "");
     for (size_t i = 0; i < n; i++) print_row(a, &v[i], width, v[0].old_ns, priced);
     for (size_t i = 0; i < n; i++)
         if (v[i].old_why)
             printf("  old plan cannot run (%s): %s\n", v[i].name, cut(a, v[i].old_why, 120));
+    for (size_t i = 0; i < n; i++) {
+        if (!v[i].best_ns) continue;
+        printf("%s\n", v[i].name);
+        print_metrics(a, &v[i].metrics);
+    }
 }
 
 /* done of n variants were planned. */
@@ -356,11 +367,14 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
     struct plan p;
     struct profile profile;
     size_t n = 0, done = 0;
+    int64_t tokens;
     if (!q->add.count && !q->without.count && !q->link.count)
         return error_set(
             err, ERR_USAGE,
             "whatif needs a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
     TRY(common_plan(a, q->plan, &p, err));
+    TRY(print_run_length(&q->length, &p.job, &tokens, err));
+    if (tokens) p.job.run_tokens = tokens;
     TRY(common_profile(a, &p.cluster, q->db, q->profile, &profile, err));
     struct variant *v =
         ARENA_ARRAY(a, struct variant, q->add.count + q->without.count + q->link.count + 2);
@@ -413,6 +427,8 @@ static const struct option options[] = {
      .max = 1024,
      .help = "threads, e.g. 8: one for each variant, the others within their searches; the result "
              "does not depend on them"},
+    OPTION_TOKENS(length),
+    OPTION_IMAGES(length),
     {0}};
 
 const struct verb cmd_whatif = {
@@ -420,7 +436,8 @@ const struct verb cmd_whatif = {
     .summary = "compare a changed cluster: devices removed, nodes added, links changed",
     .about =
         "Every change is one variant. For each the output states the time of PLAN as it is and "
-        "the time of the best plan found for the changed cluster.",
+        "the time of the best plan found for the changed cluster, and the rate, MFU, cost and use of "
+        "devices of that plan.",
     .options = options,
     .examples = {"# three variants beside the cluster as it is",
                  "musher whatif plan.yaml --without c.0 --add b --link a:b=1GB/s",

@@ -32,6 +32,57 @@ static enum status trace_replicas(struct arena *a, struct cost *k, const struct 
     return OK;
 }
 
+/* The program of one replica of each class, and how many each of its devices represents; false: not possible, or not worth it. */
+static bool reduce(struct arena *a, const struct plan *plan, const struct program *p,
+                   struct cost *k, struct program *some, int32_t **stands_for)
+{
+    struct plan_class *x;
+    if (plan->n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) return false;
+    int32_t n = plan_classes(a, plan, &x);
+    int32_t *size = ARENA_ARRAY(a, int32_t, (size_t)plan->n_replicas + 1);
+    bool *keep = ARENA_ARRAY(a, bool, (size_t)plan->n_replicas + 1);
+    for (int32_t i = 0; i < n; i++)
+        keep[x[i].replicas[0]] = true, size[x[i].replicas[0]] = x[i].n;
+    if (n == plan->n_replicas || !representatives_make(a, p, k, keep, some)) return false;
+    *stands_for = ARENA_ARRAY(a, int32_t, (size_t)some->n_devices + 1);
+    for (int32_t i = 0; i < some->n_devices; i++)
+        (*stands_for)[i] = size[some->stages[some->lanes[i].stages[0]].replica];
+    return true;
+}
+
+static enum status metrics_in(struct arena *scratch, struct arena *a, const struct plan *plan,
+                              const struct profile *profile, struct metrics_input *in,
+                              struct metrics *out, struct error *err)
+{
+    struct program whole, some;
+    struct sim_result r = {0};
+    int32_t *stands_for = NULL;
+    TRY(common_lower(scratch, plan, false, &whole, err));
+    in->program = &whole;
+    if (!profile && !in->iteration_ns)
+        return error_set(err, ERR_INPUT, "the plan states no predicted time");
+    if (profile) {
+        struct cost *k = cost_new(scratch, profile, &plan->cluster);
+        if (in->iteration_ns && reduce(scratch, plan, &whole, k, &some, &stands_for))
+            in->program = &some, in->stands_for = stands_for;
+        TRY(sim_run(scratch, in->program, k, &(struct sim_options){.fold = true}, &r, err));
+        in->devices = r.devices, in->simulated_ns = r.iteration_ns;
+        if (!in->iteration_ns) in->iteration_ns = r.iteration_ns;
+    }
+    return metrics_of(a, in, out, err);
+}
+
+void predict_metrics(struct arena *a, const struct plan *plan, const struct profile *profile,
+                     int64_t known_ns, int64_t tokens, struct metrics *out)
+{
+    struct arena *scratch = arena_new();
+    struct metrics_input in = {.plan = plan, .iteration_ns = known_ns, .tokens = tokens};
+    struct error err = {0};
+    if (metrics_in(scratch, a, plan, profile, &in, out, &err) != OK)
+        *out = (struct metrics){.failed = arena_strdup(a, err.text)};
+    arena_free(scratch);
+}
+
 static void explain_all(struct prediction *out)
 {
     out->explained_result = out->result;

@@ -18,6 +18,8 @@ static const struct unit prefixes[] = {
 static const struct unit byte_stems[] = {{"B", 1}, {NULL, 0}};
 static const struct unit rate_stems[] = {
     {"B/s", 1}, {"b/s", 0.125}, {"bit/s", 0.125}, {"bps", 0.125}, {NULL, 0}};
+static const struct unit counts[] = {{"", 1},   {"k", 1e3},  {"K", 1e3}, {"M", 1e6},
+                                     {"B", 1e9}, {"G", 1e9}, {"T", 1e12}, {NULL, 0}};
 static const struct unit flop_stems[] = {{"FLOP/s", 1}, {"FLOPS", 1}, {NULL, 0}};
 static const struct unit watt_stems[] = {{"W", 1}, {NULL, 0}};
 /* Time has names of its own; both micro signs (U+00B5, U+03BC) are in use. */
@@ -96,6 +98,8 @@ bool units_parse_seconds(const char *text, double *out)
 bool units_parse_flops(const char *text, double *out) { return parse(text, flop_stems, true, out); }
 bool units_parse_watts(const char *text, double *out) { return parse(text, watt_stems, true, out); }
 
+bool units_parse_count(const char *text, double *out) { return parse(text, counts, false, out); }
+
 bool units_parse_number(const char *text, double *out)
 {
     const char *rest = NULL;
@@ -146,7 +150,7 @@ const char *units_hint(char *buffer, enum quantity q, const char *text)
 }
 
 /* Three significant digits, no trailing zeros, and the unit whose number is below step. */
-static const char *print(char buffer[32], double value, double step, const char *const *units)
+static char *print(char buffer[32], double value, double step, const char *const *units)
 {
     double magnitude = fabs(value);
     if (!isfinite(value)) {
@@ -199,6 +203,21 @@ const char *units_print_bytes_per_s(char buffer[32], double rate)
 {
     static const char *const units[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s", NULL};
     return print(buffer, rate, 1000, units);
+}
+
+const char *units_print_flops(char buffer[32], double rate)
+{
+    static const char *const units[] = {"FLOP/s",  "kFLOP/s", "MFLOP/s", "GFLOP/s",
+                                        "TFLOP/s", "PFLOP/s", "EFLOP/s", NULL};
+    return print(buffer, rate, 1000, units);
+}
+
+const char *units_print_count(char buffer[32], double count)
+{
+    static const char *const units[] = {"", "k", "M", "B", "T", NULL};
+    char *space = strrchr(print(buffer, count, 1000, units), ' ');
+    if (space) memmove(space, space + 1, strlen(space));
+    return buffer;
 }
 
 const char *units_print_ns(char buffer[32], int64_t ns)

@@ -30,6 +30,8 @@ bool units_parse_bytes_per_s(const char *text,
                              double *out); /* B/s … TB/s, GiB/s …, b/s … Gb/s, Gbps */
 bool units_parse_seconds(const char *text, double *out); /* ns us ms s min h */
 bool units_parse_flops(const char *text, double *out);   /* FLOP/s … TFLOP/s PFLOP/s */
+/* A number of things: 1000000, 1.5e12, or with k, M, B (or G), T: "300B", "1 T". */
+bool units_parse_count(const char *text, double *out);
 bool units_parse_watts(const char *text, double *out);   /* W, kW */
 bool units_parse_number(const char *text,
                         double *out); /* strtod in the C locale, whole text, finite */
@@ -53,6 +55,8 @@ const char *units_print_bytes(char buffer[32], double bytes);
  * compared with are printed in GiB. */
 const char *units_print_capacity(char buffer[64], double bytes);
 const char *units_print_bytes_per_s(char buffer[32], double rate);
+const char *units_print_flops(char buffer[32], double rate); /* "4.58 PFLOP/s" */
+const char *units_print_count(char buffer[32], double count); /* "45.9k", "300B" */
 const char *units_print_ns(char buffer[32], int64_t ns);
 
 #endif

@@ -35,7 +35,7 @@ const struct document_key cluster_type_keys[] = {
      "simulated only"},
     {"sequence_parallel", "true or false", "false",
      "sequence parallelism of those GPUs (Korthikanti et al. 2023)"},
-    {"price", "money/h", "0", "price of one GPU of the type, e.g. 3.2/h"},
+    {"price", "money/h", "0", "price of one GPU of the type per hour, e.g. 3.2/h, in any currency, the same in the whole file; costs are sums of it over time"},
     {"gpu_type", "text", "none", "other type whose measured costs apply to the GPUs of this one"},
     {"parameter_copies", "number", "0",
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "

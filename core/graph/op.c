@@ -37,6 +37,17 @@ double op_flops(enum op_kind kind, const struct op_attrs *attrs, const struct op
                             : 0;
 }
 
+double op_model_flops(enum op_kind kind, const struct op_attrs *attrs,
+                      const struct op_shapes *shapes)
+{
+    struct op_attrs plain;
+    if (kind != OP_attention && kind != OP_attention_grad) return op_flops(kind, attrs, shapes);
+    plain = *attrs;
+    plain.eager = false;
+    double flops = op_flops(kind, &plain, shapes);
+    return kind == OP_attention ? flops : flops * 4 / 5; /* of five products one is again */
+}
+
 static void bytes_of(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
                      enum dtype t, int64_t *read, int64_t *written)
 {

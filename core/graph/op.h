@@ -144,6 +144,11 @@ MUST_CHECK enum status op_infer(enum op_kind kind, const struct op_attrs *attrs,
                                 struct op_shapes *shapes, struct error *err);
 /* Floating-point operations of one execution (a multiply-add is 2). */
 double op_flops(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes);
+/* The part of op_flops that the model itself needs, whatever kernel computes it: attention counts the pairs of query and key that the
+ * mask leaves, two products in the forward and four in the backward; eager attention's masked pairs and the scores that
+ * attention_grad computes again are left out. Every other kind: op_flops. */
+double op_model_flops(enum op_kind kind, const struct op_attrs *attrs,
+                      const struct op_shapes *shapes);
 /* Lower bound of device memory traffic, bytes, each operand once; int32 operands (ids, targets) count 4 a piece. */
 int64_t op_bytes_read(enum op_kind kind, const struct op_attrs *attrs,
                       const struct op_shapes *shapes, enum dtype t);

@@ -6,6 +6,7 @@
 #include "core/model/job.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/document/canonical.h"
 #include "core/model/keys.h"
 
@@ -256,6 +257,28 @@ static enum status read_balance(const struct node *root, struct job *j, struct e
     return node_double(n, 0, 1e3, &j->model.balance, err);
 }
 
+bool job_run_tokens(const char *text, int64_t *out)
+{
+    double count = 0;
+    if (!units_parse_count(text, &count) || !(count >= 1 && count <= 1e18)) return false;
+    *out = (int64_t)count;
+    return true;
+}
+
+static enum status read_run(const struct node *root, struct job *j, struct error *err)
+{
+    bool images = model_pixels(&j->model) > 0;
+    const char *key = images ? "images" : "tokens", *other = images ? "tokens" : "images";
+    const struct node *n = given(root, key), *wrong = given(root, other);
+    if (wrong)
+        return node_error(wrong, err, "model %.80s has %s, not %s: write `%s:`", j->model.name, key,
+                          other, key);
+    if (!n) return OK;
+    TRY(node_is(n, NODE_SCALAR, err));
+    if (job_run_tokens(n->text, &j->run_tokens)) return OK;
+    return node_error(n, err, "'%.40s' " JOB_NO_COUNT, n->text);
+}
+
 static enum status read_data(struct arena *a, const struct node *root, const char *folder,
                              struct job *j, struct error *err)
 {
@@ -289,6 +312,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(read_optimizer(root, &j.optimizer, err));
     TRY(read_dropout(root, &j, err));
     TRY(read_balance(root, &j, err));
+    TRY(read_run(root, &j, err));
     TRY(read_data(a, root, folder, &j, err));
     TRY(node_get_int(root, "seed", 0, INT64_MAX, &seed, err));
     j.seed = (uint64_t)seed;
@@ -394,6 +418,8 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
         canonical_double(out, j->model.balance);
         fputc('\n', out);
     }
+    if (j->run_tokens)
+        line(out, indent, model_pixels(&j->model) ? "images" : "tokens", j->run_tokens);
     if (j->data) {
         canonical_indent(out, indent);
         fputs("data: ", out);

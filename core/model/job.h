@@ -10,6 +10,7 @@
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
  *   loss_scale: {initial: 65536, grows_after: 2000}   # fp16 only (core/graph/loss_scale.h), the default; or one number: constant
  *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
+ *   tokens: 1T                        # of the whole run, for the days, cost and energy of it; `images:` of an image model; absent: unknown
  *   data: text.txt                    # any file, read as bytes; overridden by run --data
  *   balance: 0.01                     # of a model with experts: coefficient of the load-balancing loss (core/graph/op.h, gating), which
  *                                     # is not part of the printed loss; absent: 0
@@ -47,6 +48,7 @@ struct job {
     struct optimizer optimizer;
     enum dropout_by dropout; /* the model's rates are set accordingly */
     double dropout_rate;     /* DROPOUT_RATE: [0, 1) */
+    int64_t run_tokens; /* of the whole run; images of an image model; 0: not stated */
     /* NULL: absent; relative paths start at the job file's folder */
     const char *data;
     const char
@@ -57,6 +59,9 @@ struct job {
 /* folder: base of relative paths. */
 MUST_CHECK enum status job_parse(struct arena *a, const struct node *root, const char *folder,
                                  struct job *out, struct error *err);
+/* The tokens (of an image model: images) of a run from a text such as "1T"; false: the text is JOB_NO_COUNT. */
+#define JOB_NO_COUNT "is not a count from 1 to 1e18, such as 300B, 1T or 1.5e12"
+bool job_run_tokens(const char *text, int64_t *out);
 MUST_CHECK enum status job_read(struct arena *a, const char *path, struct job *out,
                                 struct error *err);
 void job_write(FILE *out, struct arena *a, const struct job *j, int indent); /* the model inline */

@@ -11,6 +11,7 @@ struct arena;
 /* Each writes one file. They end the program, with a message, where a source is missing. */
 void generate_commands(struct arena *a, FILE *out);
 void generate_formats(struct arena *a, FILE *out);
+void generate_metrics(struct arena *a, FILE *out);
 void generate_operators(struct arena *a, FILE *out);
 void generate_devices(struct arena *a, FILE *out);
 void generate_man(struct arena *a, FILE *out);

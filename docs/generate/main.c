@@ -12,6 +12,7 @@ static const struct {
     void (*write)(struct arena *a, FILE *out);
 } files[] = {{"commands.md", generate_commands},
              {"formats.md", generate_formats},
+             {"metrics.md", generate_metrics},
              {"operators.md", generate_operators},
              {"devices.md", generate_devices},
              {"musher.1", generate_man}};

@@ -127,6 +127,9 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     TRY(price(w, &w->s->ops[index], &ns, err));
     out->n_operators++;
     out->busy_ns += ns;
+    const struct program_op *op = &w->s->ops[index];
+    if (op->kind == OP_message) out->message_ns += ns;
+    if (op_wire_bytes(op->kind, &op->attrs, &op->shapes, op->dtype) > 0) out->collective_ns += ns;
     w->kernels_ns += ns;
     w->alone_ns += ns;
     w->issue_ns += cost_issue(w->by->cost, w->p->devices[w->device].type_index, &w->s->ops[index]);

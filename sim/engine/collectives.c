@@ -47,10 +47,9 @@ static struct part ring_part(const struct collective *g, int32_t i, int32_t k)
 static struct part tensor_part_of(const struct engine *e, const struct member *m)
 {
     const struct collective *g = &e->program->collectives[m->group];
-    const struct collective *x = g;
     const int32_t *hop = e->collectives->collective_hop_of[m->group];
-    struct collective_round s = collective_round(x, m->index, m->part);
-    bool ring = x->algorithm == ALGORITHM_RING;
+    struct collective_round s = collective_round(g, m->index, m->part);
+    bool ring = g->algorithm == ALGORITHM_RING;
     int64_t size = dtype_bytes(g->dtype);
     struct part p = {-1, -1, s.send * size, s.receive * size};
     if (s.to >= 0) p.send = hop[ring ? m->index : m->index * x->n_members + s.to];
@@ -172,6 +171,16 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
     end_collective(e, m, now_ns);
 }
 
+int64_t collective_launched(const struct engine *e, int32_t group)
+{
+    return e->collectives->rendezvous[group].launched_ns;
+}
+
+int64_t collective_launched(const struct engine *e, int32_t group)
+{
+    return e->collectives->rendezvous[group].launched_ns;
+}
+
 static void run_stream(struct engine *e, int32_t lane)
 {
     struct stream_state *s = &e->collectives->streams[lane];
@@ -180,6 +189,10 @@ static void run_stream(struct engine *e, int32_t lane)
         s->first = --s->n ? s->first + 1 : 0;
         s->busy = true;
         struct member *m = &e->collectives->members[h.member];
+        struct rendezvous *r = &e->collectives->rendezvous[m->group];
+        if (h.when_ns > r->launching_ns) r->launching_ns = h.when_ns;
+        if (++r->started == e->program->collectives[m->group].n_members)
+            r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
         m->part = 0, m->step = h.step, m->times = h.times;
         m->active = true;
         if (program_collective_rings(&e->program->collectives[m->group]))

@@ -53,6 +53,8 @@ struct rendezvous {
     int64_t price_ns; /* -1: simulated by messages */
     int32_t n_members, here;
     int64_t latest_ns;
+    int32_t started; /* the current execution; their latest launch, and that of the last execution that all have started */
+    int64_t launching_ns, launched_ns;
 };
 
 struct collective_streams {

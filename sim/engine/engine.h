@@ -44,6 +44,11 @@ enum engine_event {
     * a priced collective has ended */
 enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_TIE, STOP_ERROR };
 
+/* Use of a lane's compute stream in one step. */
+struct lane_use {
+    int64_t busy_ns, carried_ns, wait_ns[SIM_WAIT_COUNT]; /* as in struct sim_device */
+};
+
 struct lane_state {
     const struct code_procedure **procedures; /* (chunks), each (procedures of the stage) */
     const struct code_procedure *procedure;   /* of the current call; NULL: done */
@@ -55,11 +60,14 @@ struct lane_state {
     int64_t seq; /* of the current call; -1 for updates */
     int64_t now_ns;
     int64_t update_ns;             /* end of this step's last update, -1 before */
-    int64_t busy_ns;               /* compute of this step */
+    struct lane_use use;           /* of this step */
+    struct lane_use ended[2];      /* of its last two completed steps, by parity */
+    struct lane_use steady;        /* of engine.steady_step */
+    int64_t forwards;              /* calls of F in a step */
+    int64_t forwards_left;         /* of this step, the current call included */
+    int64_t backwards;             /* calls of B and I of this step, the current one included */
     int64_t last_end_ns;           /* of the step before */
-    int64_t ended_busy_ns[2];      /* busy_ns of its last two completed steps, by parity */
     int64_t worked_ns;             /* end of the first step's last call, updates excluded */
-    int64_t steady_busy_ns;        /* of engine.steady_step */
     int64_t collective, met_ns;       /* ordinal of the collective in which it waits, -1: none; since when */
     bool met;                      /* the current collective instruction has been handed over */
     int32_t n_touching, *touching; /* channels whose messages change this device's memory */
@@ -148,6 +156,8 @@ void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t 
 void messages_consumed(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
 int64_t messages_arrival(const struct engine *e, int32_t channel,
                          int64_t seq); /* -1: not known yet */
+int64_t messages_handed(const struct engine *e, int32_t channel,
+                        int64_t seq); /* -1: not handed over yet */
 int64_t messages_left(const struct engine *e, int32_t channel,
                       int64_t seq); /* -1: not known yet; 0 for seq < 0 */
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns);
@@ -159,6 +169,9 @@ MUST_CHECK enum status collective_new(struct engine *e, struct cost *k, struct e
 void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns);
 int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
                        int32_t step); /* -1: not known yet */
+/* When the last member launched the execution that the last one to start is in; that of `group`'s latest launch, if a member has
+ * just waited for it. */
+int64_t collective_launched(const struct engine *e, int32_t group);
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
 bool collective_due(struct engine *e, int32_t hop); /* a ready event; false: it is outdated, or the ring goes on without it */
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns);

@@ -1,7 +1,10 @@
 /* A device's compute stream, executed instruction by instruction, call by call, step by step. */
+#include "core/base/units.h"
 #include "sim/engine/engine.h"
 
 #include <inttypes.h>
+
+static bool is_backward(enum phase p) { return p == PHASE_B || p == PHASE_I; }
 
 static void step_ended(struct engine *e, struct lane_state *l)
 {
@@ -16,18 +19,19 @@ static void step_ended(struct engine *e, struct lane_state *l)
     else if (e->step_shift_ns[s] != shift)
         e->step_shift_ns[s] = -1;
     l->last_end_ns = end;
-    l->ended_busy_ns[s & 1] = l->busy_ns;
+    l->ended[s & 1] = l->use;
     bool all = ++e->step_lanes[s] == e->program->n_devices;
     /* With jitter no step repeats another, even if a single lane has no other lane to differ from. */
     if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&
         !e->jitter) {
         e->steady_step = s;
         for (int32_t i = 0; i < e->program->n_devices; i++)
-            e->lanes[i].steady_busy_ns = e->lanes[i].ended_busy_ns[s & 1];
+            e->lanes[i].steady = e->lanes[i].ended[s & 1];
         if (!e->trace && e->stop == STOP_NOT) e->until_ns = e->step_end_ns[s];
         if (!e->trace && e->stop == STOP_NOT && !shift) e->stop = STOP_STEADY;
     }
-    l->busy_ns = 0;
+    l->use = (struct lane_use){0};
+    l->forwards_left = l->forwards, l->backwards = 0;
     l->update_ns = -1;
     l->step++;
 }
@@ -48,6 +52,7 @@ static void next_call(struct engine *e, struct lane_state *l)
     l->microbatches = e->program->stages[l->stage].microbatches;
     l->procedure = &l->procedures[l->call.chunk][l->call.procedure];
     l->code = l->procedure->code;
+    l->backwards += is_backward(l->procedure->phase);
     l->seq = l->call.microbatch < 0 ? -1 : (int64_t)l->step * l->microbatches + l->call.microbatch;
     if (l->procedure->messages && (l->call.microbatch < 0 || l->call.microbatch >= l->microbatches))
         engine_fail(e, ERR_INPUT,
@@ -55,18 +60,41 @@ static void next_call(struct engine *e, struct lane_state *l)
                     l->procedure->phase, l->call.microbatch, l->microbatches);
 }
 
+static int64_t forwards_of(const struct order *o, const struct lane_state *l)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < o->n_runs; r++)
+        for (int32_t i = 0; i < o->runs[r].n_calls; i++) {
+            const struct call *c = &o->runs[r].calls[i];
+            if (l->procedures[c->chunk][c->procedure].phase == PHASE_F) n += o->runs[r].repeat;
+        }
+    return n;
+}
+
 void lane_start(struct engine *e, int32_t lane)
 {
     struct lane_state *l = &e->lanes[lane];
     l->update_ns = l->collective = -1;
+    l->forwards = forwards_of(&e->program->orders[e->program->lanes[lane].order], l);
+    l->forwards_left = l->forwards;
     cursor_start(&l->cursor, &e->program->orders[e->program->lanes[lane].order]);
     next_call(e, l);
+}
+
+static void end_of_use(struct lane_state *l)
+{
+    const struct code_procedure *f = l->procedure;
+    l->use.busy_ns += f->busy_ns;
+    l->use.carried_ns += f->message_ns + f->collective_ns;
+    l->use.wait_ns[SIM_WAIT_messages] += f->message_ns;
+    l->use.wait_ns[SIM_WAIT_collectives] += f->collective_ns;
+    l->forwards_left -= f->phase == PHASE_F;
 }
 
 static void end_call(struct engine *e, struct lane_state *l)
 {
     e->operators += l->procedure->n_operators;
-    l->busy_ns += l->procedure->busy_ns;
+    end_of_use(l);
     if (l->procedure->phase == PHASE_U)
         l->update_ns = l->now_ns;
     else if (!l->step)
@@ -76,12 +104,25 @@ static void end_call(struct engine *e, struct lane_state *l)
     next_call(e, l);
 }
 
-/* Waits until an instant that may not be known yet (-1). */
-static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns)
+/* Until the first backward has its gradient, and after the last forward: not in the full pipeline. */
+static bool in_bubble(const struct lane_state *l)
+{
+    return !l->forwards_left || l->backwards < 1 ||
+           (l->backwards == 1 && is_backward(l->procedure->phase));
+}
+
+/* Waits until an instant that may not be known yet (-1). What it waits for has been under way since issued_ns. */
+static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns,
+                       enum sim_wait moving, int64_t issued_ns)
 {
     if (when_ns < 0 || (e->overlap && !overlap_wait(e, lane, when_ns))) return false;
     if (when_ns > ENGINE_MAX_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
-    if (when_ns > l->now_ns) l->now_ns = when_ns;
+    if (when_ns <= l->now_ns) return true;
+    bool bubble = moving == SIM_WAIT_messages && in_bubble(l);
+    int64_t since = units_min(units_max(issued_ns, l->now_ns), when_ns);
+    l->use.wait_ns[bubble ? SIM_WAIT_bubble : SIM_WAIT_imbalance] += since - l->now_ns;
+    l->use.wait_ns[moving] += when_ns - since;
+    l->now_ns = when_ns;
     return true;
 }
 
@@ -93,7 +134,7 @@ static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const 
                           l->call.microbatch, c->arg, ns);
     if (e->overlap && !overlap_compute(e, lane, ns, &begin)) return false;
     int64_t end = e->overlap ? e->now_ns : begin + ns;
-    l->busy_ns += end - begin - c->amount; /* end_call adds the price */
+    l->use.busy_ns += end - begin - c->amount; /* end_call adds the price */
     if (e->trace) report_operator(e, lane, c, begin, end);
     l->now_ns = end;
     return true;
@@ -102,14 +143,18 @@ static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const 
 /* false: it waits, and executes the same instruction again after a wake-up. */
 static bool take(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
 {
+    int64_t end_ns;
     switch (c->kind) {
     case CODE_ROOM:
         return wait_until(e, lane, l,
-                          l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount));
+                          l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount),
+                          SIM_WAIT_messages, 0);
     case CODE_RECEIVE:
-        return wait_until(e, lane, l, messages_arrival(e, c->arg, l->seq));
+        return wait_until(e, lane, l, messages_arrival(e, c->arg, l->seq), SIM_WAIT_messages,
+                          messages_handed(e, c->arg, l->seq));
     case CODE_COLLECTIVE_WAIT:
-        return wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step));
+        return wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step),
+                          SIM_WAIT_collectives, collective_launched(e, c->arg));
     case CODE_BORN:
         memory_from_lane(e->memory, lane, l->now_ns, c->amount);
         return true;
@@ -128,15 +173,18 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         if (!l->met) {
             /* jitter already makes some member late */
             int64_t when_ns = l->now_ns + (e->jitter ? 0 : c->amount);
-            if (!e->overlap) l->now_ns = when_ns;
+            if (!e->overlap) l->use.wait_ns[SIM_WAIT_imbalance] += when_ns - l->now_ns, l->now_ns = when_ns;
             collective_hand_over(e, c->arg, lane, when_ns);
         }
         l->met = true;
-        if (!wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step))) return false;
+        if (!wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step), SIM_WAIT_collectives,
+                        collective_launched(e, c->arg)))
+            return false;
         l->met = false;
         return true;
     case CODE_FOLDED_COLLECTIVE:
-        return wait_until(e, lane, l, collect_end(e, lane, c));
+        end_ns = collect_end(e, lane, c);
+        return wait_until(e, lane, l, end_ns, SIM_WAIT_collectives, end_ns - c->amount);
     case CODE_CONSUMED:
         messages_consumed(e, c->arg, l->seq, l->now_ns);
         return true;

@@ -221,6 +221,11 @@ int64_t messages_arrival(const struct engine *e, int32_t channel, int64_t seq)
     return find(e, channel, seq)->arrival_ns;
 }
 
+int64_t messages_handed(const struct engine *e, int32_t channel, int64_t seq)
+{
+    return find(e, channel, seq)->handed_ns;
+}
+
 int64_t messages_settled(const struct engine *e, int32_t lane)
 {
     int64_t least = INT64_MAX;

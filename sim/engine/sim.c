@@ -3,6 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/ranges.h"
+#include "core/base/units.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/fold.h"
 
@@ -216,6 +217,22 @@ static int32_t steady_step(const struct engine *e)
     return e->steps > 2 ? e->steps - 2 : e->steps - 1;
 }
 
+/* A lane's own step is as long as the iteration if the step is steady. Otherwise, and in stage detail, where a merged collective
+ * includes operators, the waits are made to fit: what is missing is imbalance, what is too much is taken from the waits in turn. */
+static void fill_use(const struct lane_use *use, int64_t iteration_ns, struct sim_device *d)
+{
+    d->busy_ns = use->busy_ns;
+    d->idle_ns = iteration_ns > d->busy_ns ? iteration_ns - d->busy_ns : 0;
+    d->carried_ns = use->carried_ns;
+    int64_t left = iteration_ns - (use->busy_ns - use->carried_ns);
+    for (int w = 0; w < SIM_WAIT_COUNT; w++) left -= d->wait_ns[w] = use->wait_ns[w];
+    if (left > 0) d->wait_ns[SIM_WAIT_imbalance] += left;
+    for (int w = SIM_WAIT_COUNT - 1; left < 0 && w >= 0; w--) {
+        int64_t less = units_min(d->wait_ns[w], -left);
+        d->wait_ns[w] -= less, left += less;
+    }
+}
+
 static enum status fill_times(const struct engine *e, struct sim_result *out, struct error *err)
 {
     int32_t steady = steady_step(e), last = e->stop == STOP_STEADY ? steady : e->steps - 1;
@@ -228,10 +245,9 @@ static enum status fill_times(const struct engine *e, struct sim_result *out, st
     out->iteration_ns = iteration;
     for (int32_t i = 0; i < e->program->n_devices; i++) {
         struct sim_device *d = &out->devices[i];
-        d->busy_ns =
-            e->steady_step ? e->lanes[i].steady_busy_ns : e->lanes[i].ended_busy_ns[steady & 1];
+        fill_use(e->steady_step ? &e->lanes[i].steady : &e->lanes[i].ended[steady & 1], iteration,
+                 d);
         d->worked_ns = e->lanes[i].worked_ns;
-        d->idle_ns = iteration > d->busy_ns ? iteration - d->busy_ns : 0;
     }
     return OK;
 }

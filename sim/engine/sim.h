@@ -60,8 +60,27 @@ struct sim_options {
      * fold are ignored, because no two steps or devices are equal. */
     const struct jitter *jitter;
 };
+/* What a compute stream waits for, in a steady iteration. Communication is exposed while it is under way and the stream waits for it:
+ * messages     a message that its sender has issued: queueing for the link, transfer, latency; a send buffer that has not left
+ * collectives  a collective that all its members have launched
+ * A stream that waits for what has not been issued or launched is idle:
+ * bubble       the pipeline fills or drains: before the device's first backward of the step, and after its last forward
+ * imbalance    another device is later: the neighbour of a full pipeline, the last member of a collective, or, with nothing left to
+ *              do, the last device of the step
+ */
+#define SIM_WAITS(X) X(messages) X(collectives) X(bubble) X(imbalance)
+enum sim_wait {
+#define X(name) SIM_WAIT_##name,
+    SIM_WAITS(X)
+#undef X
+        SIM_WAIT_COUNT
+};
+
 struct sim_device {
     int64_t busy_ns, idle_ns;    /* compute stream, over one steady iteration */
+    /* by enum sim_wait. carried_ns: the part of busy_ns that is communication on the compute stream itself, counted in wait_ns
+     * too; busy_ns - carried_ns and all of wait_ns add up to iteration_ns */
+    int64_t carried_ns, wait_ns[SIM_WAIT_COUNT];
     int64_t worked_ns;           /* end of the first step's last call, updates excluded */
     int64_t peak_bytes, peak_ns; /* of live memory; peak_ns: its first instant */
     int64_t reserved_bytes;      /* allocated by lowering, program_stage_bytes */

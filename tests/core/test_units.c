@@ -36,6 +36,11 @@ static const struct {
     {units_parse_flops, "312 TFLOP/s", 312e12},
     {units_parse_flops, "1 PFLOP/s", 1e15},
     {units_parse_flops, "989 TFLOPS", 989e12},
+    {units_parse_count, "1T", 1e12},
+    {units_parse_count, "300B", 300e9},
+    {units_parse_count, "1.5 M", 1.5e6},
+    {units_parse_count, "2G", 2e9},
+    {units_parse_count, "1e9", 1e9},
     {units_parse_watts, "300 W", 300},
     {units_parse_watts, "1.2 kW", 1200},
     {units_parse_number, "-3.5e-2", -0.035},
@@ -72,6 +77,8 @@ static const struct {
     {units_parse_number, "1_000"},     {units_parse_number, "--1"},
     {units_parse_number, "-"},         {units_parse_bytes, "1e300 PB"},
     {units_parse_bytes, "1e308 PiB"},  {units_parse_number, "0X1p3"},
+    {units_parse_count, "1X"},         {units_parse_count, "1 TB"},
+    {units_parse_count, "k"},
 };
 
 START_TEST(what_is_no_such_quantity_is_refused)
@@ -145,6 +152,11 @@ START_TEST(rates_and_times_are_printed_for_people)
     ck_assert_str_eq(units_print_ns(buffer, 999), "999 ns");
     ck_assert_str_eq(units_print_ns(buffer, 5000000000), "5 s");
     ck_assert_str_eq(units_print_ns(buffer, 1234567000000000), "1234567 s");
+    ck_assert_str_eq(units_print_flops(buffer, 4.451e18), "4.45 EFLOP/s");
+    ck_assert_str_eq(units_print_count(buffer, 45912), "45.9k");
+    ck_assert_str_eq(units_print_count(buffer, 1e12), "1T");
+    ck_assert_str_eq(units_print_count(buffer, 12), "12");
+    ck_assert_str_eq(units_print_count(buffer, 0.25), "0.25");
     units_print_ns(buffer, INT64_MIN);
     units_print_bytes(buffer, -1e308);
     ck_assert_str_eq(units_print_bytes(buffer, INFINITY), "inf");

@@ -2,6 +2,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/ranges.h"
+#include "core/plan/plan.h"
+#include "core/program/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +44,41 @@ int32_t print_classes(struct arena *a, int32_t n, const char *const *names,
     if (found) qsort(classes, (size_t)found, sizeof *classes, by_first);
     *out = classes;
     return found;
+}
+
+/* One class of rows for each class of replicas, in the order of its first row. */
+static int32_t by_replicas(struct arena *a, const struct plan *plan, const struct program *p,
+                           print_merge *merge, const void *user, struct print_class **out)
+{
+    struct plan_class *x;
+    int32_t n = plan_classes(a, plan, &x), found = 0;
+    int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)plan->n_replicas + 1);
+    struct print_class *classes = ARENA_ARRAY(a, struct print_class, (size_t)n + 1);
+    for (int32_t k = 0; k < n; k++)
+        for (int32_t i = 0; i < x[k].n; i++) of[x[k].replicas[i]] = k;
+    for (int32_t k = 0; k < n; k++) {
+        struct print_class c = {.rows = ARENA_ARRAY(a, int32_t, (size_t)p->n_devices + 1)};
+        for (int32_t i = 0; i < p->n_devices; i++)
+            if (of[p->stages[p->lanes[i].stages[0]].replica] == k) c.rows[c.n++] = i;
+        if (!c.n) continue;
+        c.names = arena_printf(a, "replica%s %s:", x[k].n > 1 ? "s" : "",
+                               ranges_of_numbers(a, x[k].replicas, (size_t)x[k].n, RUNS_SHOWN));
+        c.text = merge(a, user, c.rows, c.n);
+        classes[found++] = c;
+    }
+    *out = classes;
+    return found;
+}
+
+int32_t print_device_classes(struct arena *a, const struct plan *plan, const struct program *p,
+                             const char *const *texts, print_merge *merge, const void *user,
+                             bool all, struct print_class **out)
+{
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1);
+    for (int32_t i = 0; i < p->n_devices; i++) names[i] = p->devices[i].name;
+    int32_t n = print_classes(a, p->n_devices, names, texts, all, out);
+    if (all || p->n_devices <= PRINT_ROWS_ONE_BY_ONE || n <= PRINT_CLASSES_MOST) return n;
+    return by_replicas(a, plan, p, merge, user, out);
 }
 
 void print_class_lines(const struct print_class *x, int32_t n, const char *what)

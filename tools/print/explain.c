@@ -2,9 +2,11 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "tools/print/classes.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { MAX_ROWS = 12, MAX_BREAKDOWN = 5, MAX_WHAT = 12 };
 
@@ -64,26 +66,49 @@ static void text_path(struct arena *a, const struct program *p, const struct exp
     if (x->unposted) printf("  it waits %" PRId64 " times for a posted receive\n", x->unposted);
 }
 
-static void text_devices(struct arena *a, const struct program *p, const struct explain *x)
+/* n > 1: the means of n devices, of which sum is the sum. */
+static const char *device_text(struct arena *a, const struct explain *x,
+                               const struct explain_device *sum, int32_t n)
 {
-    printf("devices:\n");
-    for (int32_t i = 0; i < p->n_devices; i++) {
-        const struct explain_device *d = &x->devices[i];
-        printf("  %-10s busy %5.1f %%, on the path %5.1f %%; idle:", p->devices[i].name,
-               percent(d->busy_ns, x->iteration_ns), percent(d->path_ns, x->iteration_ns));
-        bool any = false;
-        for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++) {
-            if (!d->idle_ns[k]) continue;
-            printf("%s %s %.1f %%", any ? "," : "", explain_idle_name((enum explain_idle)k),
-                   percent(d->idle_ns[k], x->iteration_ns));
-            any = true;
-        }
-        printf("%s", any ? "" : " never");
-        if (d->replica_peers && (double)d->busy_ns > STRAGGLES * (double)d->peers_ns && d->peers_ns)
-            printf("; computes %.2f times as long as its peers in other replicas",
-                   (double)d->busy_ns / (double)d->peers_ns);
-        printf("\n");
+    const int64_t whole = n * x->iteration_ns;
+    const char *text = arena_printf(a, "busy %5.1f %%, on the path %5.1f %%; idle:",
+                                    percent(sum->busy_ns, whole), percent(sum->path_ns, whole));
+    bool any = false;
+    for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++) {
+        if (!sum->idle_ns[k]) continue;
+        text = arena_printf(a, "%s%s %s %.1f %%", text, any ? "," : "",
+                            explain_idle_name((enum explain_idle)k), percent(sum->idle_ns[k], whole));
+        any = true;
     }
+    if (!any) text = arena_printf(a, "%s never", text);
+    if (n == 1 && sum->replica_peers && sum->peers_ns &&
+        (double)sum->busy_ns > STRAGGLES * (double)sum->peers_ns)
+        text = arena_printf(a, "%s; computes %.2f times as long as its peers in other replicas",
+                            text, (double)sum->busy_ns / (double)sum->peers_ns);
+    return text;
+}
+
+static const char *mean_text(struct arena *a, const void *user, const int32_t *rows, int32_t n)
+{
+    const struct explain *x = user;
+    struct explain_device sum = {0};
+    for (int32_t i = 0; i < n; i++) {
+        const struct explain_device *d = &x->devices[rows[i]];
+        sum.busy_ns += d->busy_ns, sum.path_ns += d->path_ns;
+        for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++) sum.idle_ns[k] += d->idle_ns[k];
+    }
+    return arena_printf(a, "means: %s", device_text(a, x, &sum, n));
+}
+
+static void text_devices(struct arena *a, const struct plan *plan, const struct program *p,
+                         const struct explain *x, bool all)
+{
+    const char **texts = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1);
+    struct print_class *c;
+    printf("devices:\n");
+    for (int32_t i = 0; i < p->n_devices; i++) texts[i] = device_text(a, x, &x->devices[i], 1);
+    int32_t n = print_device_classes(a, plan, p, texts, mean_text, x, all, &c);
+    print_class_lines(c, n, "devices");
     const struct explain_device *b = &x->devices[x->busiest];
     printf("busiest: %s computes %s", p->devices[x->busiest].name, ns(a, b->busy_ns));
     if (b->n_peers && b->peers_ns)
@@ -93,20 +118,35 @@ static void text_devices(struct arena *a, const struct program *p, const struct 
     printf("\n");
 }
 
-static void text_links(struct arena *a, const struct program *p, const struct explain *x)
+static void text_link(struct arena *a, const struct program *p, const struct explain *x, int32_t i)
 {
-    bool any = false;
-    for (int32_t i = 0; i < p->n_links; i++) {
-        const struct explain_link *l = &x->links[i];
-        if (!l->messages && !l->carried_ns) continue;
-        if (!any) printf("links:\n");
-        any = true;
-        printf("  %-10s %" PRId64
-               " messages in flight for %s: %.1f %% hidden, %s exposed; %s queued\n",
-               p->links[i].name, l->messages, ns(a, l->carried_ns),
-               percent(l->carried_ns - l->exposed_ns, l->carried_ns), ns(a, l->exposed_ns),
-               ns(a, l->queued_ns));
-    }
+    const struct explain_link *l = &x->links[i];
+    printf("  %-10s %" PRId64 " messages in flight for %s: %.1f %% hidden, %s exposed; %s queued\n",
+           p->links[i].name, l->messages, ns(a, l->carried_ns),
+           percent(l->carried_ns - l->exposed_ns, l->carried_ns), ns(a, l->exposed_ns),
+           ns(a, l->queued_ns));
+}
+
+static int by_exposed(const void *a, const void *b, void *links)
+{
+    const struct explain_link *l = links;
+    int32_t i = *(const int32_t *)a, k = *(const int32_t *)b;
+    if (l[i].exposed_ns != l[k].exposed_ns) return l[i].exposed_ns > l[k].exposed_ns ? -1 : 1;
+    return i < k ? -1 : 1;
+}
+
+/* Of many links those with the longest exposed time. */
+static void text_links(struct arena *a, const struct program *p, const struct explain *x, bool all)
+{
+    int32_t *used = ARENA_ARRAY(a, int32_t, (size_t)p->n_links + 1), n = 0, shown;
+    for (int32_t i = 0; i < p->n_links; i++)
+        if (x->links[i].messages || x->links[i].carried_ns) used[n++] = i;
+    if (!n) return;
+    shown = all || n <= PRINT_ROWS_ONE_BY_ONE ? n : MAX_ROWS;
+    if (shown < n) qsort_r(used, (size_t)n, sizeof *used, by_exposed, x->links);
+    printf("links%s:\n", shown < n ? ", by exposed time" : "");
+    for (int32_t i = 0; i < shown; i++) text_link(a, p, x, used[i]);
+    if (shown < n) printf("  and %d more (--all)\n", (int)(n - shown));
 }
 
 /* Where all go by their messages, the links say what they take. */
@@ -156,12 +196,12 @@ static void text_what(struct arena *a, const struct program *p, const struct exp
         printf("  %zu more on the path were not simulated (--what-if)\n", x->what_left_out);
 }
 
-void print_explain(struct arena *a, const struct program *p, const struct sim_result *r,
-                   const struct explain *x)
+void print_explain(struct arena *a, const struct plan *plan, const struct program *p,
+                   const struct sim_result *r, const struct explain *x, bool all)
 {
     text_path(a, p, x);
-    text_devices(a, p, x);
-    text_links(a, p, x);
+    text_devices(a, plan, p, x, all);
+    text_links(a, p, x, all);
     text_collectives(x);
     text_memory(p, r, x);
     text_what(a, p, x);

@@ -4,6 +4,7 @@
 #include "core/base/units.h"
 #include "core/collective/tensor_shard.h"
 #include "tools/common.h"
+#include "tools/print/classes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,14 +23,6 @@ struct shared {
     int64_t whole;  /* bytes of all parameters of the stage; each once */
     int64_t *bytes; /* (devices) of them on each device */
 };
-
-static bool shares(const struct plan *p)
-{
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            if (p->replicas[r].stages[i].sharding) return true;
-    return false;
-}
 
 /* With ZeRO the shape of a parameter is that before sharding. */
 static void measure(const struct sharding_report *t, struct shared *x)
@@ -216,13 +209,77 @@ static void put_one(const struct sharding_report *t, const struct shared *x, str
     json_close(j);
 }
 
+/* --- folded text --- */
+
+/* "ratios 25 %, 75 %; heads: *.attn.*; batch: *": a stage's sharding without the names of its devices. */
+static const char *kind_text(struct arena *a, const struct plan_stage *stage)
+{
+    const struct sharding *s = stage->sharding;
+    const char *text = s->n_axes > 1
+                           ? arena_printf(a, "a mesh of %d x %d", (int)s->mesh[0], (int)s->mesh[1])
+                           : arena_printf(a, "%d devices", (int)s->n_devices);
+    for (int32_t v = 0; v < s->n_ratios; v++) {
+        double sum = 0;
+        for (int32_t d = 0; d < s->n_devices; d++) sum += s->ratios[v * s->n_devices + d];
+        for (int32_t d = 0; d < s->n_devices; d++)
+            text = arena_printf(a, "%s%s %.3g %%", text, d ? "," : "; ratios",
+                                100 * s->ratios[v * s->n_devices + d] / sum);
+    }
+    for (int32_t r = 0; r < s->n_operators; r++)
+        text = arena_printf(a, "%s; %s: %s", text, choice_text(a, s, &s->operators[r].choice),
+                            s->operators[r].match);
+    for (int32_t r = 0; r < s->n_parameters; r++)
+        text = arena_printf(a, "%s; parameters %s %s", text,
+                            s->parameters[r].sharded ? "sharded" : "replicated",
+                            s->parameters[r].match);
+    return text;
+}
+
+enum { KIND_MAX = 160 };
+
+/* One line for the stages of one kind of sharding, of all replicas: how many they are. */
+static void print_kinds(struct arena *a, const struct plan *p, int32_t n_stages)
+{
+    const char **texts = ARENA_ARRAY(a, const char *, (size_t)n_stages + 1);
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)n_stages + 1);
+    struct print_class *x;
+    int32_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            if (!p->replicas[r].stages[i].sharding) continue;
+            names[n] = arena_printf(a, "%d.%d", (int)r, (int)i);
+            texts[n++] = kind_text(a, &p->replicas[r].stages[i]);
+        }
+    int32_t kinds = print_classes(a, n, names, texts, false, &x);
+    for (int32_t k = 0; k < kinds && k < PRINT_CLASSES_MOST; k++)
+        printf("  %d sharded stage%s: %s\n", (int)x[k].n, x[k].n > 1 ? "s" : "",
+               print_cut(a, x[k].text, KIND_MAX));
+    if (kinds > PRINT_CLASSES_MOST)
+        printf("  and sharded stages of %d more kinds (--all)\n",
+               (int)(kinds - PRINT_CLASSES_MOST));
+}
+
+static int32_t sharded_stages(const struct plan *p)
+{
+    int32_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            n += p->replicas[r].stages[i].sharding != NULL;
+    return n;
+}
+
 void print_sharding(struct arena *a, const struct plan *p, bool all, struct json *out)
 {
     struct sharding_report t = {.a = a, .plan = p};
     struct program *program = ARENA_ARRAY(a, struct program, 1);
     struct error why = {0};
+    int32_t stages = sharded_stages(p);
+    if (!out && !all && stages > PRINT_ROWS_ONE_BY_ONE) {
+        print_kinds(a, p, stages);
+        return;
+    }
     if (out) json_put_list(out, "sharding");
-    if (shares(p) && common_lower(a, p, false, program, &why) == OK) t.program = program;
+    if (stages && common_lower(a, p, false, program, &why) == OK) t.program = program;
     t.why = arena_strdup(a, why.text);
     struct plan_class *classes;
     int32_t n = all ? p->n_replicas : plan_classes(a, p, &classes);

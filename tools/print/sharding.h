@@ -10,7 +10,8 @@ struct arena;
 /* Prints a block of lines for each sharded stage: ratios in percent, operator patterns by the index that they are sharded by, parameters
  * gathered before use, algorithms of collectives, and each device's share of the stage's parameters. Prints nothing if no stage is
  * sharded. out not NULL: adds the list "sharding" instead, which may be empty. If lowering fails, its error stands in place of the
- * parameters. Replicas that differ only in their devices (plan_classes) are printed once, unless `all`. */
+ * parameters. Replicas that differ only in their devices (plan_classes) are printed once, unless `all`; more than
+ * PRINT_ROWS_ONE_BY_ONE sharded stages share a line a kind of sharding. */
 void print_sharding(struct arena *a, const struct plan *p, bool all, struct json *out);
 
 #endif

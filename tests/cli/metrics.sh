@@ -1,0 +1,111 @@
+#!/bin/bash
+# tests/cli/metrics.sh - the figures of plan, simulate, whatif and show: the same block and keys everywhere, by hand, unknown where a number is missing.
+set -u
+. tests/cli/common.inc
+cd "$scratch" || exit 6
+small_job > job.yaml
+small_team | sed 's/name: fast,/name: fast, price: 3.6\/h,/; s/name: slow,/name: slow, price: 0.9\/h,/' > team.yaml
+"$MUSHER" plan job.yaml team.yaml --baseline even-pipeline --tokens 1M -o plan.yaml > plan.out 2> err || not_ok "a plan" "$(cat err)"
+# block FILE: the lines from the rate to the last device type.
+block() { sed -n '/^  rate /,$p' "$1" | sed -n '1,/^  slow  /p'; }
+block plan.out > plan.block
+[[ $(wc -l < plan.block) = 7 ]] && ok "rate, MFU, cost, run and a line for each device type" || not_ok "rate, MFU, cost, run and a line for each device type" "$(cat plan.out)"
+"$MUSHER" simulate plan.yaml --tokens 1M > simulate.out 2> err && block simulate.out > simulate.block || not_ok "simulate" "$(cat err)"
+"$MUSHER" show plan.yaml --tokens 1M > show.out 2> err && block show.out > show.block || not_ok "show" "$(cat err)"
+"$MUSHER" whatif plan.yaml --link a:b=1GB/s --tokens 1M --evaluations 1 > whatif.out 2> err || not_ok "whatif" "$(cat err)"
+for verb in simulate show; do
+    cmp -s plan.block $verb.block && ok "$verb prints what plan prints" || not_ok "$verb prints what plan prints" "$(diff plan.block $verb.block)"
+done
+(($(grep -c '^  rate ' whatif.out) == 2)) && ok "whatif prints a block a variant" || not_ok "whatif prints a block a variant" "$(cat whatif.out)"
+
+# JSON: the same keys, and the values of the text.
+"$MUSHER" simulate plan.yaml --tokens 1M --json > simulate.json 2> err
+"$MUSHER" show plan.yaml --tokens 1M --json > show.json 2> err
+"$MUSHER" plan job.yaml team.yaml --baseline even-pipeline --tokens 1M -o plan.yaml --json > plan.json 2> err
+"$MUSHER" whatif plan.yaml --link a:b=1GB/s --tokens 1M --evaluations 1 --json > whatif.json 2> err
+# metrics FILE: the first object `metrics`, without the indentation.
+metrics() { sed -n '/"metrics": {/,/"unknown"/p' "$1" | sed '/"unknown"/q' | sed 's/^ *//'; }
+metrics simulate.json > one
+[[ $(wc -l < one) -gt 15 ]] || not_ok "metrics in JSON" "$(cat simulate.json)"
+for verb in show plan; do
+    metrics $verb.json > other
+    cmp -s one other && ok "the JSON of $verb is that of simulate" || not_ok "the JSON of $verb is that of simulate" "$(diff one other)"
+done
+metrics whatif.json | grep -o '^"[a-z_]*"' > other
+grep -o '^"[a-z_]*"' one | cmp -s - other && ok "whatif has the same keys" || not_ok "whatif has the same keys" "$(cat other)"
+# number KEY: its value in the JSON of simulate. same NAME VALUE TEXT: equal to half a per cent; TEXT may end in k or M.
+number() { grep -o "\"$1\": [0-9.e+-]*" one | head -n 1 | sed 's/.*: //'; }
+same() {
+    awk -v x="$2" -v t="$3" 'BEGIN { f = t ~ /k$/ ? 1e3 : t ~ /M$/ ? 1e6 : 1; y = t * f; d = x > y ? x - y : y - x; exit !(y > 0 && d <= 0.005 * y) }' &&
+        ok "$1" || not_ok "$1" "$2 in JSON, $3 in text"
+}
+same "tokens/s of text and JSON" "$(number tokens_per_s)" "$(sed -n 's/^  rate *\([0-9.]*[kM]*\) tokens.*/\1/p' show.out)"
+same "samples/s of text and JSON" "$(number samples_per_s)" "$(sed -n 's/.*tokens\/s, \([0-9.]*[kM]*\) samples.*/\1/p' show.out)"
+same "MFU of text and JSON" "$(awk -v x="$(number mfu)" 'BEGIN { print 100 * x }')" "$(sed -n 's/^  MFU *\([0-9.]*\) %.*/\1/p' show.out)"
+same "cost of text and JSON" "$(number cost)" "$(sed -n 's/^  cost *\([0-9.e-]*\) per.*/\1/p' show.out)"
+same "days of text and JSON" "$(awk -v d="$(number days)" 'BEGIN { print d < 0.095 ? 24 * d : d }')" "$(sed -n 's/^  run.*iterations: \([0-9.]*\) .*/\1/p' show.out)"
+ns=$(grep -o '"iteration_ns": [0-9]*' simulate.json | head -n 1 | sed 's/.*: //')
+same "tokens/s are the tokens of a batch over the iteration" "$(number tokens_per_s)" "$(awk -v n="$ns" 'BEGIN { printf "%.9g", 6 * 24 / (n * 1e-9) }')"
+same "the price is that of the used devices" "$(number price_per_h)" 5.4
+same "the cost of an iteration" "$(number cost)" "$(awk -v n="$ns" 'BEGIN { printf "%.9g", 5.4 * n / 3.6e12 }')"
+same "iterations of a run" "$(number steps)" "$(awk 'BEGIN { print int((1000000 + 143) / 144) }')"
+awk '/"type"/ { n = split($0, f, /[:,]/); s = 0; for (i = 1; i < n; i++) if (f[i] ~ /"(busy|messages|collectives|bubble|imbalance)"/) s += f[i + 1]; if (s < 0.999999 || s > 1.000001) bad = 1; rows++ } END { exit !(rows == 2 && !bad) }' one &&
+    ok "the shares of a device type add up to 1" || not_ok "the shares of a device type add up to 1" "$(grep type one)"
+
+# What is missing is said, and the rest is there.
+small_team | sed 's/name: fast,/name: fast, price: 3.6\/h,/' > part.yaml
+says "a type without a price" 0 "cost       unknown: no price of slow" "$MUSHER" plan job.yaml part.yaml --baseline even-pipeline -o part.plan.yaml
+says "in a run too" 0 "cost unknown (no price of slow), energy unknown (no power of fast)" "$MUSHER" show part.plan.yaml --tokens 1M
+says "null in JSON" 0 '"unknown": ["no price of slow", "no power of fast"]' "$MUSHER" show part.plan.yaml --tokens 1M --json
+has "with the price" out '"price_per_h": null'
+
+# The length of a run, from the job or the command line.
+(small_job; echo "tokens: 2 T") > long.yaml
+"$MUSHER" plan long.yaml team.yaml --baseline even-pipeline -o long.plan.yaml > out 2> err || not_ok "tokens in a job" "$(cat err)"
+has "tokens of the job" out "run        2T tokens in 13888888889 iterations: "
+has "are written with it" long.plan.yaml "tokens: 2000000000000"
+says "and read again" 0 "run        2T tokens" "$MUSHER" show long.plan.yaml
+says "the command line goes before" 0 "run        144 tokens in 1 iterations" "$MUSHER" show long.plan.yaml --tokens 144
+says "no count" 2 "--tokens: '1X' is not a count from 1 to 1e18, such as 300B, 1T or 1.5e12" "$MUSHER" show plan.yaml --tokens 1X
+says "images of a text model" 2 "is trained on tokens: give --tokens" "$MUSHER" simulate plan.yaml --images 1M
+says "tokens of a cluster" 2 "are for plans; team.yaml is a cluster" "$MUSHER" show team.yaml --tokens 1M
+(small_job; echo "tokens: many") > bad.yaml
+says "a job without a count" 3 "bad.yaml:6:9: tokens: 'many' is not a count" "$MUSHER" show bad.yaml
+(small_job; echo "images: 1M") > bad.yaml
+says "images of a text job" 3 'write `tokens:`' "$MUSHER" show bad.yaml
+
+# A plan of a profile is not simulated without it.
+sed 's/^made_by: {.*/made_by: {musher: 0.1, profile: 7, seed: 1, predicted_ns: 2000000}/' plan.yaml > profiled.yaml
+says "a plan of a profile keeps its predicted time" 0 "rate       72k tokens/s" "$MUSHER" show profiled.yaml
+has "without the use of the devices" out "(--db of profile 7 gives the use of the devices)"
+sed 's/^made_by: {.*/made_by: {musher: 0.1, profile: 0, seed: 1, predicted_ns: 2000000}/' plan.yaml > edited.yaml
+says "an edited plan is simulated" 0 "  simulated " "$MUSHER" show edited.yaml
+
+# Devices that no link reaches.
+small_team | sed 's/^  - {name: lan.*//' > apart.yaml
+says "devices that no link reaches" 0 "unused: b.0: no link joins it to the devices of the plan" "$MUSHER" plan job.yaml apart.yaml --evaluations 20 -o apart.plan.yaml
+says "in JSON too" 0 '"idle_without_link": [' "$MUSHER" plan job.yaml apart.yaml --evaluations 20 -o apart.plan.yaml --json
+
+# 10,240 GPUs of four types, 1,280 replicas: 30 lines at most.
+layers=(0,1 2,3 4,5 6,7 8,9 10,11 12,13 14,19)
+{
+    printf 'version: 1\nname: fleet\nmicrobatch: 4\nmade_by: {predicted_ns: 20000000000}\nreplicas:\n'
+    for type in h:40 a:24 b:20 v:12; do
+        awk -v n="${type%:*}" -v m="${type#*:}" -v layers="${layers[*]}" 'BEGIN {
+            split(layers, l, " ")
+            for (r = 0; r < 320; r++) {
+                printf "  - {microbatches: %d, stages: [", m
+                for (s = 0; s < 8; s++) printf "%s{layers: [%s], device: %s%d.%d}", s ? ", " : "", l[s + 1], n, r, s
+                print "]}"
+            } }'
+    done
+    echo "job:"
+    grep -v '^#' "$root/examples/fleet-job.yaml" | sed 's/global_batch: .*/global_batch: 122880/; s/n_embd: [0-9]*, n_layer: [0-9]*, n_head: [0-9]*/n_embd: 1024, n_layer: 8, n_head: 16/; s/^/  /'
+    echo "cluster:"
+    grep -v '^#' "$root/examples/fleet-10240.yaml" | sed 's/^/  /'
+} > fleet.yaml
+says "a plan of 10,240 GPUs" 0 "the fp16 peak of 10240 devices" "$MUSHER" show fleet.yaml --tokens 1T
+(($(wc -l < out) <= 30)) && ok "prints in 30 lines" || not_ok "prints in 30 lines" "$(wc -l < out)"
+has "a class of replicas takes one" out "replicas 960-1279: 12 × [v100: "
+has "a device type too" out "  v100            2560 "
+exit $bad

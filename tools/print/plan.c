@@ -1,0 +1,217 @@
+#include "tools/print/plan.h"
+
+#include "core/base/arena.h"
+#include "core/base/units.h"
+#include "planner/fleet/robust.h"
+#include "planner/search.h"
+#include "tools/common.h"
+#include "tools/print/classes.h"
+#include "tools/print/metrics.h"
+#include "tools/print/replicas.h"
+#include "tools/print/stated.h"
+#include "tools/print/unused.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WHY_MAX = 160 };
+
+/* Two lower bounds: no plan is faster than the first; no plan of the class searched is faster than the second. */
+static void put_gap(struct json *j, const char *name, double gap)
+{
+    if (isfinite(gap))
+        json_put_double(j, name, gap);
+    else
+        json_put_null(j, name);
+}
+
+static void print_bounds_json(struct json *j, const struct search_result *r)
+{
+    bool known = r->lower_bound_ns > 0;
+    if (known)
+        json_put_int(j, "lower_bound_ns", r->lower_bound_ns);
+    else
+        json_put_null(j, "lower_bound_ns");
+    put_gap(j, "gap", known ? r->gap : INFINITY);
+    json_put_text(j, "binding", known ? r->binding : NULL);
+    json_put_text(j, "class", known ? r->bound_class : NULL);
+    if (r->lower_cost > 0) {
+        json_put_double(j, "lower_cost", r->lower_cost);
+        put_gap(j, "cost_gap", r->cost_gap);
+    }
+    if (!r->exact) return;
+    if (r->class_ns > 0)
+        json_put_int(j, "class_optimum_ns", r->class_ns);
+    else
+        json_put_null(j, "class_optimum_ns"); /* nothing of the class fits */
+    json_put_text(j, "class_searched", SEARCH_CLASS);
+}
+
+static void print_bounds(const struct plan_report *x)
+{
+    const struct search_result *r = x->result;
+    bool cost = x->objective == OBJECTIVE_COST;
+    char text[32];
+    if (cost && r->lower_cost > 0)
+        printf("  lower bound of cost %.4g per iteration (price of all work): at most %.1f %% from "
+               "the "
+               "cheapest%s\n",
+               r->lower_cost, 100 * r->cost_gap, x->min_rate > 0 ? " within --min-rate" : "");
+    else if (cost)
+        puts("  no lower bound of cost: some devices have price 0");
+    if (r->lower_bound_ns <= 0) {
+        printf("  no lower bound%s is known\n", cost ? " of time" : "");
+        return;
+    }
+    printf("  lower bound %s%s (%s): ", cost ? "of time " : "",
+           units_print_ns(text, r->lower_bound_ns), r->binding);
+    if (isfinite(r->gap))
+        printf("at most %.1f %% from %s", 100 * r->gap, cost ? "the fastest" : "optimal");
+    else
+        printf("no gap known");
+    printf("; holds for %s\n", r->bound_class);
+    if (r->exact && r->class_ns > 0) /* else nothing of the class fits */
+        printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
+               SEARCH_CLASS);
+}
+
+void print_plan_json(struct arena *a, const struct plan_report *x)
+{
+    const struct search_result *r = x->result;
+    struct unused idle;
+    struct json j;
+    unused_find(a, x->cluster, &r->plans[0].plan, &idle);
+    common_json_begin(&j);
+    json_put_int(&j, "iteration_ns", r->plans[0].iteration_ns);
+    json_put_double(&j, "cost", r->plans[0].cost);
+    json_put_text(&j, "plan", plan_describe(a, &r->plans[0].plan));
+    json_put_list(&j, "idle");
+    for (int32_t i = 0; i < idle.n; i++) json_put_text(&j, NULL, idle.names[i]);
+    json_close(&j);
+    json_put_list(&j, "idle_without_link");
+    for (int32_t i = 0; i < idle.n; i++)
+        if (idle.apart[i]) json_put_text(&j, NULL, idle.names[i]);
+    json_close(&j);
+    json_put_text(&j, "file", x->file);
+    json_put_int(&j, "profile_id", x->profile->id);
+    print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, &j);
+    json_put_list(&j, "baselines");
+    for (int32_t i = 0; i < r->n_baselines; i++) {
+        json_put_object_line(&j, NULL);
+        json_put_text(&j, "name", r->baselines[i].name);
+        if (r->baselines[i].iteration_ns == INT64_MAX) {
+            json_put_null(&j, "iteration_ns");
+            json_put_text(&j, "why", r->baselines[i].why);
+        } else {
+            json_put_int(&j, "iteration_ns", r->baselines[i].iteration_ns);
+            print_rate_json(&j, &r->baselines[i].plan.job, r->baselines[i].iteration_ns);
+            json_put_text(&j, "plan", plan_describe(a, &r->baselines[i].plan));
+            if (r->baselines[i].quick) json_put_bool(&j, "quick", true);
+        }
+        json_close(&j);
+    }
+    json_close(&j);
+    json_put_list(&j, "top");
+    for (int32_t i = 0; i < r->n_plans; i++) {
+        json_put_object(&j, NULL);
+        json_put_int(&j, "iteration_ns", r->plans[i].iteration_ns);
+        json_put_double(&j, "cost", r->plans[i].cost);
+        json_put_text(&j, "plan", plan_describe(a, &r->plans[i].plan));
+        print_metrics_json(&j, &x->metrics[i]);
+        json_close(&j);
+    }
+    json_close(&j);
+    json_put_int(&j, "candidates", r->candidates);
+    json_put_int(&j, "evaluated", r->evaluated);
+    json_put_bool(&j, "exact", r->exact);
+    json_put_text(&j, "stopped", x->timed_out ? "time" : r->stopped);
+    print_bounds_json(&j, r);
+    json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
+    json_put_double(&j, "search_s", x->search_s);
+    json_close(&j);
+    common_json_end(&j);
+}
+
+static const char *stop_text(const char *stopped)
+{
+    return !strcmp(stopped, "end")           ? "search complete"
+           : !strcmp(stopped, "evaluations") ? "stopped by the budget of simulations"
+           : !strcmp(stopped, "work")        ? "stopped by the budget of work"
+                                             : stopped;
+}
+
+/* Up to the plans' own lines: "found  5.71 s  costs 0.0495 per iteration  1 replica: …". */
+static void print_plans(struct arena *a, const struct search_result *r)
+{
+    char text[32];
+    for (int32_t i = 0; i < r->n_plans; i++) {
+        const struct search_plan *x = &r->plans[i];
+        const char *cost =
+            x->cost > 0 ? arena_printf(a, "costs %.4g per iteration  ", x->cost) : "";
+        printf("  %-14s %10s  %s", x->plan.name, units_print_ns(text, x->iteration_ns), cost);
+        if (x->plan.n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
+            printf("%s\n", plan_describe(a, &x->plan));
+            continue;
+        }
+        printf("%d replicas\n", (int)x->plan.n_replicas);
+        print_replicas(a, &x->plan, 27, false);
+    }
+}
+
+static void print_baseline(struct arena *a, const struct plan_report *x,
+                           const struct search_baseline *b)
+{
+    char text[32];
+    printf("  %-14s %10s  %.2f times as long, %s%s\n", b->name,
+           units_print_ns(text, b->iteration_ns),
+           (double)b->iteration_ns / (double)x->result->plans[0].iteration_ns,
+           print_rate(a, &b->plan.job, b->iteration_ns),
+           b->quick ? " (not all settings tried; --baseline tries more)" : "");
+}
+
+/* The baselines that do not fit, those of one reason on one line, where the first of them stands. */
+static void print_baselines(struct arena *a, const struct plan_report *x)
+{
+    const struct search_baseline *b = x->result->baselines;
+    for (int32_t i = 0; !x->baseline && i < x->result->n_baselines; i++) {
+        const char *names = b[i].name;
+        bool said = false;
+        if (b[i].iteration_ns != INT64_MAX) {
+            print_baseline(a, x, &b[i]);
+            continue;
+        }
+        for (int32_t k = 0; k < i; k++)
+            said |= b[k].iteration_ns == INT64_MAX && !strcmp(b[k].why, b[i].why);
+        for (int32_t k = i + 1; k < x->result->n_baselines; k++)
+            if (b[k].iteration_ns == INT64_MAX && !strcmp(b[k].why, b[i].why))
+                names = arena_printf(a, "%s, %s", names, b[k].name);
+        if (!said)
+            printf("  %-23s -  %s\n", names,
+                   x->verbose ? b[i].why : print_cut(a, b[i].why, WHY_MAX));
+    }
+}
+
+void print_plan(struct arena *a, const struct plan_report *x)
+{
+    const struct search_result *r = x->result;
+    struct unused idle;
+    printf("predicted with %s%s\n", common_profile_label(a, x->profile),
+           r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
+    print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, NULL);
+    print_plans(a, r);
+    if (r->robust)
+        printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
+               "fastest)\n",
+               (int)ROBUST_PERCENT);
+    print_metrics(a, &x->metrics[0]);
+    unused_find(a, x->cluster, &r->plans[0].plan, &idle);
+    unused_print(a, &idle);
+    print_baselines(a, x);
+    printf("  %lld candidate%s, %lld simulated, %s\n", (long long)r->candidates,
+           r->candidates == 1 ? "" : "s", (long long)r->evaluated,
+           r->exact       ? "class searched completely"
+           : x->timed_out ? "stopped by --time-limit"
+                          : stop_text(r->stopped));
+    print_bounds(x);
+}

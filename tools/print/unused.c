@@ -1,0 +1,120 @@
+#include "tools/print/unused.h"
+
+#include "core/base/arena.h"
+#include "core/base/ranges.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN = 6 };
+
+static bool *used_devices(struct arena *a, const struct plan *p)
+{
+    bool *used = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices + 1);
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
+                used[plan_stage_device(&p->replicas[r].stages[i], k)] = true;
+    return used;
+}
+
+/* --- what links join: sets of devices and switches, by union-find --- */
+
+struct joins {
+    const struct cluster *c;
+    int32_t *parent; /* (devices + switches) */
+};
+
+static int32_t root_of(const struct joins *j, int32_t i)
+{
+    while (j->parent[i] != i) i = j->parent[i] = j->parent[j->parent[i]];
+    return i;
+}
+
+static void join(const struct joins *j, int32_t a, int32_t b)
+{
+    j->parent[root_of(j, a)] = root_of(j, b);
+}
+
+/* The devices of a node, or the device or switch, at an end of a link. */
+static int32_t members_of(const struct cluster *c, enum link_end kind, int32_t end, int32_t *first)
+{
+    *first = kind == END_SWITCH ? c->n_devices + end
+             : kind == END_NODE ? c->nodes[end].first_device
+                                : end;
+    return kind == END_NODE ? c->nodes[end].n_devices : 1;
+}
+
+static void join_link(const struct joins *j, const struct link *l)
+{
+    const struct cluster *c = j->c;
+    int32_t first, other;
+    if (link_of_every_pair(l)) { /* all devices of a node, or of all nodes */
+        for (int32_t d = 1; d < c->n_devices; d++)
+            if (l->kind[0] == END_ACROSS ? c->n_nodes > 1
+                                         : c->devices[d].node == c->devices[d - 1].node)
+                join(j, d - 1, d);
+        return;
+    }
+    int32_t n = members_of(c, l->kind[0], l->end[0], &first);
+    int32_t m = l->n_ends > 1 ? members_of(c, l->kind[1], l->end[1], &other) : 0;
+    if (!m) other = first, m = n;
+    for (int32_t i = 0; i < n; i++) join(j, first + i, other);
+    for (int32_t i = 0; i < m; i++) join(j, first, other + i);
+}
+
+static void mark_apart(struct arena *a, const struct cluster *c, const int32_t *unused, int32_t n,
+                       bool *apart)
+{
+    int32_t vertices = c->n_devices + c->n_switches;
+    struct joins j = {c, ARENA_ARRAY(a, int32_t, (size_t)vertices + 1)};
+    bool *reached = ARENA_ARRAY(a, bool, (size_t)vertices + 1);
+    for (int32_t i = 0; i < vertices; i++) j.parent[i] = i;
+    for (int32_t i = 0; i < c->n_links; i++) join_link(&j, &c->links[i]);
+    for (int32_t d = 0, k = 0; d < c->n_devices; d++)
+        if (k < n && unused[k] == d)
+            k++;
+        else
+            reached[root_of(&j, d)] = true;
+    for (int32_t k = 0; k < n; k++) apart[k] = !reached[root_of(&j, unused[k])];
+}
+
+/* --- */
+
+void unused_find(struct arena *a, const struct cluster *c, const struct plan *p, struct unused *out)
+{
+    size_t n = (size_t)c->n_devices + 1;
+    int32_t *devices = ARENA_ARRAY(a, int32_t, n);
+    const bool *used = used_devices(a, p), grouped = p->cluster.n_devices < c->n_devices;
+    *out =
+        (struct unused){.names = ARENA_ARRAY(a, const char *, n), .apart = ARENA_ARRAY(a, bool, n)};
+    for (int32_t d = 0, at = 0; d < c->n_devices;
+         d++) { /* the remaining devices keep their order */
+        bool there =
+            at < p->cluster.n_devices && !strcmp(p->cluster.devices[at].name, c->devices[d].name);
+        if (there ? !used[at] : !grouped) devices[out->n++] = d;
+        at += there;
+    }
+    for (int32_t k = 0; k < out->n; k++) out->names[k] = c->devices[devices[k]].name;
+    mark_apart(a, c, devices, out->n, out->apart);
+}
+
+static void print_some(struct arena *a, const struct unused *x, bool apart, const char *one,
+                       const char *several)
+{
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)x->n + 1);
+    int32_t n = 0;
+    for (int32_t i = 0; i < x->n; i++)
+        if (x->apart[i] == apart) names[n++] = x->names[i];
+    if (!n) return;
+    printf("  unused: %s", ranges_of_names(a, names, (size_t)n, SHOWN));
+    if (n > 1) printf(" (%d devices)", (int)n);
+    printf(": %s\n", n > 1 ? several : one);
+}
+
+void unused_print(struct arena *a, const struct unused *x)
+{
+    print_some(a, x, false, "no faster candidate uses it", "no faster candidate uses them");
+    print_some(a, x, true, "no link joins it to the devices of the plan",
+               "no link joins them to the devices of the plan");
+}
