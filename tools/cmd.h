@@ -14,6 +14,7 @@
     X(profile)                                                                                     \
     X(plan)                                                                                        \
     X(whatif)                                                                                      \
+    X(sweep)                                                                                       \
     X(lower)                                                                                       \
     X(schedule)                                                                                    \
     X(simulate)                                                                                    \
