@@ -28,6 +28,7 @@
     X(collective)                                                                                  \
     X(export)                                                                                      \
     X(plot)                                                                                        \
+    X(report)                                                                                      \
     X(devices)                                                                                     \
     X(check)                                                                                       \
     X(version)

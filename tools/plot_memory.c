@@ -109,7 +109,7 @@ static void write_panels(FILE *out, struct arena *a, const char *terminal, const
     if (x->n < x->line.n_classes)
         title = arena_printf(a, "%s, the %d fullest of %d classes of devices", title, (int)x->n,
                              (int)x->line.n_classes);
-    gnuplot_text(out, arena_printf(a, "%s\n ", title));
+    gnuplot_text(out, arena_printf(a, "%s\n \n ", title));
     fputs("\nset xlabel 'ms since the step began'\nset ylabel 'GiB'\nset key off\n", out);
     write_legend(out, x, HEAD_HEIGHT + PANEL_HEIGHT * down);
     for (int32_t i = 0; i < x->n; i++) {

@@ -163,8 +163,7 @@ static void write_panel(FILE *out, struct arena *a, const struct drawing *d, enu
                                                            [TABLE_tokens_per_s] = "tokens/s",
                                                            [TABLE_cost] = "cost of an iteration"};
     fprintf(out, "set ylabel '%s'\nset yrange [0:*]\nset key %s\nplot ", labels[c],
-            d->n_series > 1 || c == TABLE_iteration_s ? "outside top center horizontal font ',9'"
-                                                      : "off");
+            keyed ? "outside top left horizontal font ',9' samplen 2" : "off");
     for (int32_t s = 0; s < d->n_series; s++) {
         if (!has_values(d, s, c)) continue;
         const char *name = d->n_series > 1 ? series_name(a, d, s) : "plan found";
@@ -204,7 +203,8 @@ static void write_sweep(FILE *out, struct arena *a, const char *terminal, const 
     }
     bool missing = write_missing(out, d);
     write_across(out, a, d);
-    fprintf(out, "set multiplot layout 1,%d", n);
+    int32_t named = d->n_series < SERIES_NAMED ? d->n_series : SERIES_NAMED;
+    fprintf(out, "set tmargin %d\nset multiplot layout 1,%d", 2 + (named + 2) / 2, n);
     if (d->n_series > SERIES_NAMED) {
         fputs(" title ", out);
         gnuplot_text(out, arena_printf(a, "%d lines, of which %d are named", (int)d->n_series,

@@ -80,9 +80,9 @@ static const char *cell(struct arena *a, const struct sweep_point *x, int column
     case 0:
         return arena_strdup(a, units_print_ns(buffer, x->iteration_ns));
     case 1:
-        return arena_printf(a, "%.4g", o->samples_per_s);
+        return arena_strdup(a, outcome_number(buffer, o->samples_per_s));
     case 2:
-        return arena_printf(a, "%.4g", o->tokens_per_s);
+        return arena_strdup(a, outcome_number(buffer, o->tokens_per_s));
     case 3:
         return o->cost > 0 ? arena_printf(a, "%.4g", o->cost) : "-";
     case 4:

@@ -1,0 +1,171 @@
+/* The plan as a picture: a row per class of replicas, a box per stage, or per run of equal stages on devices of one type. */
+#include "core/base/arena.h"
+#include "core/base/ranges.h"
+#include "core/base/units.h"
+#include "tools/report/html.h"
+#include "tools/report/report.h"
+
+#include <string.h>
+
+enum { CLASSES_SHOWN = 24, WIDTH = 1000, BOX_HEIGHT = 62, GAP = 4, LETTER = 7, RUNS_SHOWN = 4 };
+
+struct box { /* stages first … last of a replica */
+    int32_t first, last, type, devices;
+    bool mixed; /* devices of several types */
+    const char *settings;
+};
+
+static int32_t type_of(const struct plan *p, const struct plan_stage *s, int32_t k)
+{
+    return p->cluster.devices[plan_stage_device(s, k)].type;
+}
+
+static int32_t layers_of(const struct plan_stage *s) { return s->last_layer - s->first_layer + 1; }
+
+static const char *settings(struct arena *a, const struct plan_stage *s)
+{
+    static const char *const recomputes[] = {
+#define X(name, text) text,
+        RECOMPUTES(X)
+#undef X
+    };
+    const char *text = s->sharding ? "operators sharded" : s->sequences ? "sequences divided" : "";
+    const char *comma = *text ? ", " : "";
+    if (s->recompute)
+        text = arena_printf(a, "%s%srecompute %s", text, comma,
+                            s->recompute == RECOMPUTE_STAGE ? "stage" : recomputes[s->recompute]);
+    if (s->zero) text = arena_printf(a, "%s%sZeRO-%d", text, *text ? ", " : "", (int)s->zero);
+    return text;
+}
+
+static struct box box_of(struct arena *a, const struct plan *p, const struct plan_stage *s,
+                         int32_t index)
+{
+    struct box b = {.first = index,
+                    .last = index,
+                    .type = type_of(p, s, 0),
+                    .devices = plan_stage_devices(s),
+                    .settings = settings(a, s)};
+    for (int32_t k = 1; k < b.devices; k++) b.mixed |= type_of(p, s, k) != b.type;
+    return b;
+}
+
+static int32_t find_boxes(struct arena *a, const struct plan *p, const struct plan_replica *r,
+                          struct box *out)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        struct box b = box_of(a, p, &r->stages[i], i), *before = n ? &out[n - 1] : NULL;
+        if (before && r->n_stages > 12 && before->type == b.type && before->devices == b.devices &&
+            !before->mixed && !b.mixed && !strcmp(before->settings, b.settings) &&
+            layers_of(&r->stages[i]) == layers_of(&r->stages[before->first]))
+            before->last = i;
+        else
+            out[n++] = b;
+    }
+    return n;
+}
+
+/* The text cut to a width in letters; none if only a letter or two would be left. */
+static void write_line(FILE *out, struct arena *a, double x, double y, const char *text,
+                       double width)
+{
+    size_t letters = width > 0 ? (size_t)(width / LETTER) : 0, n = strlen(text);
+    if (letters < 3 || !n) return;
+    if (n > letters) text = arena_printf(a, "%s…", arena_strndup(a, text, letters - 1));
+    fprintf(out, "<text class=\"on\" x=\"%.1f\" y=\"%.1f\">", x, y);
+    html_text(out, a, text);
+    fputs("</text>", out);
+}
+
+static const char *device_names(struct arena *a, const struct plan *p, const struct plan_replica *r,
+                                const struct box *b)
+{
+    size_t n = 0;
+    const char **names =
+        ARENA_ARRAY(a, const char *, (size_t)(b->last - b->first + 1) * (size_t)b->devices);
+    for (int32_t i = b->first; i <= b->last; i++)
+        for (int32_t k = 0; k < b->devices; k++)
+            names[n++] = p->cluster.devices[plan_stage_device(&r->stages[i], k)].name;
+    return ranges_of_names(a, names, n, RUNS_SHOWN);
+}
+
+static void write_box(FILE *out, struct arena *a, const struct plan *p,
+                      const struct plan_replica *r, const struct box *b, double x, double width)
+{
+    const struct plan_stage *first = &r->stages[b->first], *last = &r->stages[b->last];
+    int32_t stages = b->last - b->first + 1;
+    const char *type = b->mixed ? "mixed types" : p->cluster.types[b->type].name,
+               *layers =
+                   arena_printf(a, "layers %d–%d", (int)first->first_layer, (int)last->last_layer),
+               *names = device_names(a, p, r, b),
+               *what = stages > 1       ? arena_printf(a, "%d stages, each %d × %s", (int)stages,
+                                                       (int)b->devices, type)
+                       : b->devices > 1 ? arena_printf(a, "%d × %s", (int)b->devices, type)
+                                        : arena_printf(a, "%s %s", type, names);
+    fprintf(out, "<g><title>");
+    html_text(out, a,
+              arena_printf(a, "%s; %s; first replica: %s%s%s", layers, what, names,
+                           *b->settings ? "; " : "", b->settings));
+    fprintf(out, "</title><rect x=\"%.1f\" width=\"%.1f\" height=\"%d\" rx=\"4\" fill=\"%s\"%s/>",
+            x, width, BOX_HEIGHT, b->mixed ? "#B0B8C0" : report_type_colour(b->type),
+            first->recompute ? " stroke=\"#D55E00\" stroke-width=\"2\"" : "");
+    write_line(out, a, x + 6, 18, layers, width - 8);
+    write_line(out, a, x + 6, 35, what, width - 8);
+    write_line(out, a, x + 6, 52, b->settings, width - 8);
+    fputs("</g>", out);
+}
+
+static void write_class(FILE *out, struct arena *a, const struct plan *p,
+                        const struct plan_class *c)
+{
+    const struct plan_replica *r = &p->replicas[c->replicas[0]];
+    struct box *boxes = ARENA_ARRAY(a, struct box, (size_t)r->n_stages + 1);
+    int32_t n = find_boxes(a, p, r, boxes), layers = 0;
+    const char *head =
+        c->n > 1
+            ? arena_printf(a, "Replicas %s (%d)",
+                           ranges_of_numbers(a, c->replicas, (size_t)c->n, RUNS_SHOWN), (int)c->n)
+            : arena_printf(a, "Replica %d", (int)c->replicas[0]);
+    fputs("<figure><figcaption>", out);
+    html_text(out, a,
+              arena_printf(a, "%s: %d microbatches%s%s%s, %d stage%s", head, (int)r->microbatches,
+                           c->n > 1 ? " each" : "", r->schedule ? ", schedule " : "",
+                           r->schedule ? r->schedule : "", (int)r->n_stages,
+                           r->n_stages == 1 ? "" : "s"));
+    fprintf(out,
+            "</figcaption><div class=\"scroll\"><svg class=\"wide\" viewBox=\"0 0 %d %d\" "
+            "font-size=\"12\" role=\"img\">",
+            WIDTH, BOX_HEIGHT + GAP);
+    for (int32_t i = 0; i < n; i++)
+        layers += r->stages[boxes[i].last].last_layer - r->stages[boxes[i].first].first_layer + 1;
+    /* half of the width by layers, half equally, so that a stage of one layer can be seen */
+    double x = 0, room = WIDTH - (double)GAP * (n - 1);
+    for (int32_t i = 0; i < n && room > 0; i++) {
+        double own =
+                   r->stages[boxes[i].last].last_layer - r->stages[boxes[i].first].first_layer + 1,
+               width = room * (0.5 * own / layers + 0.5 / n);
+        write_box(out, a, p, r, &boxes[i], x, width);
+        x += width + GAP;
+    }
+    fputs("</svg></div></figure>\n", out);
+}
+
+void layout_write(FILE *out, struct arena *a, const struct report_plan *x)
+{
+    struct plan_class *classes;
+    int32_t n = plan_classes(a, &x->plan, &classes);
+    fputs("<h3>Replicas and stages</h3>\n", out);
+    html_paragraph(
+        out, a, "soft",
+        arena_printf(a,
+                     "%d replica%s of the model, microbatches of %lld. A row is a class of equal "
+                     "replicas, a box a stage (or a run of equal ones); colours are device "
+                     "types, an orange border is recomputation.",
+                     (int)x->plan.n_replicas, x->plan.n_replicas == 1 ? "" : "s",
+                     (long long)x->plan.microbatch));
+    for (int32_t i = 0; i < n && i < CLASSES_SHOWN; i++) write_class(out, a, &x->plan, &classes[i]);
+    if (n > CLASSES_SHOWN)
+        html_paragraph(out, a, "soft",
+                       arena_printf(a, "and %d more classes of replicas", (int)n - CLASSES_SHOWN));
+}
