@@ -19,29 +19,29 @@ static int by_fullness(const void *a, const void *b)
     const struct live_row *x = a, *y = b;
     double fx = fullness(&x->live), fy = fullness(&y->live);
     if (fx > fy || fx < fy) return fx > fy ? -1 : 1;
-    return x->row - y->row;
+    return x->class - y->class;
 }
 
-static int by_row(const void *a, const void *b)
+static int by_class(const void *a, const void *b)
 {
     const struct live_row *x = a, *y = b;
-    return x->row - y->row;
+    return x->class - y->class;
 }
 
 enum status live_rows_make(struct arena *a, const struct program *p, const struct trace *t,
                            const struct timeline *line, int32_t most, size_t points, int32_t *n,
                            struct live_row **out, struct error *err)
 {
-    struct live_row *rows = ARENA_ARRAY(a, struct live_row, (size_t)line->n_rows + 1);
-    for (int32_t r = 0; r < line->n_rows; r++) {
-        rows[r].row = r;
-        TRY(live_memory(a, p, t, line->rows[r].device, line->step, line->begin_ns, line->end_ns,
+    struct live_row *rows = ARENA_ARRAY(a, struct live_row, (size_t)line->n_classes + 1);
+    for (int32_t r = 0; r < line->n_classes; r++) {
+        rows[r].class = r;
+        TRY(live_memory(a, p, t, line->classes[r].device, line->step, line->begin_ns, line->end_ns,
                         &rows[r].live, err));
         live_thin(&rows[r].live, points);
     }
-    *n = line->n_rows < most ? line->n_rows : most;
-    qsort(rows, (size_t)line->n_rows, sizeof *rows, by_fullness);
-    qsort(rows, (size_t)*n, sizeof *rows, by_row);
+    *n = line->n_classes < most ? line->n_classes : most;
+    qsort(rows, (size_t)line->n_classes, sizeof *rows, by_fullness);
+    qsort(rows, (size_t)*n, sizeof *rows, by_class);
     *out = rows;
     return OK;
 }

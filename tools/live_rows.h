@@ -10,10 +10,10 @@
 extern const char *const live_rows_colours[LIVE_CLASS_COUNT];
 
 struct live_row {
-    int32_t row; /* of the timeline */
+    int32_t class; /* of the timeline */
     struct live live;
 };
-/* The `most` rows with the highest peak relative to the device's memory, in the timeline's order, each of at most `points`
+/* The `most` classes with the highest peak relative to the device's memory, in the timeline's order, each of at most `points`
  * points. p: the lowered plan of the trace. ERR_INPUT: the trace is of another program. */
 MUST_CHECK enum status live_rows_make(struct arena *a, const struct program *p,
                                       const struct trace *t, const struct timeline *line,

@@ -173,6 +173,10 @@ static bool write_data(FILE *out, const struct timelines *x, int32_t colour)
 
 static void write_boxes(FILE *out, const struct timelines *x)
 {
+    int64_t length_ns = 1;
+    for (size_t i = 0; i < x->n; i++)
+        length_ns = units_max(length_ns, x->items[i].end_ns - x->items[i].begin_ns);
+    fprintf(out, "set xrange [0:%.6f]\n", 1e-6 * (double)length_ns);
     bool used[2 * TIMELINE_COLOURS], first = true;
     for (int32_t k = 0; k < 2 * TIMELINE_COLOURS; k++) used[k] = write_data(out, x, k);
     fprintf(out, "plot ");

@@ -61,7 +61,7 @@ static void write_panel(FILE *out, struct arena *a, const struct panels *x, int3
         if (has_class(l, (enum live_class)c))
             write_class(out, l, (enum live_class)c, panel, length_ns);
     fputs("set title ", out);
-    gnuplot_text(out, arena_printf(a, "%s: %s of %s", x->line.rows[x->rows[panel].row].label,
+    gnuplot_text(out, arena_printf(a, "%s: %s of %s", x->line.classes[x->rows[panel].class].label,
                                    units_print_bytes(peak, (double)l->peak_bytes),
                                    units_print_capacity(limit, (double)l->memory_bytes)));
     fprintf(out, "\nset xrange [0:%.6f]\nset yrange [0:%.6f]\nplot ", 1e-6 * (double)length_ns,

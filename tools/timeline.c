@@ -133,6 +133,7 @@ static void find_rows(struct arena *a, const struct trace *t, struct timeline *o
         out->n_devices += all[out->n_classes - 1].n;
     }
     qsort(all, (size_t)out->n_classes, sizeof *all, by_first);
+    out->classes = all;
     out->n_rows = out->n_classes < TIMELINE_ROWS_MAX ? out->n_classes : TIMELINE_ROWS_MAX;
     out->rows = ARENA_ARRAY(a, struct timeline_row, (size_t)out->n_rows + 1);
     for (int32_t r = 0; r < out->n_rows; r++)

@@ -15,7 +15,7 @@
 
 struct arena;
 
-enum { TIMELINE_ROWS_ONE_BY_ONE = 16, TIMELINE_ROWS_MAX = 64, TIMELINE_COLOURS = 11 };
+enum { TIMELINE_ROWS_ONE_BY_ONE = 16, TIMELINE_ROWS_MAX = 32, TIMELINE_COLOURS = 11 };
 
 /* Okabe and Ito's palette, whose colours differ for all kinds of colour vision. dark: of a device's every second stage, so that
  * its chunks can be distinguished. */
@@ -38,8 +38,9 @@ struct timeline_box {
 };
 struct timeline {
     int32_t step;
-    int64_t begin_ns, end_ns;  /* the step, in the clock of the spans */
-    int32_t n_rows, n_classes; /* n_classes > n_rows: not all are shown */
+    int64_t begin_ns, end_ns;     /* the step, in the clock of the spans */
+    int32_t n_classes, n_rows;    /* n_classes > n_rows: not all are shown */
+    struct timeline_row *classes; /* (n_classes) all of them, in the order of their first devices */
     int64_t n_devices;
     struct timeline_row *rows;
     size_t n_boxes;

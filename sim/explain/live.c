@@ -267,18 +267,21 @@ enum status live_memory(struct arena *a, const struct program *p, const struct t
 
 void live_thin(struct live *x, size_t most)
 {
-    size_t kept = 0, n = x->n;
-    if (n <= most) return;
-    for (size_t i = 0; i < most; i++) {
-        size_t begin = i * n / most, end = (i + 1) * n / most;
-        struct live_point best = x->points[begin];
-        for (size_t k = begin + 1; k < end; k++)
-            if (x->points[k].messages + x->points[k].activations >
-                best.messages + best.activations) {
-                best.messages = x->points[k].messages;
-                best.activations = x->points[k].activations;
-            }
-        x->points[kept++] = best; /* at the instant of its first */
+    size_t kept = 0, n = x->n, bins = most / 2;
+    if (n <= most || !bins) return;
+    const int64_t end_ns = x->points[n - 1].at_ns + 1;
+    for (size_t i = 0; i < n;) {
+        /* the interval of equal length that the point is in, up to `until` */
+        int64_t bin = (int64_t)((double)x->points[i].at_ns / (double)end_ns * (double)bins);
+        int64_t until = (int64_t)((double)(bin + 1) * (double)end_ns / (double)bins);
+        struct live_point first = x->points[i], last = first;
+        for (i++; i < n && x->points[i].at_ns < until; i++) {
+            last = x->points[i];
+            if (last.messages + last.activations <= first.messages + first.activations) continue;
+            first.messages = last.messages, first.activations = last.activations;
+        }
+        x->points[kept++] = first;
+        if (last.at_ns > first.at_ns) x->points[kept++] = last;
     }
     x->n = kept;
 }

@@ -49,7 +49,8 @@ struct live {
     struct live_point *points;
     int64_t peak_bytes, memory_bytes; /* of all classes together; of the device */
 };
-/* Reduces the points to at most `most` >= 2: of neighbouring ones the highest remains, so that the peak does. */
+/* Reduces the points to about `most`: of each of most ÷ 2 intervals of equal length the highest, at the instant of the first, and
+ * the last remain. The peak stays the same. */
 void live_thin(struct live *x, size_t most);
 /* device: of the trace. The step is the window [begin_ns, end_ns) of the trace's clock; `step` its number. t is sorted (trace_sort).
  * ERR_INPUT: the program lacks a device of this name, or stages that the trace has. O(spans of the device). */

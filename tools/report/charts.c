@@ -57,7 +57,7 @@ static bool write_colour(FILE *out, const struct timeline *l, int32_t colour)
             fprintf(out, "<path fill=\"%s\" d=\"", colour < TIMELINE_COLOURS ? c->rgb : c->dark);
         any = true;
         double width = scale * (double)(b->end_ns - b->begin_ns);
-        fprintf(out, "M%.2f %dh%.2fv%dh-%.2fz", LABELS + scale * (double)b->begin_ns,
+        fprintf(out, "M%.1f %dh%.1fv%dh-%.1fz", LABELS + scale * (double)b->begin_ns,
                 (int)b->row * ROW + (b->compute ? 2 : ROW - 6), width, b->compute ? ROW - 9 : 4,
                 width);
     }
@@ -144,7 +144,7 @@ static void write_panel(FILE *out, struct arena *a, const struct report_plan *p,
     char peak[32], memory[64], text[32];
     fputs("<figure><figcaption>", out);
     html_text(out, a,
-              arena_printf(a, "%s: %s of %s", p->line.rows[row->row].label,
+              arena_printf(a, "%s: %s of %s", p->line.classes[row->class].label,
                            units_print_bytes(peak, (double)x->peak_bytes),
                            units_print_capacity(memory, (double)x->memory_bytes)));
     fprintf(out,
@@ -172,13 +172,13 @@ void charts_memory(FILE *out, struct arena *a, const struct report_plan *x)
 {
     if (x->line.end_ns <= x->line.begin_ns) return;
     fputs("<h3>Memory over that iteration</h3>\n", out);
-    html_paragraph(
-        out, a, "soft",
-        x->n_live < x->line.n_rows
-            ? arena_printf(
-                  a, "By class of slot, dashed: the device's memory. The %d fullest of %d rows.",
-                  (int)x->n_live, (int)x->line.n_rows)
-            : "By class of slot, dashed: the device's memory.");
+    html_paragraph(out, a, "soft",
+                   x->n_live < x->line.n_classes
+                       ? arena_printf(a,
+                                      "By class of slot, dashed: the device's memory. The %d "
+                                      "fullest of %d classes of devices.",
+                                      (int)x->n_live, (int)x->line.n_classes)
+                       : "By class of slot, dashed: the device's memory.");
     html_legend_begin(out);
     for (int c = 0; c < LIVE_CLASS_COUNT; c++)
         html_legend(out, a, live_rows_colours[c], live_class_name((enum live_class)c));

@@ -2,6 +2,7 @@
 #include "core/base/arena.h"
 #include "core/base/ranges.h"
 #include "core/base/units.h"
+#include "tools/print/classes.h"
 #include "tools/report/html.h"
 #include "tools/report/report.h"
 
@@ -70,11 +71,10 @@ static int32_t find_boxes(struct arena *a, const struct plan *p, const struct pl
 static void write_line(FILE *out, struct arena *a, double x, double y, const char *text,
                        double width)
 {
-    size_t letters = width > 0 ? (size_t)(width / LETTER) : 0, n = strlen(text);
-    if (letters < 3 || !n) return;
-    if (n > letters) text = arena_printf(a, "%s…", arena_strndup(a, text, letters - 1));
+    size_t letters = width > 0 ? (size_t)(width / LETTER) : 0;
+    if (letters < 3 || !*text) return;
     fprintf(out, "<text class=\"on\" x=\"%.1f\" y=\"%.1f\">", x, y);
-    html_text(out, a, text);
+    html_text(out, a, print_cut(a, text, letters + 1)); /* the mark of a cut has three bytes */
     fputs("</text>", out);
 }
 
@@ -97,7 +97,7 @@ static void write_box(FILE *out, struct arena *a, const struct plan *p,
     int32_t stages = b->last - b->first + 1;
     const char *type = b->mixed ? "mixed types" : p->cluster.types[b->type].name,
                *layers =
-                   arena_printf(a, "layers %d–%d", (int)first->first_layer, (int)last->last_layer),
+                   arena_printf(a, "layers %d-%d", (int)first->first_layer, (int)last->last_layer),
                *names = device_names(a, p, r, b),
                *what = stages > 1       ? arena_printf(a, "%d stages, each %d × %s", (int)stages,
                                                        (int)b->devices, type)

@@ -1,8 +1,8 @@
 /* tools/report/report.h - plans as one HTML page: question, plan, timeline, memory, where the time goes, alternatives, sensitivity,
  * assumptions.
  *
- * Every plan is simulated with a trace and explained; devices with equal timelines are folded, so a page of 10,240 devices has the
- * size of one of ten. The same inputs give the same bytes: no date, no duration of a search.
+ * Every plan is simulated with a trace and explained. Devices with equal timelines are simulated once, equal devices, replicas and
+ * links are one row, and pictures have at most TIMELINE_ROWS_MAX rows, so a page of 10,240 devices stays legible. The same inputs give the same bytes: no date, no duration of a search.
  */
 #ifndef TOOLS_REPORT_REPORT_H
 #define TOOLS_REPORT_REPORT_H
