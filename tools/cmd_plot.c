@@ -47,7 +47,7 @@ static enum status plot(struct arena *a, void *request, const struct common *com
         return error_set(err, ERR_USAGE, "--memory is for a trace; %s is a %s", first,
                          sweep ? "sweep" : "search");
     if (sweep) {
-        struct table t;
+        struct sweep_table t;
         TRY(one(q, "a sweep is drawn from", err));
         TRY(table_read(a, first, &t, err));
         TRY(picture_sweep(a, &t, q->out, err));

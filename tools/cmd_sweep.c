@@ -39,10 +39,10 @@ static enum status spare_inputs(const struct request *q, const struct job *j, st
     return OK;
 }
 
-static enum status write_files(struct arena *a, const struct request *q, const struct sweep *s,
+static enum status write_files(struct arena *a, const struct request *q, const struct sweep_grid *s,
                                struct error *err)
 {
-    struct table t;
+    struct sweep_table t;
     struct file f;
     if (q->out) {
         TRY(file_open(&f, q->out, err));
@@ -54,7 +54,7 @@ static enum status write_files(struct arena *a, const struct request *q, const s
     return t.n_rows ? picture_sweep(a, &t, q->picture, err) : OK;
 }
 
-static void print(struct arena *a, const struct request *q, const struct sweep *s,
+static void print(struct arena *a, const struct request *q, const struct sweep_grid *s,
                   const struct profile *profile, const struct cluster *c, bool as_json)
 {
     if (as_json) {
@@ -72,7 +72,7 @@ static void print(struct arena *a, const struct request *q, const struct sweep *
 }
 
 /* Stopped, or no point has a plan. */
-static enum status outcome(const struct sweep *s, struct error *err)
+static enum status outcome(const struct sweep_grid *s, struct error *err)
 {
     int64_t done = 0, with_plan = 0;
     for (int64_t i = 0; i < s->n_points; i++) {
@@ -99,7 +99,7 @@ static enum status sweep(struct arena *a, void *request, const struct common *co
     struct job j;
     struct cluster c;
     struct profile profile;
-    struct sweep s;
+    struct sweep_grid s;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
     if (!q->vary.count)
         return error_set(err, ERR_USAGE, "sweep needs --vary, e.g. --vary batch=64,128,256");

@@ -29,8 +29,8 @@ static int by_class(const void *a, const void *b)
 }
 
 enum status live_rows_make(struct arena *a, const struct program *p, const struct trace *t,
-                           const struct timeline *line, int32_t most, size_t points, int32_t *n,
-                           struct live_row **out, struct error *err)
+                           const struct step_timeline *line, int32_t most, size_t points,
+                           int32_t *n, struct live_row **out, struct error *err)
 {
     struct live_row *rows = ARENA_ARRAY(a, struct live_row, (size_t)line->n_classes + 1);
     for (int32_t r = 0; r < line->n_classes; r++) {

@@ -16,7 +16,7 @@ struct live_row {
 /* The `most` classes with the highest peak relative to the device's memory, in the timeline's order, each of at most `points`
  * points. p: the lowered plan of the trace. ERR_INPUT: the trace is of another program. */
 MUST_CHECK enum status live_rows_make(struct arena *a, const struct program *p,
-                                      const struct trace *t, const struct timeline *line,
+                                      const struct trace *t, const struct step_timeline *line,
                                       int32_t most, size_t points, int32_t *n,
                                       struct live_row **out, struct error *err);
 /* Lower and upper edge in bytes of a class stacked on the ones before it, at a point. */

@@ -97,7 +97,7 @@ struct timelines {
     size_t n;
     int32_t n_rows; /* of all */
     struct trace *const *traces;
-    struct timeline *items;
+    struct step_timeline *items;
 };
 
 static const char *made_by(const struct trace *t)
@@ -125,7 +125,7 @@ static void write_titles(FILE *out, struct arena *a, const struct timelines *x)
     for (size_t i = 0; i < x->n; i++) {
         char text[32];
         const struct trace *t = x->traces[i];
-        const struct timeline *l = &x->items[i];
+        const struct step_timeline *l = &x->items[i];
         title = arena_printf(a, "%s%s%s %s %s%s", title, i ? "    " : "", made_by(t),
                              plot_shown(a, t->plan), units_print_ns(text, t->iteration_ns),
                              !trace_is_predicted(t) && t->emulated ? " (emulated devices)" : "");
@@ -210,7 +210,8 @@ static void write_timelines(FILE *out, struct arena *a, const char *terminal, co
 enum status plot_timelines(struct arena *a, struct trace *const *traces, size_t n, const char *path,
                            struct error *err)
 {
-    struct timelines x = {.n = n, .traces = traces, .items = ARENA_ARRAY(a, struct timeline, n)};
+    struct timelines x = {
+        .n = n, .traces = traces, .items = ARENA_ARRAY(a, struct step_timeline, n)};
     for (size_t i = 0; i < n; i++) {
         timeline_make(a, traces[i], &x.items[i]);
         x.n_rows += x.items[i].n_rows;

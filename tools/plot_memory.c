@@ -21,7 +21,7 @@ enum {
 
 struct panels {
     const struct trace *trace;
-    struct timeline line;
+    struct step_timeline line;
     int32_t n;
     struct live_row *rows;
 };

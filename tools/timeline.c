@@ -121,7 +121,7 @@ static void name_row(struct arena *a, const struct trace *t, const struct member
         out->n > 1 ? arena_printf(a, "%s ×%lld", out->names, (long long)out->n) : out->names;
 }
 
-static void find_rows(struct arena *a, const struct trace *t, struct timeline *out)
+static void find_rows(struct arena *a, const struct trace *t, struct step_timeline *out)
 {
     struct member *m = shapes(a, t, out->step);
     bool fold = t->n_devices > TIMELINE_ROWS_ONE_BY_ONE;
@@ -173,7 +173,7 @@ static bool is_dark(const struct stages *x, int32_t stage)
 
 /* Spans inside the window, as boxes; neighbouring operators of one call become one box. Spans come sorted by device, stream and
  * begin. */
-static void find_boxes(struct arena *a, const struct trace *t, struct timeline *out)
+static void find_boxes(struct arena *a, const struct trace *t, struct step_timeline *out)
 {
     const struct span *open = NULL;
     struct stages stages = {0};
@@ -215,9 +215,9 @@ static void find_boxes(struct arena *a, const struct trace *t, struct timeline *
     }
 }
 
-void timeline_make(struct arena *a, struct trace *t, struct timeline *out)
+void timeline_make(struct arena *a, struct trace *t, struct step_timeline *out)
 {
-    *out = (struct timeline){0};
+    *out = (struct step_timeline){0};
     trace_sort(t);
     steady_window(t, &out->step, &out->begin_ns, &out->end_ns);
     find_rows(a, t, out);

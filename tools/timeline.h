@@ -36,7 +36,7 @@ struct timeline_box {
     int64_t begin_ns, end_ns; /* since begin_ns of the timeline */
     bool compute;             /* else a message or a collective */
 };
-struct timeline {
+struct step_timeline {
     int32_t step;
     int64_t begin_ns, end_ns;     /* the step, in the clock of the spans */
     int32_t n_classes, n_rows;    /* n_classes > n_rows: not all are shown */
@@ -47,6 +47,6 @@ struct timeline {
     struct timeline_box *boxes;
 };
 /* The last complete step of the trace, which it sorts. O(spans log devices). */
-void timeline_make(struct arena *a, struct trace *t, struct timeline *out);
+void timeline_make(struct arena *a, struct trace *t, struct step_timeline *out);
 
 #endif

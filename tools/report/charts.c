@@ -45,7 +45,7 @@ static void write_time_axis(FILE *out, double left, double width, double bottom,
 }
 
 /* One path of a colour, a box after the other; a box of a thousandth of a pixel adds nothing. */
-static bool write_colour(FILE *out, const struct timeline *l, int32_t colour)
+static bool write_colour(FILE *out, const struct step_timeline *l, int32_t colour)
 {
     const struct timeline_colour *c = &timeline_colours[colour % TIMELINE_COLOURS];
     double scale = (double)(WIDTH - LABELS) / (double)(l->end_ns - l->begin_ns);
@@ -67,7 +67,7 @@ static bool write_colour(FILE *out, const struct timeline *l, int32_t colour)
 
 void charts_timeline(FILE *out, struct arena *a, const struct report_plan *x)
 {
-    const struct timeline *l = &x->line;
+    const struct step_timeline *l = &x->line;
     bool used[TIMELINE_COLOURS] = {false};
     if (l->end_ns <= l->begin_ns) return;
     double bottom = (double)l->n_rows * ROW;

@@ -28,7 +28,7 @@ struct report_plan {
     struct cost *cost;
     int64_t *weight; /* (explained devices) devices that each represents */
     struct explain why;
-    struct timeline line;
+    struct step_timeline line;
     int32_t n_live;
     struct live_row *live;
 };

@@ -13,25 +13,25 @@ static const char *const hues[HUES] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7
                                        "#E69F00", "#56B4E9", "#882255", "#7F7F7F"};
 
 struct drawing {
-    const struct table *t;
+    const struct sweep_table *t;
     int32_t x;                 /* the axis across */
     int32_t n_series, *series; /* (n_rows) number of each row's line */
     int32_t *first;            /* (n_series) a row of each */
 };
 
-static double at(const struct table *t, int32_t row, int32_t axis)
+static double at(const struct sweep_table *t, int32_t row, int32_t axis)
 {
     return t->at[(size_t)row * (size_t)t->n_axes + (size_t)axis];
 }
 
-static double value(const struct table *t, int32_t row, enum table_column c)
+static double value(const struct sweep_table *t, int32_t row, enum table_column c)
 {
     return t->values[(size_t)row * TABLE_plan + (size_t)c];
 }
 
 static bool differs(double x, double y) { return x < y || x > y; }
 
-static int32_t distinct(const struct table *t, int32_t axis)
+static int32_t distinct(const struct sweep_table *t, int32_t axis)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < t->n_rows; i++) {
@@ -215,7 +215,7 @@ static void write_sweep(FILE *out, struct arena *a, const char *terminal, const 
     fputs("unset multiplot\n", out);
 }
 
-enum status picture_sweep(struct arena *a, const struct table *t, const char *path,
+enum status picture_sweep(struct arena *a, const struct sweep_table *t, const char *path,
                           struct error *err)
 {
     struct drawing d = {.t = t};

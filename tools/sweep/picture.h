@@ -6,7 +6,7 @@
 #include "tools/sweep/table.h"
 
 /* path: as plot_image's. */
-MUST_CHECK enum status picture_sweep(struct arena *a, const struct table *t, const char *path,
+MUST_CHECK enum status picture_sweep(struct arena *a, const struct sweep_table *t, const char *path,
                                      struct error *err);
 
 #endif

@@ -11,7 +11,7 @@
 enum { AXES_MAX = 8 };
 
 enum status sweep_points(struct arena *a, const struct texts *vary, int64_t max_points,
-                         struct sweep *out, struct error *err)
+                         struct sweep_grid *out, struct error *err)
 {
     struct axis *axes = ARENA_ARRAY(a, struct axis, vary->count + 1);
     int64_t n = 1;
@@ -35,7 +35,7 @@ enum status sweep_points(struct arena *a, const struct texts *vary, int64_t max_
                          "%.200s points are more than %lld searches; take fewer values, or allow "
                          "more with --max-points",
                          product, (long long)max_points);
-    *out = (struct sweep){.n_axes = (int32_t)vary->count, .axes = axes, .n_points = n};
+    *out = (struct sweep_grid){.n_axes = (int32_t)vary->count, .axes = axes, .n_points = n};
     out->points = ARENA_ARRAY(a, struct sweep_point, (size_t)n);
     for (int64_t i = 0; i < n; i++) {
         int32_t *at = ARENA_ARRAY(a, int32_t, vary->count);
@@ -49,7 +49,8 @@ enum status sweep_points(struct arena *a, const struct texts *vary, int64_t max_
 
 /* --- one point --- */
 
-static const char *point_name(struct arena *a, const struct sweep *s, const struct sweep_point *x)
+static const char *point_name(struct arena *a, const struct sweep_grid *s,
+                              const struct sweep_point *x)
 {
     const char *name = "";
     for (int32_t k = 0; k < s->n_axes; k++)
@@ -59,7 +60,7 @@ static const char *point_name(struct arena *a, const struct sweep *s, const stru
 }
 
 /* Job and cluster of a point, axes in the order of AXIS_KINDS: nodes before devices, so that added nodes count. */
-static enum status apply(struct arena *a, const struct sweep_search *q, const struct sweep *s,
+static enum status apply(struct arena *a, const struct sweep_search *q, const struct sweep_grid *s,
                          const struct sweep_point *x, struct job *j, struct cluster *c,
                          struct error *err)
 {
@@ -99,7 +100,7 @@ static void keep(struct arena *scratch, struct arena *a, const struct search_res
 /* Point n of the sweep, with an arena of its own, because points are searched concurrently. */
 struct running {
     const struct sweep_search *q;
-    struct sweep *s;
+    struct sweep_grid *s;
     struct arena **arenas; /* (n_points) */
     enum status *status;
     struct error *errors;
@@ -150,7 +151,8 @@ static void adopt(struct arena *a, struct sweep_point *x)
         if (*texts[i]) *texts[i] = arena_strdup(a, *texts[i]);
 }
 
-static enum status check(const struct sweep_search *q, const struct sweep *s, struct error *err)
+static enum status check(const struct sweep_search *q, const struct sweep_grid *s,
+                         struct error *err)
 {
     struct arena *scratch = arena_new();
     enum status st = OK;
@@ -165,7 +167,7 @@ static enum status check(const struct sweep_search *q, const struct sweep *s, st
     return st;
 }
 
-enum status sweep_run(struct arena *a, const struct sweep_search *q, struct sweep *s,
+enum status sweep_run(struct arena *a, const struct sweep_search *q, struct sweep_grid *s,
                       struct error *err)
 {
     size_t n = (size_t)s->n_points;

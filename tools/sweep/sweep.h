@@ -30,7 +30,7 @@ struct sweep_point {
     const char *stopped;
     int64_t evaluated;
 };
-struct sweep {
+struct sweep_grid {
     int32_t n_axes;
     const struct axis *axes;
     int64_t n_points;
@@ -39,7 +39,7 @@ struct sweep {
 
 /* Parses the texts of --vary and lists the points. ERR_USAGE: an axis twice, or more than max_points points. */
 MUST_CHECK enum status sweep_points(struct arena *a, const struct texts *vary, int64_t max_points,
-                                    struct sweep *out, struct error *err);
+                                    struct sweep_grid *out, struct error *err);
 
 struct sweep_search {
     const struct job *job;
@@ -48,7 +48,7 @@ struct sweep_search {
     const struct search_options *options; /* of every point; threads: of the sweep */
 };
 /* Checks every point's change, then searches. ERR_INPUT, before any search: job or cluster lack what an axis names. */
-MUST_CHECK enum status sweep_run(struct arena *a, const struct sweep_search *q, struct sweep *s,
-                                 struct error *err);
+MUST_CHECK enum status sweep_run(struct arena *a, const struct sweep_search *q,
+                                 struct sweep_grid *s, struct error *err);
 
 #endif

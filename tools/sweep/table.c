@@ -93,7 +93,7 @@ static const char *cell(struct arena *a, const struct sweep_point *x, int column
 }
 
 /* tokens/s of models of images and costs without prices have no column. */
-static bool is_shown(const struct sweep *s, int column)
+static bool is_shown(const struct sweep_grid *s, int column)
 {
     for (int64_t i = 0; i < s->n_points; i++) {
         const struct sweep_point *x = &s->points[i];
@@ -108,7 +108,7 @@ static bool is_shown(const struct sweep *s, int column)
 
 static void pad(const char *word, int width) { printf("  %*s", width, word); }
 
-void table_print(struct arena *a, const struct sweep *s, bool all)
+void table_print(struct arena *a, const struct sweep_grid *s, bool all)
 {
     int *width = ARENA_ARRAY(a, int, (size_t)s->n_axes + SHOWN);
     bool shown[SHOWN];
@@ -143,7 +143,7 @@ void table_print(struct arena *a, const struct sweep *s, bool all)
 
 /* --- JSON --- */
 
-void table_json(const struct sweep *s, struct json *j)
+void table_json(const struct sweep_grid *s, struct json *j)
 {
     json_put_list(j, "points");
     for (int64_t i = 0; i < s->n_points; i++) {
@@ -173,7 +173,7 @@ void table_json(const struct sweep *s, struct json *j)
 
 /* --- CSV --- */
 
-void table_csv(FILE *out, struct arena *a, const struct sweep *s)
+void table_csv(FILE *out, struct arena *a, const struct sweep_grid *s)
 {
     char buffer[32];
     for (int32_t k = 0; k < s->n_axes; k++) {
@@ -199,12 +199,12 @@ void table_csv(FILE *out, struct arena *a, const struct sweep *s)
     }
 }
 
-void table_make(struct arena *a, const struct sweep *s, struct table *out)
+void table_make(struct arena *a, const struct sweep_grid *s, struct sweep_table *out)
 {
     struct table_axis *axes = ARENA_ARRAY(a, struct table_axis, (size_t)s->n_axes);
     double *at = ARENA_ARRAY(a, double, (size_t)s->n_points *(size_t)s->n_axes),
            *values = ARENA_ARRAY(a, double, (size_t)s->n_points *TABLE_plan);
-    *out = (struct table){.n_axes = s->n_axes, .axes = axes, .at = at, .values = values};
+    *out = (struct sweep_table){.n_axes = s->n_axes, .axes = axes, .at = at, .values = values};
     for (int32_t k = 0; k < s->n_axes; k++)
         axes[k] = (struct table_axis){s->axes[k].name, s->axes[k].unit};
     for (int64_t i = 0; i < s->n_points; i++) {
@@ -255,7 +255,8 @@ static enum status read_row(const char *path, int32_t line, char *const *fields,
     return OK;
 }
 
-enum status table_read(struct arena *a, const char *path, struct table *out, struct error *err)
+enum status table_read(struct arena *a, const char *path, struct sweep_table *out,
+                       struct error *err)
 {
     char *text_of_file, *fields[FIELDS_MAX];
     size_t bytes;
@@ -275,7 +276,7 @@ enum status table_read(struct arena *a, const char *path, struct table *out, str
     for (const char *c = at; *c; c++) rows += *c == '\n';
     double *places = ARENA_ARRAY(a, double, rows *(size_t)n_axes),
            *values = ARENA_ARRAY(a, double, rows *TABLE_plan);
-    *out = (struct table){.n_axes = n_axes, .axes = axes, .at = places, .values = values};
+    *out = (struct sweep_table){.n_axes = n_axes, .axes = axes, .at = places, .values = values};
     for (int32_t line = 2; *at; line++) {
         if (csv_split(&at, fields, FIELDS_MAX) != n)
             return error_set(err, ERR_INPUT, "%s:%d: expected %d fields", path, (int)line, n);
