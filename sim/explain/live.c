@@ -70,6 +70,7 @@ struct view {
     size_t n;
     struct numbers stages, sent, received; /* in the trace */
     struct numbers sends, receives;        /* channels of the program's lane */
+    struct numbers inside;                 /* those from one of its stages to another */
 };
 
 static enum status look(struct arena *a, const struct program *p, const struct trace *t,
@@ -103,9 +104,11 @@ static enum status look(struct arena *a, const struct program *p, const struct t
                          "device %.80s has %d stages in the trace and %d in its plan", name,
                          (int)v->stages.n, (int)v->lane->n_stages);
     for (int32_t i = 0; i < p->n_channels; i++)
-        for (int32_t k = 0; k < v->lane->n_stages && p->channels[i].link >= 0; k++) {
-            if (p->channels[i].from_stage == v->lane->stages[k]) note(a, &v->sends, i);
-            if (p->channels[i].to_stage == v->lane->stages[k]) note(a, &v->receives, i);
+        for (int32_t k = 0; k < v->lane->n_stages; k++) {
+            const struct channel *x = &p->channels[i];
+            if (x->from_stage == v->lane->stages[k])
+                note(a, x->link >= 0 ? &v->sends : &v->inside, i);
+            if (x->to_stage == v->lane->stages[k] && x->link >= 0) note(a, &v->receives, i);
         }
     return OK;
 }
@@ -121,32 +124,49 @@ static int32_t channel_of(const struct numbers *seen, const struct numbers *own,
     return seen->n == own->n ? own->items[place(seen, channel)] : -1;
 }
 
-/* Whether spans tell the messages of this channel, as sender or receiver. */
-static bool is_told(const struct numbers *seen, const struct numbers *own, int32_t channel)
-{
-    int32_t at = place(own, channel);
-    return seen->n == own->n && at < own->n && own->items[at] == channel;
-}
-
 static bool is_message(const struct buffer_ring *r) { return r->sent >= 0 || r->received >= 0; }
 
-/* A call of a procedure. Messages inside the device have no spans: they pass when their sender's call ends. */
+static bool sends(const struct program_stage *s, enum phase phase, int32_t channel)
+{
+    for (int32_t i = 0; i < s->n_procedures; i++)
+        for (int32_t k = 0; s->procedures[i].phase == phase && k < s->procedures[i].n_instrs; k++) {
+            const struct instr *x = &s->procedures[i].instrs[k];
+            if (x->kind == INSTR_SEND && x->arg == channel) return true;
+        }
+    return false;
+}
+
+/* Messages inside the device have no spans: they pass when the sender's call ends. */
+static void add_inside(struct changes *c, const struct view *v, const struct program_stage *from,
+                       enum phase phase, int64_t end_ns)
+{
+    for (int32_t i = 0; i < v->inside.n; i++) {
+        const struct channel *x = &v->program->channels[v->inside.items[i]];
+        const struct program_stage *to = &v->program->stages[x->to_stage];
+        if (&v->program->stages[x->from_stage] != from || !sends(from, phase, v->inside.items[i]))
+            continue;
+        for (int32_t r = 0; r < from->n_buffer_rings; r++)
+            if (from->buffer_rings[r].death == PHASE_SEND &&
+                from->buffer_rings[r].sent == v->inside.items[i])
+                add(c, end_ns, -from->buffer_rings[r].stride_bytes, true);
+        for (int32_t r = 0; r < to->n_buffer_rings; r++)
+            if (to->buffer_rings[r].birth == PHASE_RECEIVE &&
+                to->buffer_rings[r].received == v->inside.items[i])
+                add(c, end_ns, to->buffer_rings[r].stride_bytes, true);
+    }
+}
+
 static void add_call(struct changes *c, const struct view *v, const struct span *s, int64_t end_ns)
 {
     const struct program_stage *stage = stage_of(v, s->stage);
     for (int32_t i = 0; i < stage->n_buffer_rings; i++) {
         const struct buffer_ring *r = &stage->buffer_rings[i];
-        bool told = r->birth == PHASE_RECEIVE && is_told(&v->received, &v->receives, r->received),
-             left = r->death == PHASE_SEND && is_told(&v->sent, &v->sends, r->sent);
-        bool born =
-            r->birth == s->phase || (r->birth == PHASE_RECEIVE && !told && r->death == s->phase);
-        bool dies =
-            r->death == s->phase || (r->death == PHASE_SEND && !left && r->birth == s->phase);
-        if (born) add(c, s->begin_ns, r->stride_bytes, is_message(r));
-        if (dies)
+        if (r->birth == s->phase) add(c, s->begin_ns, r->stride_bytes, is_message(r));
+        if (r->death == s->phase)
             add(c, end_ns, -r->stride_bytes * (s->phase == PHASE_U ? stage->microbatches : 1),
                 is_message(r));
     }
+    add_inside(c, v, stage, s->phase, end_ns);
 }
 
 static void add_message(struct changes *c, const struct view *v, const struct span *s)
