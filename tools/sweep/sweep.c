@@ -6,6 +6,7 @@
 #include "sim/uncertainty/montecarlo.h"
 #include "tools/team/replan.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { AXES_MAX = 8 };
@@ -75,12 +76,13 @@ static enum status apply(struct arena *a, const struct sweep_search *q, const st
 }
 
 static void keep(struct arena *scratch, struct arena *a, const struct search_result *r,
-                 const struct cluster *c, struct sweep_point *x)
+                 const struct cluster *c, enum objective objective, struct sweep_point *x)
 {
     const struct search_plan *best = &r->plans[0];
     x->iteration_ns = best->iteration_ns;
     x->lower_bound_ns = r->lower_bound_ns <= best->iteration_ns ? r->lower_bound_ns : 0;
     x->outcome = outcome_of(&best->plan, x->iteration_ns, x->lower_bound_ns);
+    if (objective == OBJECTIVE_COST) x->outcome.gap = r->lower_cost > 0 ? r->cost_gap : NAN;
     x->devices = c->n_devices;
     x->devices_used =
         replan_mark(&best->plan, ARENA_ARRAY(scratch, bool, (size_t)best->plan.cluster.n_devices));
@@ -120,7 +122,7 @@ static enum status search(struct arena *scratch, struct arena *a, const struct r
     if (st == OK) st = team_precision(&c, j.precision, &why);
     if (st == OK) st = search_plans(scratch, &j, &c, r->q->profile, &o, &found, &why);
     if (st == OK)
-        keep(scratch, a, &found, &c, x);
+        keep(scratch, a, &found, &c, o.objective, x);
     else if (st == ERR_INFEASIBLE || st == ERR_INPUT)
         x->why = arena_strdup(a, why.text);
     else

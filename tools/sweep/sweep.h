@@ -21,7 +21,7 @@ struct sweep_point {
     bool done;         /* false: stopped before its search began */
     const char *why;   /* no plan, for this reason; NULL: the fields below are valid */
     int64_t iteration_ns, lower_bound_ns; /* lower bound 0: unknown */
-    struct outcome outcome;
+    struct outcome outcome;               /* gap: of the cost, if that is the objective */
     int32_t devices, devices_used;
     const char *plan;     /* plan_describe */
     const char *baseline; /* the fastest textbook plan; NULL: none fits */
