@@ -180,8 +180,8 @@ static void find_boxes(struct arena *a, const struct trace *t, struct step_timel
     size_t capacity = 0;
     int32_t *row_of = ARENA_ARRAY(a, int32_t, (size_t)t->n_devices + 1);
     const int64_t from_ns = out->begin_ns, to_ns = out->end_ns,
-                  narrow_ns =
-                      out->n_rows > TIMELINE_ROWS_MAX / 2 ? (to_ns - from_ns) / BOXES_ACROSS : 0;
+                  narrow_ns = (to_ns - from_ns) / BOXES_ACROSS; /* less than a pixel */
+    const bool crowded = out->n_rows > TIMELINE_ROWS_MAX / 2;
     for (int32_t d = 0; d < t->n_devices; d++) row_of[d] = -1;
     for (int32_t r = 0; r < out->n_rows; r++) row_of[out->rows[r].device] = r;
     for (size_t i = 0; i < t->n_spans; i++) {
@@ -206,7 +206,7 @@ static void find_boxes(struct arena *a, const struct trace *t, struct step_timel
         int32_t row = row_of[s->device];
         struct timeline_box *before = out->n_boxes ? &out->boxes[out->n_boxes - 1] : NULL;
         if (before && before->row == row && before->colour == colour &&
-            begin - before->end_ns < narrow_ns) { /* gap narrower than a pixel */
+            begin - before->end_ns < narrow_ns && (crowded || end - begin < 4 * narrow_ns)) {
             if (end > before->end_ns) before->end_ns = end;
             continue;
         }

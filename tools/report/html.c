@@ -41,7 +41,7 @@ static const char style[] =
     ".legend i{display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px}\n"
     ".bar{display:block;width:clamp(130px,28vw,380px);height:14px;margin-top:3px;background:var(--line);border-radius:3px}\n"
     "#alternatives .bar{width:clamp(80px,12vw,160px)}\n"
-    "#alternatives .long{min-width:30em}\n"
+    "#alternatives .long{min-width:24em}\n"
     "#alternatives td:first-child{white-space:nowrap}\n"
     "svg text{fill:currentColor;font-family:inherit}\n"
     "svg .on{fill:#10151a}\n"

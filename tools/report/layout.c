@@ -6,6 +6,7 @@
 #include "tools/report/html.h"
 #include "tools/report/report.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { CLASSES_SHOWN = 24, WIDTH = 1000, BOX_HEIGHT = 62, GAP = 4, LETTER = 7, RUNS_SHOWN = 4 };
@@ -91,7 +92,8 @@ static const char *device_names(struct arena *a, const struct plan *p, const str
 }
 
 static void write_box(FILE *out, struct arena *a, const struct plan *p,
-                      const struct plan_replica *r, const struct box *b, double x, double width)
+                      const struct plan_replica *r, const struct box *b, bool several, double x,
+                      double width)
 {
     const struct plan_stage *first = &r->stages[b->first], *last = &r->stages[b->last];
     int32_t stages = b->last - b->first + 1;
@@ -99,10 +101,12 @@ static void write_box(FILE *out, struct arena *a, const struct plan *p,
                *layers =
                    arena_printf(a, "layers %d-%d", (int)first->first_layer, (int)last->last_layer),
                *names = device_names(a, p, r, b),
-               *what = stages > 1       ? arena_printf(a, "%d stages, each %d × %s", (int)stages,
-                                                       (int)b->devices, type)
-                       : b->devices > 1 ? arena_printf(a, "%d × %s", (int)b->devices, type)
-                                        : arena_printf(a, "%s %s", type, names);
+               *devices = b->devices > 1 ? arena_printf(a, "%d × %s", (int)b->devices, type)
+                          : several      ? type
+                                         : arena_printf(a, "%s %s", type, names),
+               *what = stages > 1 ? arena_printf(a, "%d stages × %s", (int)stages,
+                                                 b->devices > 1 ? devices : type)
+                                  : devices;
     fprintf(out, "<g><title>");
     html_text(out, a,
               arena_printf(a, "%s; %s; first replica: %s%s%s", layers, what, names,
@@ -145,16 +149,62 @@ static void write_class(FILE *out, struct arena *a, const struct plan *p,
         double own =
                    r->stages[boxes[i].last].last_layer - r->stages[boxes[i].first].first_layer + 1,
                width = room * (0.5 * own / layers + 0.5 / n);
-        write_box(out, a, p, r, &boxes[i], x, width);
+        write_box(out, a, p, r, &boxes[i], c->n > 1, x, width);
         x += width + GAP;
     }
     fputs("</svg></div></figure>\n", out);
 }
 
+/* What of a replica the picture shows, as a text. */
+static const char *shown(struct arena *a, const struct plan *p, const struct plan_replica *r)
+{
+    struct box *boxes = ARENA_ARRAY(a, struct box, (size_t)r->n_stages + 1);
+    int32_t n = find_boxes(a, p, r, boxes);
+    const char *text =
+        arena_printf(a, "%d %s", (int)r->microbatches, r->schedule ? r->schedule : "");
+    for (int32_t i = 0; i < n; i++)
+        text = arena_printf(a, "%s|%d-%d %d %d %d %s", text,
+                            (int)r->stages[boxes[i].first].first_layer,
+                            (int)r->stages[boxes[i].last].last_layer, (int)boxes[i].type,
+                            (int)boxes[i].mixed, (int)boxes[i].devices, boxes[i].settings);
+    return text;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const int32_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Classes of replicas that look alike: plan_classes keeps those of a small plan apart, and those that differ in details. */
+static int32_t find_classes(struct arena *a, const struct plan *p, struct plan_class **out)
+{
+    struct plan_class *all;
+    int32_t n = plan_classes(a, p, &all), kept = 0;
+    const char **texts = ARENA_ARRAY(a, const char *, (size_t)n + 1);
+    for (int32_t i = 0; i < n; i++) {
+        const char *text = shown(a, p, &p->replicas[all[i].replicas[0]]);
+        int32_t k = 0;
+        while (k < kept && strcmp(texts[k], text) != 0) k++;
+        if (k == kept) {
+            texts[kept] = text;
+            all[kept++] = all[i];
+            continue;
+        }
+        int32_t *both = ARENA_ARRAY(a, int32_t, (size_t)(all[k].n + all[i].n));
+        memcpy(both, all[k].replicas, (size_t)all[k].n * sizeof *both);
+        memcpy(both + all[k].n, all[i].replicas, (size_t)all[i].n * sizeof *both);
+        all[k].replicas = both, all[k].n += all[i].n;
+        qsort(both, (size_t)all[k].n, sizeof *both, by_number);
+    }
+    *out = all;
+    return kept;
+}
+
 void layout_write(FILE *out, struct arena *a, const struct report_plan *x)
 {
     struct plan_class *classes;
-    int32_t n = plan_classes(a, &x->plan, &classes);
+    int32_t n = find_classes(a, &x->plan, &classes);
     fputs("<h3>Replicas and stages</h3>\n", out);
     html_paragraph(
         out, a, "soft",
