@@ -66,6 +66,18 @@ has "points without a plan are marked" direct.gp 'no plan'
 sed 's/^batch/"`touch PWNED` @x \\"/' "$csv" > "$scratch/odd.csv"
 (cd "$scratch" && "$MUSHER" plot odd.csv -o odd.svg > out 2> err; [[ ! -e PWNED ]]) && ok "a name is no command" || not_ok "a name is no command" "it was"
 
+# A sweep that is stopped has the points searched so far. --foreground: one signal, not two.
+large=("$MUSHER" sweep tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml --vary batch=256..16384:x2 --vary nodes:h=0..2 --vary nodes:a=1..2 --evaluations 1000000)
+"${large[@]}" --time-limit 1 -o "$scratch/cut.csv" > "$scratch/out" 2> "$scratch/err"
+code=$?
+[[ $code == 0 || $code == 4 ]] && grep -q 'stopped by --time-limit: [0-9]* of 42 points' "$scratch/err" && (($(wc -l < "$scratch/cut.csv") < 43)) && ok "a time limit" || not_ok "a time limit" "exit $code: $(cat "$scratch/err")"
+for seconds in 1 2 4 8 16; do # independent of the machine's speed: later and later, until the searches have begun
+    timeout --foreground --preserve-status -s INT $seconds "${large[@]}" > "$scratch/out" 2> "$scratch/err"
+    code=$?
+    grep -q interrupted "$scratch/err" && break
+done
+[[ $code == 130 ]] && grep -q 'interrupted: [0-9]* of 42 points' "$scratch/err" && ok "an interrupt" || not_ok "an interrupt" "exit $code: $(cat "$scratch/err")"
+
 # Wrong input.
 says "no axis" 2 "sweep needs --vary" "$MUSHER" sweep "$job" "$team"
 says "too many points" 2 "20 x 20 points are more than 256 searches" "$MUSHER" sweep "$job" "$team" --vary batch=1..20 --vary sequence=1..20
