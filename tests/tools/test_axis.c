@@ -99,7 +99,7 @@ END_TEST
 
 START_TEST(texts_that_are_no_axis_are_refused)
 {
-    refused("batch", "expected one of nodes:h=1..8");
+    refused("batch", "expected one of link:lan=10GB/s..100GB/s:5");
     refused("bach=3", "did you mean 'batch'?");
     refused("nodes=3", "needs a name behind ':', as in --vary nodes:h=1..8");
     refused("nodes:=3", "needs a name");

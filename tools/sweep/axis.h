@@ -29,12 +29,13 @@
 struct arena;
 
 /* id, word, whether it names a part of the cluster (WORD:NAME), whole numbers, smallest and largest value, unit in CSV and text,
- * an example. In the order of application. */
+ * an example. In the order of application: links before nodes, so that a link may go
+ * with its nodes, and copies of a node have the changed link. */
 #define AXIS_KINDS(X)                                                                              \
-    X(NODES, "nodes", true, true, 0, 1e5, "", "nodes:h=1..8")                                      \
-    X(DEVICES, "devices", true, true, 0, 1e6, "", "devices:a100=8,16")                             \
     X(LINK, "link", true, false, 1, 1e15, "B/s", "link:lan=10GB/s..100GB/s:5")                     \
     X(PRICE, "price", true, false, 0, 1e9, "1/h", "price:a100=1.5/h,2/h")                          \
+    X(NODES, "nodes", true, true, 0, 1e5, "", "nodes:h=1..8")                                      \
+    X(DEVICES, "devices", true, true, 0, 1e6, "", "devices:a100=8,16")                             \
     X(SEQUENCE, "sequence", false, true, 1, 1 << 27, "", "sequence=1024..8192:x2")                 \
     X(BATCH, "batch", false, true, 1, 1 << 24, "", "batch=64,128,256")
 

@@ -204,7 +204,8 @@ static void write_sweep(FILE *out, struct arena *a, const char *terminal, const 
     bool missing = write_missing(out, d);
     write_across(out, a, d);
     int32_t named = d->n_series < SERIES_NAMED ? d->n_series : SERIES_NAMED;
-    fprintf(out, "set tmargin %d\nset multiplot layout 1,%d", 2 + (named + 2) / 2, n);
+    /* room for a line of the key each, the lower bound and the missing points; its letters are 6/7 as high as the margin's unit */
+    fprintf(out, "set tmargin %d\nset multiplot layout 1,%d", 2 + (named + 2) * 6 / 7, n);
     if (d->n_series > SERIES_NAMED) {
         fputs(" title ", out);
         gnuplot_text(out, arena_printf(a, "%d lines, of which %d are named", (int)d->n_series,

@@ -60,7 +60,7 @@ static const char *point_name(struct arena *a, const struct sweep_grid *s,
     return name;
 }
 
-/* Job and cluster of a point, axes in the order of AXIS_KINDS: nodes before devices, so that added nodes count. */
+/* Job and cluster of a point, axes in the order of AXIS_KINDS. */
 static enum status apply(struct arena *a, const struct sweep_search *q, const struct sweep_grid *s,
                          const struct sweep_point *x, struct job *j, struct cluster *c,
                          struct error *err)
