@@ -15,6 +15,7 @@
 
 struct arena;
 
+/* 16 rows as in tables (tools/print/classes.h); more than 32 do not fit a screen of 1,000 lines at a legible height */
 enum { TIMELINE_ROWS_ONE_BY_ONE = 16, TIMELINE_ROWS_MAX = 32, TIMELINE_COLOURS = 11 };
 
 /* Okabe and Ito's palette, whose colours differ for all kinds of colour vision. dark: of a device's every second stage, so that

@@ -5,6 +5,7 @@
 #include "tools/print/classes.h"
 #include "tools/report/html.h"
 #include "tools/report/report.h"
+#include "tools/team/replan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +202,21 @@ static int32_t find_classes(struct arena *a, const struct plan *p, struct plan_c
     return kept;
 }
 
+static void write_unused(FILE *out, struct arena *a, const struct plan *p)
+{
+    const struct cluster *c = &p->cluster;
+    bool *used = ARENA_ARRAY(a, bool, (size_t)c->n_devices);
+    int32_t n = c->n_devices - replan_mark(p, used), at = 0;
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)n + 1);
+    if (!n) return;
+    for (int32_t d = 0; d < c->n_devices; d++)
+        if (!used[d]) names[at++] = c->devices[d].name;
+    html_paragraph(out, a, "soft",
+                   arena_printf(a, "Not used: %s (%d of %d devices).",
+                                ranges_of_names(a, names, (size_t)n, RUNS_SHOWN), (int)n,
+                                (int)c->n_devices));
+}
+
 void layout_write(FILE *out, struct arena *a, const struct report_plan *x)
 {
     struct plan_class *classes;
@@ -214,6 +230,7 @@ void layout_write(FILE *out, struct arena *a, const struct report_plan *x)
                      "types, an orange border is recomputation.",
                      (int)x->plan.n_replicas, x->plan.n_replicas == 1 ? "" : "s",
                      (long long)x->plan.microbatch));
+    write_unused(out, a, &x->plan);
     for (int32_t i = 0; i < n && i < CLASSES_SHOWN; i++) write_class(out, a, &x->plan, &classes[i]);
     if (n > CLASSES_SHOWN)
         html_paragraph(out, a, "soft",

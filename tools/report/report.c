@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { MEMORY_POINTS = 240 };
+enum { MEMORY_POINTS = 240 }; /* of a panel 300 pixels wide */
 
 const char *report_type_colour(int32_t type)
 {

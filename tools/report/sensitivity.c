@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* PERCENT: about the error of a prediction. CLASSES_MAX: two simulations each; a cluster has fewer types and families of links that
+ * matter. */
 enum { PERCENT = 10, CLASSES_MAX = 16 };
 
 struct factor_class {
