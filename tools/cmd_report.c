@@ -53,6 +53,8 @@ static enum status read_plans(struct arena *a, const struct request *q, struct r
         x->id = arena_printf(a, "plan-%d", (int)i + 1);
         TRY(options_spare("out", q->out, x->file, err));
         TRY(common_plan(a, x->file, &x->plan, err));
+        const char *slash = strrchr(x->file, '/');
+        x->label = arena_printf(a, "%s (%s)", x->plan.name, slash ? slash + 1 : x->file);
         const struct plan *first = &r->plans[0].plan;
         x->same_cluster =
             common_cluster_hash(a, &x->plan.cluster) == common_cluster_hash(a, &first->cluster);

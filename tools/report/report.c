@@ -85,7 +85,7 @@ static void write_nav(FILE *out, struct arena *a, const struct report *r)
     fputs("<nav><a href=\"#question\">Question</a><a href=\"#alternatives\">Alternatives</a>", out);
     for (int32_t i = 0; i < r->n_plans; i++) {
         fprintf(out, "<a href=\"#%s\">", r->plans[i].id);
-        html_text(out, a, arena_printf(a, "Plan %s", r->plans[i].plan.name));
+        html_text(out, a, arena_printf(a, "Plan %s", r->plans[i].label));
         fputs("</a>", out);
     }
     fputs("<a href=\"#assumptions\">Assumptions</a></nav>\n", out);
@@ -94,8 +94,8 @@ static void write_nav(FILE *out, struct arena *a, const struct report *r)
 static enum status write_plan(FILE *out, struct arena *a, const struct report *r,
                               const struct report_plan *x, struct error *err)
 {
-    html_section(out, a, x->id, arena_printf(a, "Plan %s", x->plan.name),
-                 arena_printf(a, "%s; %s", x->file, common_profile_label(a, r->profile)));
+    html_section(out, a, x->id, arena_printf(a, "Plan %s", x->label),
+                 arena_printf(a, "Predicted with %s.", common_profile_label(a, r->profile)));
     write_tiles(out, a, r, x);
     layout_write(out, a, x);
     charts_timeline(out, a, x);

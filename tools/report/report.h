@@ -20,7 +20,7 @@ struct arena;
 enum { REPORT_PLANS_MAX = 8, REPORT_MEMORY_PANELS = 12 };
 
 struct report_plan {
-    const char *id, *file; /* id: of its anchors, "p1" */
+    const char *id, *file, *label; /* id: of its anchors; label: the plan's name and its file's */
     struct plan plan;
     bool same_cluster; /* as the first plan's: the bound and the search are of it */
     struct outcome outcome;
@@ -39,7 +39,7 @@ struct report {
     const struct search_result *search; /* of the first plan's job and cluster; NULL: none */
 };
 
-/* Simulates and explains. Fills all fields but id, file, plan and same_cluster. */
+/* Simulates and explains. Fills all fields but id, file, label, plan and same_cluster. */
 MUST_CHECK enum status report_predict(struct arena *a, const struct profile *profile,
                                       struct report_plan *x, struct error *err);
 /* ERR_RESOURCE, ERR_INPUT of the simulations for the sensitivity. */
