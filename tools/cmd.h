@@ -14,6 +14,7 @@
     X(profile)                                                                                     \
     X(plan)                                                                                        \
     X(whatif)                                                                                      \
+    X(sweep)                                                                                       \
     X(lower)                                                                                       \
     X(schedule)                                                                                    \
     X(simulate)                                                                                    \
@@ -27,6 +28,7 @@
     X(collective)                                                                                  \
     X(export)                                                                                      \
     X(plot)                                                                                        \
+    X(report)                                                                                      \
     X(devices)                                                                                     \
     X(check)                                                                                       \
     X(version)

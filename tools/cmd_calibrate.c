@@ -40,17 +40,11 @@ static enum status predict(void *user, size_t run, const struct profile *p, int6
 
 static enum status read_run(struct runs *r, size_t i, const char *path, struct error *err)
 {
-    struct node *root = NULL;
     TRY(trace_read(r->arena, path, &r->traces[i], err));
     if (trace_is_predicted(r->traces[i]))
         return error_set(err, ERR_INPUT, "%s: a simulated trace; calibrate needs traces of run",
                          path);
-    if (!r->traces[i]->plan_text)
-        return error_set(err, ERR_INPUT, "%s: has no plan (a run of a program file?)", path);
-    const char *text = r->traces[i]->plan_text;
-    TRY(document_parse(r->arena, path, text, strlen(text), &root, err));
-    TRY(plan_parse(r->arena, root, ".", &r->plans[i], err));
-    TRY(team_complete(&r->plans[i].cluster, err));
+    TRY(common_trace_plan(r->arena, r->traces[i], path, &r->plans[i], err));
     if (common_cluster_hash(r->arena, &r->plans[i].cluster) !=
         common_cluster_hash(r->arena, &r->plans[0].cluster))
         return error_set(err, ERR_INPUT,

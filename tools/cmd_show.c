@@ -10,6 +10,7 @@
 #include "tools/print/kernels.h"
 #include "tools/predict.h"
 #include "tools/print/layers.h"
+#include "tools/print/links.h"
 #include "tools/print/metrics.h"
 #include "tools/print/replicas.h"
 #include "tools/print/sharding.h"
@@ -97,43 +98,12 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
     return OK;
 }
 
-static const char *sharing_name(enum link_sharing s)
-{
-    return s == LINK_FLUID ? "fluid" : s == LINK_FAIR ? "fair" : "fifo";
-}
-
-/* The ends of the links of a class. */
-static const char *ends_of(struct arena *a, const struct cluster *c, const struct print_class *x,
-                           int i)
-{
-    const char **names = ARENA_ARRAY(a, const char *, (size_t)x->n);
-    for (int32_t k = 0; k < x->n; k++) names[k] = cluster_link_end(c, &c->links[x->rows[k]], i);
-    size_t n = 0;
-    for (int32_t k = 0; k < x->n; k++) /* a switch stands at many links */
-        if (!k || strcmp(names[k], names[n - 1]) != 0) names[n++] = names[k];
-    return ranges_of_names(a, names, n, 4);
-}
-
 static void show_links(struct arena *a, const struct cluster *c, bool all)
 {
-    const char **names = ARENA_ARRAY(a, const char *, (size_t)c->n_links + 1),
-               **texts = ARENA_ARRAY(a, const char *, (size_t)c->n_links + 1);
     struct print_class *x;
-    for (int32_t i = 0; i < c->n_links; i++) {
-        const struct link *l = &c->links[i];
-        char rate[32], latency[32];
-        names[i] = l->name;
-        texts[i] = arena_printf(a, "%s, %s, %s duplex, %s",
-                                l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps)
-                                          : "not stated: to be measured",
-                                units_print_ns(latency, units_ns_from_s(l->latency_s)),
-                                l->half_duplex ? "half" : "full", sharing_name(l->sharing));
-    }
-    int32_t n = print_classes(a, c->n_links, names, texts, all, &x);
+    int32_t n = links_classes(a, c, all, &x);
     for (int32_t i = 0; i < n; i++) {
-        bool two = c->links[x[i].rows[0]].n_ends > 1;
-        printf("  %-10s %s%s%s: %s", x[i].names, ends_of(a, c, &x[i], 0), two ? " - " : "",
-               two ? ends_of(a, c, &x[i], 1) : "", x[i].text);
+        printf("  %-10s %s: %s", x[i].names, links_ends(a, c, &x[i]), x[i].text);
         if (x[i].n > 1) printf(" (%d links)", (int)x[i].n);
         putchar('\n');
     }
@@ -200,7 +170,7 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
                 json_put_null(&out, "bandwidth_Bps");
             json_put_double(&out, "latency_s", l->latency_s);
             json_put_text(&out, "duplex", l->half_duplex ? "half" : "full");
-            json_put_text(&out, "sharing", sharing_name(l->sharing));
+            json_put_text(&out, "sharing", links_sharing(l->sharing));
             json_close(&out);
         }
         json_close(&out);

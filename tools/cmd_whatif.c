@@ -156,25 +156,11 @@ static enum status plan_variants(struct planning *x, size_t *done, struct error 
     return OK;
 }
 
-/* A changed link that was measured keeps its measured latency; the other links keep their curves. */
-static enum status change_link(struct arena *a, const struct profile *profile,
-                               const struct cluster *c, const struct team_change *change,
-                               struct cluster *out, struct error *err)
-{
-    struct cluster stated = *c, made;
-    TRY(team_state_links(a, profile, &stated, err));
-    TRY(team_edit(a, &stated, change, &made, err));
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!strcmp(made.links[i].name, c->links[i].name)) made.links[i] = c->links[i];
-    *out = made;
-    return OK;
-}
-
 static enum status make_change(struct arena *a, const struct profile *profile,
                                const struct cluster *c, const struct team_change *change,
                                struct cluster *out, struct error *err)
 {
-    if (change->kind == TEAM_LINK) return change_link(a, profile, c, change, out, err);
+    if (change->kind == TEAM_LINK) return team_relink(a, profile, c, change, out, err);
     return team_edit(a, c, change, out, err);
 }
 

@@ -88,6 +88,17 @@ enum status common_plan(struct arena *a, const char *path, struct plan *out, str
     return team_complete(&out->cluster, err);
 }
 
+enum status common_trace_plan(struct arena *a, const struct trace *t, const char *path,
+                              struct plan *out, struct error *err)
+{
+    struct node *root;
+    if (!t->plan_text)
+        return error_set(err, ERR_INPUT, "%s: has no plan (a run of a program file?)", path);
+    TRY(document_parse(a, path, t->plan_text, strlen(t->plan_text), &root, err));
+    TRY(plan_parse(a, root, ".", out, err));
+    return team_complete(&out->cluster, err);
+}
+
 /* Of one device of the plan. */
 static int32_t max_gpus(const struct plan *p)
 {

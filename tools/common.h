@@ -41,6 +41,9 @@ const char *common_profile_label(struct arena *a, const struct profile *p);
 /* plan_read, with device memory from the catalogue if the plan states none. */
 MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out,
                                    struct error *err);
+/* The plan of a trace, which its text is in. ERR_INPUT: the trace has none. */
+MUST_CHECK enum status common_trace_plan(struct arena *a, const struct trace *t, const char *path,
+                                         struct plan *out, struct error *err);
 /* The reason why a plan can only be simulated; NULL if it can be run. */
 const char *common_never_run(struct arena *a, const struct plan *p);
 /* Whether the file starts with the magic word of a program. Its reader reports any other defect. */

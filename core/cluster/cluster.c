@@ -105,22 +105,26 @@ static enum status read_memory(struct cluster_reader *r, const struct node *n,
     return OK;
 }
 
-/* "3.2/h": money an hour; 0 is free. */
+bool cluster_parse_price(const char *text, double *out)
+{
+    char number[32];
+    double value;
+    size_t length = strlen(text);
+    if (length <= 2 || length >= sizeof number || strcmp(text + length - 2, "/h") != 0)
+        return false;
+    memcpy(number, text, length - 2);
+    number[length - 2] = '\0';
+    if (!units_parse_number(number, &value) || !(value >= 0 && value <= PRICE_MAX_PER_H))
+        return false;
+    *out = value;
+    return true;
+}
+
 static enum status read_price(const struct node *n, double *out, struct error *err)
 {
     const char *text;
-    char number[32];
-    double value;
     TRY(node_text(n, &text, err));
-    size_t length = strlen(text);
-    if (length > 2 && length < sizeof number && !strcmp(text + length - 2, "/h")) {
-        memcpy(number, text, length - 2);
-        number[length - 2] = '\0';
-        if (units_parse_number(number, &value) && value >= 0 && value <= PRICE_MAX_PER_H) {
-            *out = value;
-            return OK;
-        }
-    }
+    if (cluster_parse_price(text, out)) return OK;
     return node_error(n, err, "'%.40s' is not a price per hour; for example 3.2/h", text);
 }
 

@@ -196,6 +196,8 @@ MUST_CHECK enum status cluster_read(struct arena *a, const char *path, struct cl
                                     struct error *err);
 /* YAML in canonical form, each line indented by indent spaces; cluster_parse reads it back. */
 void cluster_write(FILE *out, const struct cluster *c, int indent);
+/* "3.2/h": money per hour; 0 is free. false: not a price. */
+bool cluster_parse_price(const char *text, double *out);
 /* Name of a link's end, 0 or 1: a node, a device or a switch. */
 const char *cluster_link_end(const struct cluster *c, const struct link *l, int i);
 int32_t cluster_device(const struct cluster *c, const char *name); /* -1: unknown */

@@ -52,12 +52,12 @@ static struct part tensor_part_of(const struct engine *e, const struct member *m
     bool ring = g->algorithm == ALGORITHM_RING;
     int64_t size = dtype_bytes(g->dtype);
     struct part p = {-1, -1, s.send * size, s.receive * size};
-    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * x->n_members + s.to];
+    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * g->n_members + s.to];
     if (s.from < 0) return p;
     /* A sender that another member represents sends over that one's hop of this part. */
-    int32_t from = collective_like(x, s.from), to = m->index;
-    if (from != s.from) to = collective_round(x, from, m->part).to;
-    p.receive = hop[ring ? from : from * x->n_members + to];
+    int32_t from = collective_like(g, s.from), to = m->index;
+    if (from != s.from) to = collective_round(g, from, m->part).to;
+    p.receive = hop[ring ? from : from * g->n_members + to];
     return p;
 }
 
@@ -169,11 +169,6 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
         if (m->pending) return;
     }
     end_collective(e, m, now_ns);
-}
-
-int64_t collective_launched(const struct engine *e, int32_t group)
-{
-    return e->collectives->rendezvous[group].launched_ns;
 }
 
 int64_t collective_launched(const struct engine *e, int32_t group)

@@ -89,4 +89,31 @@ ln -s /dev/full full.png
 before=$(listed) sums=$(find . -type f -exec sha256sum {} +)
 "$MUSHER" plot t.png.gp -o full.png > ../out 2> ../err
 [[ $? == 6 && $(listed) == "$before" && $(find . -type f -exec sha256sum {} +) == "$sums" ]] && ok "a full device" || not_ok "a full device" "$(cat ../err; ls -lA)"
+
+# --- memory, textbook plans, many devices ---
+cd .. || exit 6
+small_job > job.yaml
+small_team > team.yaml
+"$MUSHER" plan job.yaml team.yaml -o p.yaml --baseline data-parallel > out && "$MUSHER" plan job.yaml team.yaml -o q.yaml --evaluations 100 --json > search.json && "$MUSHER" simulate p.yaml --trace p.trace > out && ok "a plan, its trace, a search" || not_ok "a plan, its trace, a search" "$(cat out)"
+for kind in "p.trace --memory" search.json; do
+    # shellcheck disable=SC2086
+    "$MUSHER" plot $kind -o k.png 2> err && is_png k.png && "$MUSHER" plot $kind -o k.svg 2> err && is_svg k.svg && "$MUSHER" plot $kind -o k.gp 2> err && ok "plot $kind" || not_ok "plot $kind" "$(cat err)"
+    cp k.gp k2.gp
+    # shellcheck disable=SC2086
+    "$MUSHER" plot $kind -o k.gp && cmp -s k.gp k2.gp && ok "the same again" || not_ok "the same again" "differ"
+    [[ $kind == search.json ]] || cp k.gp memory.gp
+done
+has "a bar for the found plan" k.gp '"found '
+has "and for a textbook plan" k.gp '"data-parallel '
+has "a panel for a device with its limit" memory.gp 'of 64 MiB'
+has "classes of slots" memory.gp "optimizer state"
+says "memory of a trace without a plan" 3 "plain.trace: has no plan" "$MUSHER" plot plain.trace --memory -o x.png
+says "memory of two traces" 2 "--memory draws one file, not 2" "$MUSHER" plot p.trace p.trace --memory -o x.png
+says "memory of a search" 2 "--memory is for a trace; search.json is a search" "$MUSHER" plot search.json --memory -o x.png
+says "memory as a Chrome trace" 2 "--memory draws a picture" "$MUSHER" plot p.trace --memory -o x.json
+says "something else" 3 "" "$MUSHER" plot job.yaml -o x.png
+"$MUSHER" plan "$root/tests/data/jobs/gpt-2.6b.yaml" "$root/tests/data/clusters/fleet64.yaml" --baseline megatron -o many.yaml > out && "$MUSHER" simulate many.yaml --trace many.trace > out && "$MUSHER" plot many.trace -o many.gp && "$MUSHER" plot many.trace --memory -o memory.gp && ok "64 devices" || not_ok "64 devices" "$(cat out)"
+rows=$(sed -n 's/^set ytics (//p' many.gp | grep -o '"' | wc -l)
+((rows / 2 <= 32)) && grep '^set ytics' many.gp | grep -qF '\303\227' && ok "are classes with their numbers" || not_ok "are classes with their numbers" "$rows quotes: $(grep '^set ytics' many.gp | head -c 300)"
+[[ -z $(find . -name '*PWNED*') ]] && ok "still no name was a command" || not_ok "still no name was a command" "$(find . -name '*PWNED*')"
 exit $bad

@@ -27,7 +27,7 @@ while IFS= read -r command; do
     fi
 done < "$scratch/commands"
 ((n > 30)) && echo "ok README and the guide have $n commands" || { echo "not ok README and the guide have commands: $n"; bad=1; }
-for verb in show profile plan whatif lower schedule simulate memory run compare calibrate import export collective goodput validate plot devices check version; do
+for verb in show profile plan whatif sweep report lower schedule simulate memory run compare calibrate import export collective goodput validate plot devices check version; do
     "$MUSHER" $verb --help > "$scratch/help" 2>&1 && grep -q "usage: musher $verb" "$scratch/help" &&
         echo "ok $verb --help" || { echo "not ok $verb --help: $(head -n 1 "$scratch/help")"; bad=1; }
 done

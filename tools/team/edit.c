@@ -19,6 +19,12 @@ static int32_t find_link(const struct cluster *c, const char *name)
     return -1;
 }
 
+bool team_in_family(const char *name, const char *family)
+{
+    size_t n = strlen(family), digits = strlen(name) > n ? strspn(name + n, "0123456789") : 0;
+    return !strncmp(name, family, n) && digits && !name[n + digits];
+}
+
 static int32_t find_switch(const struct cluster *c, const char *name)
 {
     for (int32_t i = 0; i < c->n_switches; i++)
@@ -197,15 +203,18 @@ static void part_of_every(const struct cluster *c, struct link *l)
     }
 }
 
-/* The link of the text before '='. *at: its index; -1: there is none yet, and *l has its ends. */
+/* The link of the text before '='. *at: its index; -1: there is none yet, and *l has its ends, or the text names a family. */
 static enum status find_pair(struct arena *a, const struct cluster *c, char *words, struct link *l,
-                             int32_t *at, struct error *err)
+                             int32_t *at, bool *family, struct error *err)
 {
     char *colon = strchr(words, ':');
     *at = -1;
+    *family = false;
     if (!colon) {
         *at = find_link(c, words);
-        if (*at >= 0) return OK;
+        for (int32_t i = 0; *at < 0 && i < c->n_links; i++)
+            *family |= team_in_family(c->links[i].name, words);
+        if (*at >= 0 || *family) return OK;
         return error_set(err, ERR_INPUT, "link '%.100s': no such link; links are: %s", words,
                          link_names(a, c));
     }
@@ -227,12 +236,27 @@ static enum status find_pair(struct arena *a, const struct cluster *c, char *wor
     return OK;
 }
 
+/* latency_s <= 0: the old one */
+static enum status set_speed(const char *text, double Bps, double latency_s, struct link *l,
+                             struct error *err)
+{
+    l->stated = true;
+    l->bandwidth_Bps = Bps;
+    if (latency_s > 0) l->latency_s = latency_s;
+    if (l->latency_s > 0) return OK;
+    return error_set(
+        err, ERR_INPUT,
+        "link %.200s: the old latency is measured, not stated; state one, such as %.200s,10us", text,
+        text);
+}
+
 static enum status relink(struct arena *a, const struct cluster *c, const char *text,
                           const char *latency, struct cluster *out, struct error *err)
 {
     char *words = arena_strdup(a, text), *speed = strchr(words, '='), *comma;
-    struct link l;
+    struct link l = {0};
     int32_t at;
+    bool family;
     double Bps, s = -1;
     char hint[UNITS_HINT];
     if (!speed)
@@ -250,8 +274,8 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
             err, ERR_INPUT,
             "link %.100s: '%.60s' is not a latency; expected 1 ns … 1000 s, such as 10us%s", words,
             latency, units_hint(hint, QUANTITY_SECONDS, latency));
-    TRY(find_pair(a, c, words, &l, &at, err));
-    if (at < 0 && !latency && !(l.latency_s > 0))
+    TRY(find_pair(a, c, words, &l, &at, &family, err));
+    if (at < 0 && !family && !latency && !(l.latency_s > 0))
         return error_set(
             err, ERR_INPUT,
             "link %.150s: these two have no link of their own yet, and a new link needs a latency, "
@@ -260,20 +284,19 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
     *out = *c;
     out->links = ARENA_ARRAY(a, struct link, (size_t)c->n_links + 1);
     memcpy(out->links, c->links, (size_t)c->n_links * sizeof *c->links);
+    for (int32_t i = 0; family && i < c->n_links; i++) {
+        struct link *member = &out->links[i];
+        if (!team_in_family(member->name, words)) continue;
+        TRY(set_speed(text, Bps, s, member, err));
+        member->name = team_free_name(a, c, arena_printf(a, "%s-", member->name));
+    }
+    if (family) return OK;
     struct link *changed = &out->links[at < 0 ? out->n_links++ : at];
     if (at < 0)
         *changed = l;
     else
         changed->name = team_free_name(a, c, changed->name);
-    changed->stated = true;
-    changed->bandwidth_Bps = Bps;
-    if (latency) changed->latency_s = s;
-    if (!(changed->latency_s > 0))
-        return error_set(
-            err, ERR_INPUT,
-            "link %.200s: the old latency is measured, not stated; state one, such as %.200s,10us",
-            text, text);
-    return OK;
+    return set_speed(text, Bps, s, changed, err);
 }
 
 enum status team_edit(struct arena *a, const struct cluster *c, const struct team_change *change,
@@ -291,6 +314,18 @@ enum status team_edit(struct arena *a, const struct cluster *c, const struct tea
         TRY(relink(a, c, change->text, change->latency, &made, err));
         break;
     }
+    *out = made;
+    return OK;
+}
+
+enum status team_relink(struct arena *a, const struct profile *profile, const struct cluster *c,
+                        const struct team_change *change, struct cluster *out, struct error *err)
+{
+    struct cluster stated = *c, made;
+    TRY(team_state_links(a, profile, &stated, err));
+    TRY(team_edit(a, &stated, change, &made, err));
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!strcmp(made.links[i].name, c->links[i].name)) made.links[i] = c->links[i];
     *out = made;
     return OK;
 }

@@ -15,7 +15,8 @@
  *                                 Links of every pair of devices of the other file are not copied.
  *            NAME: of the new node; default: NODE if free, else NODE2, NODE3 ...
  *   link     A:B=25GB/s[,50us]    another bandwidth and latency of the link between A and B (nodes, devices, switches; A:A inside
- *                                 node A), or of the link with a name, LINK=25GB/s; the default is the old latency. A and B without
+ *                                 node A), or of the link with a name, LINK=25GB/s, or, if no link has that name, of the links
+ *                                 LINK0, LINK1 ... (`count: N` in the file); the default is the old latency. A and B without
  *                                 a link get a new one, which needs a latency. If only a link of every pair of devices joins them,
  *                                 they get a link of their own in addition. A changed link gets a new name, because
  *                                 measurements of the old one in a profile do not apply to it.
@@ -54,6 +55,12 @@ MUST_CHECK enum status team_edit(struct arena *a, const struct cluster *c,
                                  const struct team_change *change, struct cluster *out,
                                  struct error *err);
 
+/* TEAM_LINK on a cluster whose links may be measured, not stated: a changed link keeps its measured latency, the other links keep
+ * their curves. */
+MUST_CHECK enum status team_relink(struct arena *a, const struct profile *profile,
+                                   const struct cluster *c, const struct team_change *change,
+                                   struct cluster *out, struct error *err);
+
 /* The cluster of the devices with keep[device], their nodes, and the links with both ends left. At least one is kept. */
 void team_part(struct arena *a, const struct cluster *c, const bool *keep, struct cluster *out);
 
@@ -64,6 +71,7 @@ MUST_CHECK enum status team_add(struct arena *a, const struct cluster *c, const 
 /* Helpers of edit.c and add.c. A name that no node, switch or link of the cluster has: word, else word2, word3 ... */
 const char *team_free_name(struct arena *a, const struct cluster *c, const char *word);
 int32_t team_node(const struct cluster *c, const char *name);          /* -1 where unknown */
+bool team_in_family(const char *name, const char *family); /* "h12" of "h": the family and a number */
 const char *team_node_names(struct arena *a, const struct cluster *c); /* "a, b, c" */
 
 #endif

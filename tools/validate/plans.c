@@ -11,6 +11,7 @@
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "sim/engine/sim.h"
+#include "tools/csv.h"
 #include "tools/import/sailor_tables.h"
 #include "tools/validate/row.h"
 
@@ -47,37 +48,6 @@ struct table {
     int at[COLUMN_COUNT]; /* field of the column, -1 */
 };
 
-/* Splits one line into fields without their quotes; *line advances behind it. -1: too many fields or an open quote. */
-static int split(char **line, char *fields[FIELDS_MAX])
-{
-    char *at = *line;
-    int n = 0;
-    for (;;) {
-        if (n == FIELDS_MAX) return -1;
-        char *out = fields[n++] = at;
-        bool quoted = *at == '"';
-        if (quoted) at++;
-        while (*at && (quoted || (*at != ',' && *at != '\n'))) {
-            if (quoted && *at == '"') {
-                if (at[1] != '"') {
-                    quoted = false, at++;
-                    continue;
-                }
-                at++;
-            }
-            if (*at != '\r') *out++ = *at;
-            at++;
-        }
-        if (quoted) return -1;
-        char end = *at;
-        if (*at) at++;
-        *out = '\0';
-        if (end != ',') break;
-    }
-    *line = at;
-    return n;
-}
-
 static const char *field(const struct table *t, char *const *fields, enum column c)
 {
     return t->at[c] < 0 ? "" : fields[t->at[c]];
@@ -89,7 +59,7 @@ static enum status read_head(struct table *t, char **text, int *n, struct error 
                                          COLUMN_gpu_per_stage_replica};
     char *fields[FIELDS_MAX];
     if (!strncmp(*text, "\xef\xbb\xbf", 3)) *text += 3;
-    *n = split(text, fields);
+    *n = csv_split(text, fields, FIELDS_MAX);
     for (int c = 0; c < COLUMN_COUNT; c++) {
         t->at[c] = -1;
         for (int i = 0; i < *n; i++)
@@ -322,7 +292,7 @@ enum status validate_plans(struct arena *a, const char *csv, const char *db, con
     while (*text) {
         char *fields[FIELDS_MAX];
         line++;
-        int found = split(&text, fields);
+        int found = csv_split(&text, fields, FIELDS_MAX);
         if (found < 0)
             return error_set(err, ERR_INPUT,
                              "%s:%d: more than %d fields, or a quote that does not end", csv, line,

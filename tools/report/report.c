@@ -1,0 +1,120 @@
+#include "tools/report/report.h"
+
+#include "core/base/arena.h"
+#include "core/base/units.h"
+#include "tools/common.h"
+#include "tools/report/html.h"
+
+#include <math.h>
+
+enum { MEMORY_POINTS = 240 }; /* of a panel 300 pixels wide */
+
+const char *report_type_colour(int32_t type)
+{
+    static const char *const colours[] = {"#56B4E9", "#E69F00", "#7CCBA2", "#CC79A7",
+                                          "#F0E442", "#B7A6E0", "#D5A08A", "#B0B8C0"};
+    return colours[(size_t)type % (sizeof colours / sizeof *colours)];
+}
+
+/* How many devices of the plan each simulated one represents: of a folded trace its own number, of representatives that of their
+ * class of replicas. */
+static void weigh(struct arena *a, struct report_plan *x)
+{
+    const struct program *p = x->told.explained;
+    struct trace *t = x->told.explained_result.trace;
+    struct plan_class *classes = NULL;
+    int32_t n = x->told.by_replicas ? plan_classes(a, &x->plan, &classes) : 0;
+    x->weight = ARENA_ARRAY(a, int64_t, (size_t)p->n_devices + 1);
+    for (int32_t d = 0; d < p->n_devices; d++) {
+        int32_t replica = p->stages[p->lanes[d].stages[0]].replica;
+        for (int32_t k = 0; k < n; k++)
+            if (classes[k].replicas[0] == replica) t->devices[d].stands_for = classes[k].n;
+        x->weight[d] = trace_weight(t, d);
+    }
+}
+
+enum status report_predict(struct arena *a, const struct profile *profile, struct report_plan *x,
+                           struct error *err)
+{
+    const struct sim_options o = {.keep_trace = true, .beside_trace = explain_bytes, .fold = true};
+    TRY(predict(a, &x->plan, profile, &o, true, &x->told, err));
+    struct trace *t = x->told.explained_result.trace;
+    x->cost = cost_new(a, profile, &x->plan.cluster);
+    weigh(a, x);
+    TRY(explain_result(a, x->told.explained, x->cost, &x->told.explained_result, &x->why, err));
+    timeline_make(a, t, &x->line);
+    return live_rows_make(a, x->told.explained, t, &x->line, REPORT_MEMORY_PANELS, MEMORY_POINTS,
+                          &x->n_live, &x->live, err);
+}
+
+/* --- the page --- */
+
+static void tile(FILE *out, struct arena *a, const char *value, const char *name)
+{
+    fputs("<div class=\"tile\"><b>", out);
+    html_text(out, a, value);
+    fputs("</b><span>", out);
+    html_text(out, a, name);
+    fputs("</span></div>\n", out);
+}
+
+static void write_tiles(FILE *out, struct arena *a, const struct report *r,
+                        const struct report_plan *x)
+{
+    char text[32];
+    const struct outcome *o = &x->outcome;
+    fputs("<div class=\"tiles\">\n", out);
+    tile(out, a, units_print_ns(text, x->told.result.iteration_ns), "an iteration, predicted");
+    if (o->tokens_per_s > 0)
+        tile(out, a, outcome_number(text, o->tokens_per_s), "tokens/s");
+    else
+        tile(out, a, outcome_number(text, o->samples_per_s), "images/s");
+    if (o->cost > 0) tile(out, a, arena_printf(a, "%.4g", o->cost), "cost of an iteration");
+    if (isfinite(o->gap))
+        tile(out, a, arena_printf(a, "%.1f %%", 100 * o->gap), "above the lower bound, at most");
+    if (r->n_plans > 1) {
+        double best = INFINITY;
+        for (int32_t i = 0; i < r->n_plans; i++) best = fmin(best, r->plans[i].outcome.iteration_s);
+        tile(out, a, arena_printf(a, "%.2f ×", o->iteration_s / best), "the fastest plan's time");
+    }
+    fputs("</div>\n", out);
+}
+
+static void write_nav(FILE *out, struct arena *a, const struct report *r)
+{
+    fputs("<nav><a href=\"#question\">Question</a><a href=\"#alternatives\">Alternatives</a>", out);
+    for (int32_t i = 0; i < r->n_plans; i++) {
+        fprintf(out, "<a href=\"#%s\">", r->plans[i].id);
+        html_text(out, a, arena_printf(a, "Plan %s", r->plans[i].label));
+        fputs("</a>", out);
+    }
+    fputs("<a href=\"#assumptions\">Assumptions</a></nav>\n", out);
+}
+
+static enum status write_plan(FILE *out, struct arena *a, const struct report *r,
+                              const struct report_plan *x, struct error *err)
+{
+    html_section(out, a, x->id, arena_printf(a, "Plan %s", x->label),
+                 arena_printf(a, "Predicted with %s.", common_profile_label(a, r->profile)));
+    write_tiles(out, a, r, x);
+    layout_write(out, a, x);
+    charts_timeline(out, a, x);
+    charts_memory(out, a, x);
+    usage_write(out, a, x);
+    TRY(sensitivity_write(out, a, x, err));
+    html_section_end(out);
+    return OK;
+}
+
+enum status report_write(FILE *out, struct arena *a, const struct report *r, struct error *err)
+{
+    const struct plan *first = &r->plans[0].plan;
+    html_begin(out, a, arena_printf(a, "%s on %s", first->job.model.name, first->cluster.name));
+    write_nav(out, a, r);
+    question_write(out, a, r);
+    alternatives_write(out, a, r);
+    for (int32_t i = 0; i < r->n_plans; i++) TRY(write_plan(out, a, r, &r->plans[i], err));
+    assumptions_write(out, a, r);
+    html_end(out);
+    return OK;
+}

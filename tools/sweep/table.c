@@ -1,0 +1,289 @@
+#include "tools/sweep/table.h"
+
+#include "core/base/arena.h"
+#include "core/base/file.h"
+#include "core/base/units.h"
+#include "core/document/json.h"
+#include "tools/csv.h"
+#include "tools/print/classes.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TEXT_MAX = 96, CSV_MAX = 1 << 28, FIELDS_MAX = 64 };
+static const char *const columns[TABLE_COLUMN_COUNT] = {
+#define X(name) #name,
+    TABLE_COLUMNS(X)
+#undef X
+};
+
+static bool is_number(enum table_column c)
+{
+    return c <= TABLE_baseline_s || c == TABLE_exact || c == TABLE_evaluated;
+}
+
+/* NAN: unknown */
+static double number(const struct sweep_point *x, enum table_column c)
+{
+    const struct outcome *o = &x->outcome;
+    switch (c) {
+    case TABLE_iteration_s:
+        return o->iteration_s;
+    case TABLE_samples_per_s:
+        return o->samples_per_s;
+    case TABLE_tokens_per_s:
+        return o->tokens_per_s > 0 ? o->tokens_per_s : NAN;
+    case TABLE_cost:
+        return o->cost > 0 ? o->cost : NAN;
+    case TABLE_lower_bound_s:
+        return x->lower_bound_ns ? units_s_from_ns(x->lower_bound_ns) : NAN;
+    case TABLE_gap:
+        return o->gap;
+    case TABLE_devices:
+        return x->devices;
+    case TABLE_devices_used:
+        return x->devices_used;
+    case TABLE_baseline_s:
+        return x->baseline ? units_s_from_ns(x->baseline_ns) : NAN;
+    case TABLE_exact:
+        return x->exact;
+    case TABLE_evaluated:
+        return (double)x->evaluated;
+    default:
+        return NAN;
+    }
+}
+
+static const char *text(const struct sweep_point *x, enum table_column c)
+{
+    const char *t = c == TABLE_why        ? x->why
+                    : c == TABLE_plan     ? x->plan
+                    : c == TABLE_stopped  ? x->stopped
+                    : c == TABLE_baseline ? x->baseline
+                                          : NULL;
+    return t ? t : "";
+}
+
+/* --- text --- */
+
+/* Columns between the axes and the plan. */
+enum { SHOWN = 6 };
+static const char *const shown_heads[SHOWN] = {"time", "samples/s", "tokens/s",
+                                               "cost", "gap",       "devices used"};
+
+static const char *cell(struct arena *a, const struct sweep_point *x, int column)
+{
+    char buffer[32];
+    const struct outcome *o = &x->outcome;
+    if (x->why) return "-";
+    switch (column) {
+    case 0:
+        return arena_strdup(a, units_print_ns(buffer, x->iteration_ns));
+    case 1:
+        return arena_strdup(a, outcome_number(buffer, o->samples_per_s));
+    case 2:
+        return arena_strdup(a, outcome_number(buffer, o->tokens_per_s));
+    case 3:
+        return o->cost > 0 ? arena_printf(a, "%.4g", o->cost) : "-";
+    case 4:
+        return isfinite(o->gap) ? arena_printf(a, "%.1f %%", 100 * o->gap) : "-";
+    default:
+        return arena_printf(a, "%d of %d", (int)x->devices_used, (int)x->devices);
+    }
+}
+
+/* tokens/s of models of images and costs without prices have no column. */
+static bool is_shown(const struct sweep_grid *s, int column)
+{
+    for (int64_t i = 0; i < s->n_points; i++) {
+        const struct sweep_point *x = &s->points[i];
+        if (x->done && !x->why &&
+            (column == 2   ? x->outcome.tokens_per_s > 0
+             : column == 3 ? x->outcome.cost > 0
+                           : true))
+            return true;
+    }
+    return false;
+}
+
+static void pad(const char *word, int width) { printf("  %*s", width, word); }
+
+void table_print(struct arena *a, const struct sweep_grid *s, bool all)
+{
+    int *width = ARENA_ARRAY(a, int, (size_t)s->n_axes + SHOWN);
+    bool shown[SHOWN];
+    for (int32_t k = 0; k < s->n_axes; k++) {
+        width[k] = (int)strlen(s->axes[k].name);
+        for (int32_t i = 0; i < s->axes[k].n; i++)
+            if ((int)strlen(s->axes[k].texts[i]) > width[k])
+                width[k] = (int)strlen(s->axes[k].texts[i]);
+    }
+    for (int c = 0; c < SHOWN; c++) {
+        shown[c] = is_shown(s, c);
+        width[s->n_axes + c] = (int)strlen(shown_heads[c]);
+        for (int64_t i = 0; shown[c] && i < s->n_points; i++) {
+            int n = (int)strlen(cell(a, &s->points[i], c));
+            if (s->points[i].done && n > width[s->n_axes + c]) width[s->n_axes + c] = n;
+        }
+    }
+    for (int32_t k = 0; k < s->n_axes; k++) pad(s->axes[k].name, width[k]);
+    for (int c = 0; c < SHOWN; c++)
+        if (shown[c]) pad(shown_heads[c], width[s->n_axes + c]);
+    puts("  plan");
+    for (int64_t i = 0; i < s->n_points; i++) {
+        const struct sweep_point *x = &s->points[i];
+        if (!x->done) continue;
+        for (int32_t k = 0; k < s->n_axes; k++) pad(s->axes[k].texts[x->at[k]], width[k]);
+        for (int c = 0; c < SHOWN; c++)
+            if (shown[c]) pad(cell(a, x, c), width[s->n_axes + c]);
+        const char *last = x->why ? arena_printf(a, "no plan: %s", x->why) : x->plan;
+        printf("  %s\n", all ? last : print_cut(a, last, TEXT_MAX));
+    }
+}
+
+/* --- JSON --- */
+
+void table_json(const struct sweep_grid *s, struct json *j)
+{
+    json_put_list(j, "points");
+    for (int64_t i = 0; i < s->n_points; i++) {
+        const struct sweep_point *x = &s->points[i];
+        if (!x->done) continue;
+        json_put_object(j, NULL);
+        json_put_object_line(j, "at");
+        for (int32_t k = 0; k < s->n_axes; k++)
+            json_put_double(j, s->axes[k].name, s->axes[k].values[x->at[k]]);
+        json_close(j);
+        json_put_text(j, "why", x->why);
+        if (!x->why) {
+            json_put_int(j, "iteration_ns", x->iteration_ns);
+            if (x->baseline) json_put_int(j, "baseline_ns", x->baseline_ns);
+            for (int c = TABLE_samples_per_s; c <= TABLE_devices_used; c++)
+                json_put_double(j, columns[c], number(x, (enum table_column)c));
+            json_put_bool(j, "exact", x->exact);
+            json_put_int(j, "evaluated", x->evaluated);
+            json_put_text(j, "baseline", x->baseline);
+            json_put_text(j, "stopped", x->stopped);
+            json_put_text(j, "plan", x->plan);
+        }
+        json_close(j);
+    }
+    json_close(j);
+}
+
+/* --- CSV --- */
+
+void table_csv(FILE *out, struct arena *a, const struct sweep_grid *s)
+{
+    char buffer[32];
+    for (int32_t k = 0; k < s->n_axes; k++) {
+        const struct axis *x = &s->axes[k];
+        csv_put(out, *x->unit ? arena_printf(a, "%s [%s]", x->name, x->unit) : x->name);
+        fputc(',', out);
+    }
+    for (int c = 0; c < TABLE_COLUMN_COUNT; c++)
+        fprintf(out, "%s%s", columns[c], c + 1 < TABLE_COLUMN_COUNT ? "," : "\n");
+    for (int64_t i = 0; i < s->n_points; i++) {
+        const struct sweep_point *x = &s->points[i];
+        if (!x->done) continue;
+        for (int32_t k = 0; k < s->n_axes; k++)
+            fprintf(out, "%s,", json_number(buffer, s->axes[k].values[x->at[k]]));
+        for (int c = 0; c < TABLE_COLUMN_COUNT; c++) {
+            double value = x->why ? NAN : number(x, (enum table_column)c);
+            if (!is_number((enum table_column)c))
+                csv_put(out, text(x, (enum table_column)c));
+            else if (isfinite(value))
+                fputs(json_number(buffer, value), out);
+            fputc(c + 1 < TABLE_COLUMN_COUNT ? ',' : '\n', out);
+        }
+    }
+}
+
+void table_make(struct arena *a, const struct sweep_grid *s, struct sweep_table *out)
+{
+    struct table_axis *axes = ARENA_ARRAY(a, struct table_axis, (size_t)s->n_axes);
+    double *at = ARENA_ARRAY(a, double, (size_t)s->n_points *(size_t)s->n_axes),
+           *values = ARENA_ARRAY(a, double, (size_t)s->n_points *TABLE_plan);
+    *out = (struct sweep_table){.n_axes = s->n_axes, .axes = axes, .at = at, .values = values};
+    for (int32_t k = 0; k < s->n_axes; k++)
+        axes[k] = (struct table_axis){s->axes[k].name, s->axes[k].unit};
+    for (int64_t i = 0; i < s->n_points; i++) {
+        const struct sweep_point *x = &s->points[i];
+        if (!x->done) continue;
+        for (int32_t k = 0; k < s->n_axes; k++) *at++ = s->axes[k].values[x->at[k]];
+        for (int c = 0; c < TABLE_plan; c++)
+            *values++ = x->why ? NAN : number(x, (enum table_column)c);
+        out->n_rows++;
+    }
+}
+
+bool table_is(const char *path)
+{
+    char head[4096];
+    size_t n = file_head(path, head, sizeof head - 1);
+    head[n] = 0;
+    head[strcspn(head, "\n")] = 0;
+    const char *at = strstr(head, ",iteration_s,");
+    return at && strstr(at, ",plan,why");
+}
+
+/* "link:lan [B/s]" */
+static struct table_axis read_axis(struct arena *a, const char *head)
+{
+    const char *unit = strstr(head, " [");
+    size_t n = strlen(head);
+    if (!unit || head[n - 1] != ']') return (struct table_axis){head, ""};
+    return (struct table_axis){arena_strndup(a, head, (size_t)(unit - head)),
+                               arena_strndup(a, unit + 2, strlen(unit) - 3)};
+}
+
+static enum status read_row(const char *path, int32_t line, char *const *fields, int32_t n_axes,
+                            double *at, double *values, struct error *err)
+{
+    for (int32_t i = 0; i < n_axes; i++)
+        if (!units_parse_number(fields[i], &at[i]))
+            return error_set(err, ERR_INPUT, "%s:%d: '%.60s' is not a number", path, (int)line,
+                             fields[i]);
+    for (int c = 0; c < TABLE_plan; c++) {
+        const char *field = fields[n_axes + c];
+        values[c] = NAN;
+        if (!*field || !is_number((enum table_column)c)) continue;
+        if (!units_parse_number(field, &values[c]))
+            return error_set(err, ERR_INPUT, "%s:%d: %s '%.60s' is not a number", path, (int)line,
+                             columns[c], field);
+    }
+    return OK;
+}
+
+enum status table_read(struct arena *a, const char *path, struct sweep_table *out,
+                       struct error *err)
+{
+    char *text_of_file, *fields[FIELDS_MAX];
+    size_t bytes;
+    TRY(file_read(a, path, CSV_MAX, &text_of_file, &bytes, err));
+    char *at = text_of_file;
+    int n = csv_split(&at, fields, FIELDS_MAX), n_axes = n - TABLE_COLUMN_COUNT;
+    bool good = n_axes >= 1;
+    for (int c = 0; good && c < TABLE_COLUMN_COUNT; c++)
+        good = !strcmp(fields[n_axes + c], columns[c]);
+    if (!good)
+        return error_set(err, ERR_INPUT,
+                         "%s:1: not a table of sweep: expected its axes, then %s to %s", path,
+                         columns[0], columns[TABLE_COLUMN_COUNT - 1]);
+    struct table_axis *axes = ARENA_ARRAY(a, struct table_axis, (size_t)n_axes);
+    for (int k = 0; k < n_axes; k++) axes[k] = read_axis(a, arena_strdup(a, fields[k]));
+    size_t rows = 1;
+    for (const char *c = at; *c; c++) rows += *c == '\n';
+    double *places = ARENA_ARRAY(a, double, rows *(size_t)n_axes),
+           *values = ARENA_ARRAY(a, double, rows *TABLE_plan);
+    *out = (struct sweep_table){.n_axes = n_axes, .axes = axes, .at = places, .values = values};
+    for (int32_t line = 2; *at; line++) {
+        if (csv_split(&at, fields, FIELDS_MAX) != n)
+            return error_set(err, ERR_INPUT, "%s:%d: expected %d fields", path, (int)line, n);
+        TRY(read_row(path, line, fields, n_axes, places + (size_t)out->n_rows * (size_t)n_axes,
+                     values + (size_t)out->n_rows * TABLE_plan, err));
+        out->n_rows++;
+    }
+    if (!out->n_rows) return error_set(err, ERR_INPUT, "%s: no rows", path);
+    return OK;
+}
