@@ -34,7 +34,7 @@ enum status lower_error(const struct lowering *l, const struct stage_build *b, s
     char message[sizeof err->text], place[160] = "";
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
+    error_format(message, sizeof message, fmt, ap);
     va_end(ap);
     if (l->plan->file && b->plan->line)
         snprintf(place, sizeof place, "%s:%" PRId32 ":%" PRId32 ": ", l->plan->file, b->plan->line,

@@ -10,7 +10,7 @@ enum status valid_complain(const struct valid *c, const char *fmt, ...)
     char message[sizeof c->err->text];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
+    error_format(message, sizeof message, fmt, ap);
     va_end(ap);
     return error_set(c->err, ERR_INPUT, "%s", message);
 }

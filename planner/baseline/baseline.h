@@ -60,8 +60,7 @@ struct baseline_task {
     int32_t n_settings;
     size_t capacity;
     struct baseline_setting *settings;
-    char why
-        [256]; /* reason of the family's nearest miss, the first of equals */
+    char why[ERROR_TEXT]; /* reason of the family's nearest miss, the first of equals */
     /* its distance: bytes missing on a device; a violated divisibility is farther than any number of bytes */
     int64_t miss;
 };

@@ -23,7 +23,7 @@ struct scoring { /* of one family */
     int64_t least;    /* layers lowered by the first setting */
     int64_t layers;   /* layers lowered so far */
     int32_t tries;
-    char why[256]; /* reason of the nearest miss, the first of equals */
+    char why[ERROR_TEXT]; /* reason of the nearest miss, the first of equals */
     int64_t miss;  /* bytes missing; INT64_MAX: lowering rejected the plan */
 };
 
