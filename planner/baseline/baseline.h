@@ -28,6 +28,7 @@ struct baseline_setting {
     const int32_t *team; /* the task's */
     int64_t estimate_ns; /* INT64_MAX: infeasible */
     int32_t number;      /* order of enumeration; breaks ties */
+    bool too_large;      /* scored: lacks memory with recomputation too */
 };
 
 /* The cluster at one tensor-parallel degree, with its space for each microbatch size (NULL: not made yet). */

@@ -219,7 +219,8 @@ static int64_t buffers_bytes(const struct program_stage *s)
     return bytes;
 }
 
-/* Reduction of warm-ups that frees the missing bytes, if each frees one buffer of every buffer ring. */
+/* Reduction of warm-ups that frees the missing bytes, if each frees one buffer of every buffer ring. now 0: the replica has a
+ * schedule or orders of its own, which no warm-up may contradict. */
 static bool fewer_warmups(struct plan_stage *x, int32_t now, int64_t missing, int64_t bytes)
 {
     if (x->order || now <= 1) return false;
@@ -257,6 +258,7 @@ static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup
 
 static int32_t warmup_of(const struct plan_replica *r, int32_t stage)
 {
+    if (r->schedule || r->orders) return 0;
     int32_t w = r->stages[stage].warmup ? r->stages[stage].warmup : r->n_stages - stage;
     return w < r->microbatches ? w : r->microbatches;
 }

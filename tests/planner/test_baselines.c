@@ -266,6 +266,65 @@ static int64_t best_of_all(struct bench *b, int32_t family)
     return best;
 }
 
+static int32_t family_of(const char *name)
+{
+    int32_t i = 0;
+    while (strcmp(baseline_name(i), name) != 0) i++;
+    return i;
+}
+
+/* Fewer warm-ups are no repair of a plan whose schedule determines them. */
+START_TEST(a_schedule_that_does_not_fit_lacks_memory)
+{
+    struct job j = small_job(8, 16, "");
+    struct cluster c = small_team(2, "22", 100);
+    struct bench b;
+    struct error err = {0};
+    int32_t n = 0;
+    for (int32_t t = 0; t < c.n_types; t++) c.types[t].memory_bytes = 430000;
+    set_bench(&b, &j, &c);
+    ck_assert_int_eq(baseline_settings(family_of("megatron"))(&b.k, &err), OK);
+    for (int32_t i = 0; i < b.k.n_settings; i++) {
+        struct space *s;
+        struct plan p;
+        int64_t ns;
+        if (b.k.settings[i].chunks == 1) continue;
+        ck_assert_int_eq(baseline_space(&b.k, 0, b.k.settings[i].size, &s, &err), OK);
+        ck_assert_int_eq(baseline_make(&b.k, &b.k.settings[i], "x", arena, &p, &err), OK);
+        ck_assert_msg(scorer_fit(b.tries.scorer, s, &p, &ns, &err) == OK, "%s", err.text);
+        n += ns == INT64_MAX;
+        for (int32_t k = 0; k < p.replicas[0].n_stages; k++)
+            ck_assert_int_eq(p.replicas[0].stages[k].warmup, 0);
+    }
+    ck_assert(n > 0 && strstr(scorer_why(b.tries.scorer), "lacks"));
+    scorer_free(b.tries.scorer);
+}
+END_TEST
+
+/* However many settings with better estimates lack memory. */
+START_TEST(a_preset_that_fits_in_some_setting_is_found)
+{
+    int32_t fits = 0;
+    for (int64_t memory = 1000000; memory < 6000000; memory += memory / 12) {
+        struct job j = small_job(8, 64, "microbatch: [1, 2, 4]\n");
+        j.model.vocabulary = 4096;
+        struct cluster c = small_team(2, "22", 100);
+        struct search_options o = {.top = 1, .baseline = "megatron"};
+        struct search_result r;
+        struct bench b;
+        struct error err = {0};
+        for (int32_t t = 0; t < c.n_types; t++) c.types[t].memory_bytes = memory;
+        set_bench(&b, &j, &c);
+        bool possible = best_of_all(&b, family_of("megatron")) < INT64_MAX;
+        enum status st = search_plans(arena, &j, &c, &b.profile, &o, &r, &err);
+        ck_assert_msg((st == OK) == possible, "%ld bytes: %s", (long)memory, err.text);
+        fits += possible;
+        scorer_free(b.tries.scorer);
+    }
+    ck_assert_int_gt(fits, 8);
+}
+END_TEST
+
 static struct cluster random_team(uint64_t seed)
 {
     char slowdowns[4];
@@ -439,6 +498,8 @@ Suite *baselines_suite(void)
     tcase_add_test(t, megatron_takes_gpus_together_where_that_is_fastest);
     tcase_add_test(t, harp_takes_every_device_in_order_in_meshes_of_one_node);
     tcase_add_test(t, what_cannot_be_says_why);
+    tcase_add_test(t, a_schedule_that_does_not_fit_lacks_memory);
+    tcase_add_test(t, a_preset_that_fits_in_some_setting_is_found);
     tcase_add_test(t, a_preset_is_nearly_the_best_setting_of_its_family);
     tcase_add_test(t, a_preset_beside_a_search_is_what_it_is_alone);
     tcase_add_test(t, no_search_of_up_to_64_devices_ends_above_a_preset_made_alone);
