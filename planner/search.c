@@ -1,6 +1,7 @@
 #include "planner/search.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 #include "core/base/units.h"
 #include "core/lower/lower.h"
 #include "planner/baseline/baseline.h"
@@ -163,8 +164,7 @@ static enum status conclude(struct search_context *q, const struct profile *p,
     }
     for (int32_t i = 0; i < out->n_baselines; i++) out->baselines[i].plan.profile_id = p->id;
     if (out->n_plans) return OK;
-    if (q->interrupted)
-        return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
+    if (q->interrupted) return search_context_unfound(err);
     if (q->incumbents.n) {
         const struct search_plan *x = &q->incumbents.plans[0];
         return error_set(err, ERR_INFEASIBLE,
@@ -453,6 +453,18 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
                        : search_small(q, p, sizes, n_sizes, out, err);
 }
 
+/* The stop was noticed far below: what was found until then. */
+static enum status conclude_early(struct search *q, const struct profile *p, struct search_result *out,
+                                  struct error *err)
+{
+    q->t.interrupted = true;
+    if (!q->t.o->baseline) baselines_keep(&q->t, out);
+    keep_warm(q);
+    TRY(conclude(&q->t, p, out, err));
+    TRY(certify(q, out, err));
+    return certify_sharded(q, out, err);
+}
+
 enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                          const struct profile *p, const struct search_options *o,
                          struct search_result *out, struct error *err)
@@ -488,7 +500,10 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .lists = arena_new()};
     incumbents_init(&q.t.incumbents, a, o->top > KEPT_MIN ? o->top : KEPT_MIN, o, c);
     q.t.spmd_stage = spmd_stage_new();
+    const volatile sig_atomic_t *before = stop_watch(o->stop);
     enum status st = search_all(&q, p, out, err);
+    stop_watch(before);
+    if (st == ERR_INTERRUPTED) st = conclude_early(&q, p, out, err);
     spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);
     lp_thread_end();

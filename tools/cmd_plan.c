@@ -96,6 +96,10 @@ static void print_bounds(const struct search_result *r, const struct request *q)
             r->lower_cost, 100 * r->cost_gap, q->min_rate > 0 ? " within --min-rate" : "");
     else if (q->objective == OBJECTIVE_COST)
         puts("  no lower bound of cost: some devices have price 0");
+    if (r->lower_bound_ns <= 0) {
+        puts("  no lower bound was computed");
+        return;
+    }
     printf("  lower bound %s%s (%s): ", q->objective == OBJECTIVE_COST ? "of time " : "",
            units_print_ns(text, r->lower_bound_ns), r->binding);
     if (isfinite(r->gap))
@@ -341,7 +345,12 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     signal(SIGALRM, on_alarm);
     if (q->time_limit) alarm((unsigned)q->time_limit);
     double start = wall_seconds();
-    TRY(search_plans(a, &j, &c, &profile, &o, &r, err));
+    enum status st = search_plans(a, &j, &c, &profile, &o, &r, err);
+    if (st == ERR_INTERRUPTED && timed_out)
+        return error_set(err, ERR_INFEASIBLE,
+                         "no plan was found within --time-limit %" PRId64 "; give it more seconds",
+                         q->time_limit);
+    if (st != OK) return st;
     double search_s = wall_seconds() - start;
     alarm(0);
     TRY(write_plans(a, &r, q->out, err));

@@ -21,7 +21,7 @@ enum status {
     ERR_USAGE = 2,    /* invalid command line */
     ERR_INPUT =
         3, /* a file is missing, malformed or contradictory; text has file:line:column or field path */
-    ERR_INFEASIBLE = 4,    /* no plan fits; text has the nearest miss */
+    ERR_INFEASIBLE = 4, /* no plan fits, or none was found in time; text has the nearest miss, or the limit */
     ERR_TOLERANCE = 5,     /* a requested tolerance is exceeded */
     ERR_RESOURCE = 6,      /* disk, memory or the operating system failed */
     ERR_RANK = 7,          /* a rank of a run failed */

@@ -18,6 +18,7 @@
 #include "core/lower/slots.h"
 #include "core/lower/uses.h"
 
+#include "core/base/stop.h"
 #include "core/base/units.h"
 #include "core/graph/gradient.h"
 #include "core/program/device_memory.h"
@@ -148,7 +149,7 @@ static enum status too_big(const struct lowering *l, int32_t device, struct erro
     else
         snprintf(stated, sizeof stated, "%s", has);
     return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
-                       "%s: needs %s, has %s, lacks %s: %.256s", l->p->devices[device].name, needs,
+                       "%s: needs %s, has %s, lacks %s: %s", l->p->devices[device].name, needs,
                        stated, units_print_bytes(one, (double)(need - have)),
                        holders_text(l, lane));
 }
@@ -206,6 +207,7 @@ static enum status prove(struct lowering *l, struct error *err)
         struct blocked_buffer_ring *blocked;
         int32_t n;
         struct error why = {0};
+        TRY(stop_check(err));
         enum status status = program_play(l->a, l->p, &blocked, &n, &why);
         if (status == OK) return OK;
         if (!more_buffers(l, blocked, n))
@@ -262,7 +264,10 @@ enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struc
     TRY(lower_groups(&l, err));
     lower_launches(&l);
     struct stage_scratch *at_hand = stage_scratch_new(&l);
-    for (int32_t i = 0; i < out->n_stages; i++) lower_stage(at_hand, &l.stages[i]);
+    for (int32_t i = 0; i < out->n_stages; i++) {
+        TRY(stop_check(err));
+        lower_stage(at_hand, &l.stages[i]);
+    }
     lower_share_orders(&l);
     TRY(prove(&l, err));
     reserve_devices(&l);

@@ -73,7 +73,7 @@ enum status lower_shard_view(const struct lowering *l, struct shard_views *views
     size_t file = l->plan->file ? strlen(l->plan->file) : 0;
     bool placed = file && !strncmp(why.text, l->plan->file, file) && why.text[file] == ':';
     if (status != OK && placed) return error_set(err, status, "%s", why.text); /* a rule's own error */
-    if (status != OK) return lower_error(l, b, err, status, "sharding: %.400s", why.text);
+    if (status != OK) return lower_error(l, b, err, status, "sharding: %s", why.text);
     *out = g;
     return OK;
 }

@@ -165,7 +165,7 @@ static enum status check_tensor_collective(struct valid *c, const struct collect
     NEED(valid_index(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call,
          "collective %s: bad numbers", g->name);
     if (collective_valid(m, &why) != OK)
-        return valid_complain(c, "collective %s: %.300s", g->name, why.text);
+        return valid_complain(c, "collective %s: %s", g->name, why.text);
     NEED(g->elements == shape_elements(&m->whole) && m->most == collective_max(m),
          "collective %s: its sizes differ", g->name);
     for (int32_t i = 0; i < m->n_members; i++) {

@@ -476,6 +476,7 @@ enum status baselines_pick(struct search_context *q, struct search_result *out, 
     for (int32_t i = 0; i < baseline_count(); i++) {
         if (strcmp(baseline_name(i), q->o->baseline) != 0) continue;
         struct search_baseline *b = &out->baselines[i];
+        if (b->iteration_ns == INT64_MAX && q->interrupted) return search_context_unfound(err);
         if (b->iteration_ns == INT64_MAX)
             return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name,
                              b->why ? b->why : "does not fit");
