@@ -175,20 +175,6 @@ static enum status conclude(struct search_context *q, const struct profile *p,
     return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
 }
 
-/* Microbatch sizes to try: the job's, or every divisor of the global batch up to 64 sequences that
- * is a power of two. */
-static int32_t sizes_of(const struct job *j, int64_t sizes[16])
-{
-    if (j->n_microbatches_sizes) {
-        memcpy(sizes, j->microbatch_sizes, sizeof j->microbatch_sizes);
-        return j->n_microbatches_sizes;
-    }
-    int32_t n = 0;
-    for (int64_t b = 1; b <= 64 && b <= j->global_batch; b *= 2)
-        if (j->global_batch % b == 0) sizes[n++] = b;
-    return n;
-}
-
 static void put_bound(struct search_result *out, const struct bound_certificate *b)
 {
     out->lower_bound_ns = b->lower_bound_ns;
@@ -431,7 +417,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
                               struct error *err)
 {
     int64_t sizes[16];
-    int32_t n_sizes = sizes_of(q->job, sizes);
+    int32_t n_sizes = search_check_sizes(q->job, sizes);
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes};
     search_context_report(&q->t);
     if (q->t.o->from && !q->t.o->baseline) {
@@ -501,9 +487,13 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     incumbents_init(&q.t.incumbents, a, o->top > KEPT_MIN ? o->top : KEPT_MIN, o, c);
     q.t.spmd_stage = spmd_stage_new();
     const volatile sig_atomic_t *before = stop_watch(o->stop);
-    enum status st = search_all(&q, p, out, err);
+    struct error why = {0};
+    enum status st = search_all(&q, p, out, &why);
     stop_watch(before);
-    if (st == ERR_INTERRUPTED) st = conclude_early(&q, p, out, err);
+    if (st == ERR_INTERRUPTED)
+        st = conclude_early(&q, p, out, err);
+    else if (st != OK && err)
+        *err = why;
     spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);
     lp_thread_end();
