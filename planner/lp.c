@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/error.h"
+#include "core/base/stop.h"
 
 #include <glpk.h>
 #include <math.h>
@@ -111,6 +112,7 @@ enum lp_result lp_solve(struct lp *p, const struct lp_options *options)
     if (o->dual) how.meth = GLP_DUALP;
     if (o->presolve) how.presolve = GLP_ON;
     if (o->iterations) how.it_lim = o->iterations;
+    if (stop_requested()) return LP_FAILED;
     int failed = glp_simplex(p->glpk, &how);
     if (failed && !o->presolve) { /* a method may cycle */
         glp_std_basis(p->glpk);
@@ -132,7 +134,8 @@ double lp_price(const struct lp *p, int32_t row) { return glp_get_row_dual(p->gl
 
 static void on_node(glp_tree *tree, void *left)
 {
-    if (glp_ios_reason(tree) == GLP_ISELECT && --*(int32_t *)left <= 0) glp_ios_terminate(tree);
+    if (glp_ios_reason(tree) == GLP_ISELECT && (--*(int32_t *)left <= 0 || stop_requested()))
+        glp_ios_terminate(tree);
 }
 
 bool lp_solve_integer(struct lp *p, int32_t nodes_max, double gap, double *values)

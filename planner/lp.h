@@ -26,7 +26,7 @@ enum lp_result {
     LP_OPTIMAL,
     LP_INFEASIBLE,
     LP_UNBOUNDED,
-    LP_FAILED /* numerical trouble, or iteration limit */
+    LP_FAILED /* numerical trouble, iteration limit, or a stop is requested (core/base/stop.h) */
 };
 
 struct lp *lp_new(struct arena *a, enum lp_sense sense); /* call lp_free before freeing the arena */

@@ -1,6 +1,7 @@
 #include "planner/search.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 #include "core/base/units.h"
 #include "core/lower/lower.h"
 #include "planner/baseline/baseline.h"
@@ -31,7 +32,8 @@
 enum {
     EVALUATIONS_DEFAULT = 20000,
     KEPT_MIN = 32,
-    MULTI_DEVICE_SMALL = 1500, /* simulations of the search for stages on several devices, up to 8 devices */
+    MULTI_DEVICE_SMALL =
+        1500, /* simulations of the search for stages on several devices, up to 8 devices */
     /* Above 8 devices: budget in microseconds, measured cost of a simulation per call and constant; least number of
      * simulations worth starting */
     MULTI_DEVICE_US = 400000,
@@ -39,18 +41,19 @@ enum {
     MULTI_DEVICE_PLAN_US = 1000,
     MULTI_DEVICE_MIN = 30,
     MULTI_DEVICE_DEVICES_MAX =
-        128, /* above this, constructing a plan takes longer than simulating it */
+        128,                /* above this, constructing a plan takes longer than simulating it */
     SPMD_STAGE_PLANS = 300, /* simulations of the search for sharded stages */
     GROUPS_MS = 2200,       /* pipelines of sharded stages */
     GROUPS_MANY_MS = 7000,
     GROUPS_DEVICES_MAX = 512, /* above this, lowering sharded stages exceeds the budget */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
-    SEPARATE_MS = 1000, /* for plans of single GPUs, if up to 8 GPUs may also form tensor-parallel devices */
-    WORK_MS = 5000,     /* approximate limit of scorer_work for small clusters */
-    SUBTEAM_PART = 20,  /* fraction of the work for baselines on subsets of the devices */
-    NEAR_MS = 1000,     /* simulations per microbatch size of the repair search if no plan fits */
-    MANY_MS = 2000      /* the same beside the fleet search */
+    SEPARATE_MS =
+        1000, /* for plans of single GPUs, if up to 8 GPUs may also form tensor-parallel devices */
+    WORK_MS = 5000,    /* approximate limit of scorer_work for small clusters */
+    SUBTEAM_PART = 20, /* fraction of the work for baselines on subsets of the devices */
+    NEAR_MS = 1000,    /* simulations per microbatch size of the repair search if no plan fits */
+    MANY_MS = 2000     /* the same beside the fleet search */
 };
 
 /* Spaces of all microbatch sizes, and the candidates on them. */
@@ -164,8 +167,7 @@ static enum status conclude(struct search_context *q, const struct profile *p,
     }
     for (int32_t i = 0; i < out->n_baselines; i++) out->baselines[i].plan.profile_id = p->id;
     if (out->n_plans) return OK;
-    if (q->interrupted)
-        return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
+    if (q->interrupted) return search_context_unfound(err);
     if (q->incumbents.n) {
         const struct search_plan *x = &q->incumbents.plans[0];
         return error_set(err, ERR_INFEASIBLE,
@@ -174,20 +176,6 @@ static enum status conclude(struct search_context *q, const struct profile *p,
                          x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
     }
     return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
-}
-
-/* Microbatch sizes to try: the job's, or every divisor of the global batch up to 64 sequences that
- * is a power of two. */
-static int32_t sizes_of(const struct job *j, int64_t sizes[16])
-{
-    if (j->n_microbatches_sizes) {
-        memcpy(sizes, j->microbatch_sizes, sizeof j->microbatch_sizes);
-        return j->n_microbatches_sizes;
-    }
-    int32_t n = 0;
-    for (int64_t b = 1; b <= 64 && b <= j->global_batch; b *= 2)
-        if (j->global_batch % b == 0) sizes[n++] = b;
-    return n;
 }
 
 static void put_bound(struct search_result *out, const struct bound_certificate *b)
@@ -361,7 +349,8 @@ static enum status search_large(struct search *q, const struct profile *p, const
     struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
                                      {.binding = "", .class_text = ""}};
     bool wide = false; /* a plan outside the searched class is faster */
-    int32_t n_tried = 0; /* microbatch sizes of the coarse search; 0: it does not apply, or nothing fits */
+    int32_t n_tried =
+        0; /* microbatch sizes of the coarse search; 0: it does not apply, or nothing fits */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     TRY(search_separately(q, sizes, n_sizes, out, err));
     TRY(coarse_search(t, &task, &n_tried, err));
@@ -439,7 +428,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
                               struct error *err)
 {
     int64_t sizes[16];
-    int32_t n_sizes = sizes_of(q->job, sizes);
+    int32_t n_sizes = search_check_sizes(q->job, sizes);
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes};
     search_context_report(&q->t);
     if (q->t.o->from && !q->t.o->baseline) {
@@ -461,6 +450,18 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
                        : search_small(q, p, sizes, n_sizes, out, err);
 }
 
+/* The stop was noticed far below: what was found until then. */
+static enum status conclude_early(struct search *q, const struct profile *p,
+                                  struct search_result *out, struct error *err)
+{
+    q->t.interrupted = true;
+    if (!q->t.o->baseline) baselines_keep(&q->t, out);
+    keep_warm(q);
+    TRY(conclude(&q->t, p, out, err));
+    TRY(certify(q, out, err));
+    return certify_sharded(q, out, err);
+}
+
 enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                          const struct profile *p, const struct search_options *o,
                          struct search_result *out, struct error *err)
@@ -468,9 +469,10 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     *out = (struct search_result){.n_baselines = baseline_count()};
     out->baselines = ARENA_ARRAY(a, struct search_baseline, (size_t)out->n_baselines);
     for (int32_t i = 0; i < out->n_baselines; i++)
-        out->baselines[i] = (struct search_baseline){.name = baseline_name(i),
-                                                     .iteration_ns = INT64_MAX,
-                                                     .why = "the search was stopped before this baseline"};
+        out->baselines[i] =
+            (struct search_baseline){.name = baseline_name(i),
+                                     .iteration_ns = INT64_MAX,
+                                     .why = "the search was stopped before this baseline"};
     int32_t tp[TP_OPTIONS_DEFAULT_MAX];
     struct search_options with_tp = *o;
     if (!o->tensor && !o->baseline) {
@@ -496,7 +498,14 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .lists = arena_new()};
     incumbents_init(&q.t.incumbents, a, o->top > KEPT_MIN ? o->top : KEPT_MIN, o, c);
     q.t.spmd_stage = spmd_stage_new();
-    enum status st = search_all(&q, p, out, err);
+    const volatile sig_atomic_t *before = stop_watch(o->stop);
+    struct error why = {0};
+    enum status st = search_all(&q, p, out, &why);
+    stop_watch(before);
+    if (st == ERR_INTERRUPTED)
+        st = conclude_early(&q, p, out, err);
+    else if (st != OK && err)
+        *err = why;
     spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);
     lp_thread_end();

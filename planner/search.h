@@ -11,8 +11,10 @@
  * the best plan of this class and the 31 after it (more if `top` is larger) are proved; else `stopped` names the limit that
  * ended the search.
  *
- * More devices, or tensor parallelism: templates over device classes (planner/fleet/fleet.h), never exact. Up to 12 single
- * devices are then also searched in the class above, from the incumbents (planner/exact/exact_walk.c).
+ * More devices: teams of equal pipelines over classes of equal nodes, whose stages may shard operators over the GPUs of a node
+ * (planner/coarse/coarse.h), never exact. Measured layers and requested tensor-parallel degrees: templates over device classes
+ * (planner/fleet/fleet.h). Up to 12 single devices are then also searched in the class above, from the incumbents
+ * (planner/exact/exact_walk.c).
  *
  * For any number of devices lower_bound_ns holds for every plan of bound_class.
  *

@@ -1,6 +1,7 @@
 #include "planner/search_check.h"
 
 #include <stdio.h>
+#include <string.h>
 
 bool search_check_takes_one(const struct search_options *o)
 {
@@ -65,4 +66,16 @@ enum status search_check_tensor(const struct cluster *c, const struct search_opt
                      "no node of cluster '%s' has %d equal GPUs for tensor parallelism; degree 1 "
                      "uses single GPUs",
                      c->name, (int)least);
+}
+
+int32_t search_check_sizes(const struct job *j, int64_t sizes[16])
+{
+    if (j->n_microbatches_sizes) {
+        memcpy(sizes, j->microbatch_sizes, sizeof j->microbatch_sizes);
+        return j->n_microbatches_sizes;
+    }
+    int32_t n = 0;
+    for (int64_t b = 1; b <= 64 && b <= j->global_batch; b *= 2)
+        if (j->global_batch % b == 0) sizes[n++] = b;
+    return n;
 }

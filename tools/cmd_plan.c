@@ -172,7 +172,12 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     signal(SIGALRM, on_alarm);
     if (q->time_limit) alarm((unsigned)q->time_limit);
     double start = wall_seconds();
-    TRY(search_plans(a, &j, &c, &profile, &o, &r, err));
+    enum status st = search_plans(a, &j, &c, &profile, &o, &r, err);
+    if (st == ERR_INTERRUPTED && timed_out)
+        return error_set(err, ERR_INFEASIBLE,
+                         "no plan was found within --time-limit %" PRId64 "; give it more seconds",
+                         q->time_limit);
+    if (st != OK) return st;
     double search_s = wall_seconds() - start;
     alarm(0);
     TRY(write_plans(a, &r, q->out, err));

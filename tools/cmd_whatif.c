@@ -23,7 +23,7 @@ enum {
 struct request {
     const char *plan, *db, *latency;
     int64_t profile, evaluations, threads;
-    bool together;
+    bool together, search;
     struct texts add, without, link;
     struct run_length length;
 };
@@ -43,7 +43,8 @@ struct variant {
     bool exact;
     int64_t evaluated;
     double search_s;
-    struct arena *arena; /* of its own, because variants are planned concurrently; NULL: not started */
+    struct arena
+        *arena; /* of its own, because variants are planned concurrently; NULL: not started */
     enum status status;
     struct error err;
 };
@@ -84,6 +85,29 @@ static enum status as_it_stands(struct arena *a, const struct plan *p,
     return OK;
 }
 
+/* From the old plan; with --search also without it, as `plan` does: the faster plan. */
+static enum status search_variant(struct arena *a, const struct request *q,
+                                  const struct search_options *o, const struct plan *p,
+                                  const struct profile *profile, struct variant *v,
+                                  struct search_result *out, struct error *err)
+{
+    enum status st = search_plans(a, &p->job, &v->team, profile, o, out, err);
+    if (!q->search || (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)) return st;
+    struct search_options anew = *o;
+    struct search_result r = {0};
+    struct error why = {0};
+    anew.from = NULL, anew.evaluations = q->evaluations;
+    enum status found = search_plans(a, &p->job, &v->team, profile, &anew, &r, &why);
+    int64_t evaluated = out->evaluated + r.evaluated;
+    if (found == OK && (st != OK || r.plans[0].iteration_ns < out->plans[0].iteration_ns)) {
+        *out = r;
+        st = OK;
+    }
+    out->evaluated = evaluated;
+    if (*stop) out->stopped = "interrupted";
+    return st;
+}
+
 static enum status plan_variant(struct arena *a, const struct request *q, int32_t threads,
                                 const struct plan *p, const struct profile *profile,
                                 struct variant *v, struct error *err)
@@ -96,17 +120,17 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
     if (!o.evaluations && v->team.n_devices <= SEARCH_DEVICES_MAX) o.evaluations = EVALUATIONS;
     TRY(as_it_stands(a, p, profile, v, old, err));
     double start = wall_seconds();
-    enum status st = search_plans(a, &p->job, &v->team, profile, &o, &r, &why);
+    enum status st = search_variant(a, q, &o, p, profile, v, &r, &why);
     v->search_s = wall_seconds() - start;
     if (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)
-        return error_set(err, st, "%.100s: %.360s", v->name, why.text);
+        return error_set(err, st, "%s: %s", v->name, why.text);
     v->stays = v->old_ns && (st != OK || v->old_ns <= r.plans[0].iteration_ns);
     v->stopped = "end";
     if (st == OK) {
         v->best = &r.plans[0].plan;
         v->best_ns = r.plans[0].iteration_ns;
-        v->exact =
-            r.exact && (!v->old_ns || v->old_ns >= v->best_ns); /* the old plan may be of a larger class */
+        v->exact = r.exact && (!v->old_ns ||
+                               v->old_ns >= v->best_ns); /* the old plan may be of a larger class */
         v->stopped = r.stopped;
         v->evaluated = r.evaluated;
         v->lower_bound_ns = r.lower_bound_ns;
@@ -306,8 +330,16 @@ static void print_row(struct arena *a, const struct variant *v, int width, int64
     printf(" %s%s\n", v->stays ? "the old plan: " : "", cut(a, plan_describe(a, v->best), 120));
 }
 
-static void print_text(struct arena *a, const struct plan *old, const struct variant *v, size_t n,
-                       const struct profile *profile)
+/* Whether plans of some variant are repairs of the old one only. */
+static bool only_repaired(const struct request *q, const struct variant *v, size_t n)
+{
+    bool many = false;
+    for (size_t i = 0; i < n; i++) many |= v[i].team.n_devices > SEARCH_DEVICES_MAX;
+    return many && !q->search && !q->evaluations;
+}
+
+static void print_text(struct arena *a, const struct request *q, const struct plan *old,
+                       const struct variant *v, size_t n, const struct profile *profile)
 {
     int width = 8;
     bool priced = is_priced(v, n);
@@ -322,6 +354,11 @@ static void print_text(struct arena *a, const struct plan *old, const struct var
     for (size_t i = 0; i < n; i++)
         if (v[i].old_why)
             printf("  old plan cannot run (%s): %s\n", v[i].name, cut(a, v[i].old_why, 120));
+    if (only_repaired(q, v, n))
+        printf(
+            "  best plan beyond %d devices: the old plan adapted; --search plans anew too, which "
+            "may be faster\n",
+            SEARCH_DEVICES_MAX);
     for (size_t i = 0; i < n; i++) {
         if (!v[i].best_ns) continue;
         printf("%s\n", v[i].name);
@@ -337,7 +374,7 @@ static enum status report(struct arena *a, const struct request *q, bool as_json
     if (as_json)
         print_json(a, q, old, v, done, profile);
     else
-        print_text(a, old, v, done, profile);
+        print_text(a, q, old, v, done, profile);
     for (size_t i = 0; i < done && !*stop; i++)
         if (v[i].best_ns) return OK;
     fflush(stdout);
@@ -406,6 +443,10 @@ static const struct option options[] = {
      .max = 1e9,
      .help = "budget of simulated candidates of each variant, e.g. 5000",
      .preset = "0: 2000; beyond 8 devices only repairs of the old plan"},
+    {.name = "search",
+     FLAG_AT(search),
+     .help = "plan each changed cluster anew too, as musher plan does, and take the faster plan: "
+             "never slower than musher plan, and as long"},
     {.name = "threads",
      INT_AT(threads),
      .unit = "N",
@@ -422,7 +463,8 @@ const struct verb cmd_whatif = {
     .summary = "compare a changed cluster: devices removed, nodes added, links changed",
     .about =
         "Every change is one variant. For each the output states the time of PLAN as it is and "
-        "the time of the best plan found for the changed cluster, and the rate, MFU, cost and use of "
+        "the time of the best plan found for the changed cluster, and the rate, MFU, cost and use "
+        "of "
         "devices of that plan.",
     .options = options,
     .examples = {"# three variants beside the cluster as it is",

@@ -16,7 +16,7 @@ const struct help_code help_codes[] = {
     {ERR_INTERNAL, "internal error: a defect of musher"},
     {ERR_USAGE, "wrong command line or environment variable"},
     {ERR_INPUT, "invalid input file"},
-    {ERR_INFEASIBLE, "no plan fits the devices"},
+    {ERR_INFEASIBLE, "no plan fits the devices, or none was found within --time-limit"},
     {ERR_TOLERANCE, "prediction error above the stated tolerance"},
     {ERR_RESOURCE, "missing resource: memory, disk, a file, a library"},
     {ERR_RANK, "a rank of a run failed"},

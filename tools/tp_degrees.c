@@ -67,11 +67,11 @@ static enum status refuse(const struct model *m, const struct profile *p,
                          "--tensor-parallel %" PRId32 ": no layers were measured on %" PRId32
                          " GPUs of %s together; measured: %s",
                          tp, tp, t->catalogue, used ? list : "none (give --db)");
+    struct error why = {0};
+    if (model_check_tp(m, tp, &why) == OK) BUG("degree %d is possible", (int)tp);
     return error_set(err, ERR_INPUT,
-                     "--tensor-parallel %" PRId32
-                     " does not divide the heads and features of model %.80s; possible on GPUs of "
-                     "type %s: %s",
-                     tp, m->name, t->name, list);
+                     "--tensor-parallel %" PRId32 ": %s; possible on GPUs of type %s: %s", tp,
+                     why.text, t->name, list);
 }
 
 enum status degrees_check(const struct degrees *d, const struct model *m, const struct cluster *c,

@@ -21,20 +21,20 @@ struct reader {
 static enum status broken(const struct reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static enum status broken(const struct reader *r, const char *fmt, ...)
 {
-    char text[300];
+    char text[ERROR_TEXT];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    error_format(text, sizeof text, fmt, ap);
     va_end(ap);
     return error_set(r->err, ERR_INPUT, "%s:%d: %s", r->file, r->line, text);
 }
 
 enum status xml_error(const struct xml *e, struct error *err, const char *fmt, ...)
 {
-    char text[360];
+    char text[ERROR_TEXT];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    error_format(text, sizeof text, fmt, ap);
     va_end(ap);
     return error_set(err, ERR_INPUT, "%s:%d: <%.40s>: %s", e->file, e->line, e->name, text);
 }

@@ -6,9 +6,13 @@
  * Two failures are not errors: a bug in the program (BUG aborts) and lack of memory (arena.c ends the
  * program with exit code 6).
  * err may be NULL if the caller needs the status only. err is unchanged on success.
+ * A text that is longer than ERROR_TEXT ends with "…" behind a whole word.
  */
 #ifndef CORE_BASE_ERROR_H
 #define CORE_BASE_ERROR_H
+
+#include <stdarg.h>
+#include <stddef.h>
 
 /* Failure classes; their values are the program's exit codes. */
 enum status {
@@ -17,7 +21,7 @@ enum status {
     ERR_USAGE = 2,    /* invalid command line */
     ERR_INPUT =
         3, /* a file is missing, malformed or contradictory; text has file:line:column or field path */
-    ERR_INFEASIBLE = 4,    /* no plan fits; text has the nearest miss */
+    ERR_INFEASIBLE = 4, /* no plan fits, or none was found in time; text has the nearest miss, or the limit */
     ERR_TOLERANCE = 5,     /* a requested tolerance is exceeded */
     ERR_RESOURCE = 6,      /* disk, memory or the operating system failed */
     ERR_RANK = 7,          /* a rank of a run failed */
@@ -25,9 +29,12 @@ enum status {
     ERR_INTERRUPTED = 130, /* SIGINT, SIGTERM or SIGHUP */
 };
 
+/* Bytes of a text with its 0: a deadlock's list of lanes or an infeasible plan's stages take about 500. */
+enum { ERROR_TEXT = 1000 };
+
 struct error {
     enum status code;
-    char text[480];
+    char text[ERROR_TEXT];
 };
 
 #define MUST_CHECK __attribute__((warn_unused_result))
@@ -35,6 +42,9 @@ struct error {
 
 enum status error_set(struct error *err, enum status code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 enum status error_wrap(struct error *err, enum status code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* vsnprintf, but a text that does not fit ends with "…" behind a whole word. size > 3. Returns its length. */
+size_t error_format(char *out, size_t size, const char *fmt, va_list ap);
 
 /* Returns on failure; functions with resources outside an arena use goto done instead. */
 #define TRY(call)                                                                                  \

@@ -35,7 +35,7 @@ enum status node_error(const struct node *n, struct error *err, const char *fmt,
     char text[sizeof err->text], where[sizeof err->text / 2], end[91];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    error_format(text, sizeof text, fmt, ap);
     va_end(ap);
     /* The end of a very long name is more specific than its beginning. */
     const char *file = n->file ? n->file : "?", *path = node_path(n, end, sizeof end);

@@ -12,8 +12,8 @@ static enum status find_layers(struct graph *g, const struct job *j, struct erro
     struct error why = {0};
     enum status st = layers_find(g, &j->layers, &why);
     if (st == OK) return OK;
-    if (!j->layers_at) return error_set(err, st, "layers: %.400s", why.text);
-    return node_error(j->layers_at, err, "%.400s", why.text);
+    if (!j->layers_at) return error_set(err, st, "layers: %s", why.text);
+    return node_error(j->layers_at, err, "%s", why.text);
 }
 
 enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch,

@@ -11,14 +11,15 @@
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/links.h"
-#include "core/lower/tensor_collectives.h"
 #include "core/lower/orders.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scratch.h"
 #include "core/lower/slots.h"
+#include "core/lower/tensor_collectives.h"
 #include "core/lower/uses.h"
 
+#include "core/base/stop.h"
 #include "core/base/units.h"
 #include "core/graph/gradient.h"
 #include "core/program/device_memory.h"
@@ -35,7 +36,7 @@ enum status lower_error(const struct lowering *l, const struct stage_build *b, s
     char message[sizeof err->text], place[160] = "";
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
+    error_format(message, sizeof message, fmt, ap);
     va_end(ap);
     if (l->plan->file && b->plan->line)
         snprintf(place, sizeof place, "%s:%" PRId32 ":%" PRId32 ": ", l->plan->file, b->plan->line,
@@ -80,7 +81,8 @@ static void buffer_ring_bytes(struct program_stage *s)
 {
     s->class_bytes[SLOT_BUFFER_RING] = 0;
     for (int32_t i = 0; i < s->n_buffer_rings; i++)
-        s->class_bytes[SLOT_BUFFER_RING] += s->buffer_rings[i].count * s->buffer_rings[i].stride_bytes;
+        s->class_bytes[SLOT_BUFFER_RING] +=
+            s->buffer_rings[i].count * s->buffer_rings[i].stride_bytes;
 }
 
 struct holder {
@@ -149,7 +151,7 @@ static enum status too_big(const struct lowering *l, int32_t device, struct erro
     else
         snprintf(stated, sizeof stated, "%s", has);
     return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
-                       "%s: needs %s, has %s, lacks %s: %.256s", l->p->devices[device].name, needs,
+                       "%s: needs %s, has %s, lacks %s: %s", l->p->devices[device].name, needs,
                        stated, units_print_bytes(one, (double)(need - have)),
                        holders_text(l, lane));
 }
@@ -207,6 +209,7 @@ static enum status prove(struct lowering *l, struct error *err)
         struct blocked_buffer_ring *blocked;
         int32_t n;
         struct error why = {0};
+        TRY(stop_check(err));
         enum status status = program_play(l->tables, l->p, &blocked, &n, &why);
         if (status == OK) return OK;
         if (!more_buffers(l, blocked, n))
@@ -269,8 +272,11 @@ static enum status run_steps(struct lowering *l, const struct lower_graphs *s, s
     lower_launches(l);
     struct stage_scratch *at_hand = stage_scratch_new(l);
     struct equal_stages *known = equal_stages_new(l);
-    for (int32_t i = 0; i < p->n_stages; i++) lower_stage(at_hand, known, &l->stages[i]);
+    enum status st = OK;
+    for (int32_t i = 0; i < p->n_stages && st == OK; i++)
+        if ((st = stop_check(err)) == OK) lower_stage(at_hand, known, &l->stages[i]);
     stage_scratch_free(at_hand);
+    TRY(st);
     lower_share_orders(l);
     TRY(prove(l, err));
     reserve_devices(l);

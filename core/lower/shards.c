@@ -190,7 +190,7 @@ enum status lower_shard_view(const struct lowering *l, struct shard_views *x, st
     size_t file = l->plan->file ? strlen(l->plan->file) : 0;
     bool placed = file && !strncmp(why.text, l->plan->file, file) && why.text[file] == ':';
     if (status != OK && placed) return error_set(err, status, "%s", why.text); /* a rule's own error */
-    if (status != OK) return lower_error(l, b, err, status, "sharding: %.400s", why.text);
+    if (status != OK) return lower_error(l, b, err, status, "sharding: %s", why.text);
     if (!k.v) {
         struct stage_graph part =
             stage_graph_of(x->pool, g, x->whole->layer_name, k.first_layer, k.last_layer);

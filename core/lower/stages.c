@@ -4,6 +4,7 @@
  */
 #include "core/lower/stages.h"
 
+#include "core/base/stop.h"
 #include "core/lower/graphs.h"
 #include "core/lower/lowering.h"
 #include "core/lower/param_uses.h"
@@ -151,6 +152,7 @@ static enum status find_views(struct lowering *l, const struct lower_graphs *s,
         const struct graph *g = NULL;
         struct error why = {0};
         bool positions;
+        TRY(stop_check(err));
         if (b->plan->sharding) {
             TRY(lower_shard_view(l, shared, b, err));
             continue;
@@ -159,7 +161,7 @@ static enum status find_views(struct lowering *l, const struct lower_graphs *s,
         enum status st =
             lower_graphs_need(l->a, &own, &p->job, l->o, tp, positions, b->sequences, &g, &why);
         if (st == OK) st = end_like(l, b, &g, &why);
-        if (st != OK) return lower_error(l, b, err, st, "%.300s", why.text);
+        if (st != OK) return lower_error(l, b, err, st, "%s", why.text);
         b->v = param_uses_view(l->uses, g);
     }
     return OK;

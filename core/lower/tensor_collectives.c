@@ -5,6 +5,7 @@
  */
 #include "core/lower/tensor_collectives.h"
 
+#include "core/base/stop.h"
 #include "core/collective/rounds.h"
 #include "core/lower/groups.h"
 #include "core/lower/links.h"
@@ -161,6 +162,7 @@ enum status lower_shard_teams(struct lowering *l, struct error *err)
         const struct graph *g = b->v->g;
         const struct sharding *s = b->plan->sharding;
         if (!s) continue;
+        TRY(stop_check(err));
         if (b == first) begin_stage(l, first);
         for (int32_t k = 0; k < g->n_ops; k++) {
             if (!op_is_group(g->ops[k].kind) || !lower_owns(b, g->ops[k].layer)) continue;

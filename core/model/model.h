@@ -87,7 +87,9 @@ MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, c
 const char *model_write(struct arena *a, const struct model *m);
 int64_t model_pixels(const struct model *m);     /* of one image, all channels; 0: text */
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
-/* Whether a tensor-parallel degree divides heads and features evenly. */
+/* Whether the model can be built at a tensor-parallel degree: of the supported families those whose heads and features it divides
+ * evenly. ERR_INPUT with the reason. */
+MUST_CHECK enum status model_check_tp(const struct model *m, int64_t tp, struct error *err);
 bool model_allows_tp(const struct model *m, int64_t tp);
 /* Active parameters: those that one position passes through, with the chosen experts only. */
 int64_t model_active_parameters(const struct model *m);

@@ -145,12 +145,6 @@ static bool is_dense_decoder(const struct model *m)
     return !m->experts && strcmp(m->family, "bert") != 0 && !model_pixels(m);
 }
 
-bool model_allows_tp(const struct model *m, int64_t tp)
-{
-    return tp == 1 || (is_dense_decoder(m) && m->heads % tp == 0 &&
-                          m->kv_heads % tp == 0 && m->intermediate % tp == 0);
-}
-
 static enum status check_share(const struct model *m, int64_t sequence_length, struct error *err)
 {
     const struct {
@@ -171,6 +165,18 @@ static enum status check_share(const struct model *m, int64_t sequence_length, s
                              "model '%s': tensor_parallel %d does not divide its %lld %s", m->name,
                              m->tensor_parallel, (long long)divided[i].n, divided[i].what);
     return OK;
+}
+
+enum status model_check_tp(const struct model *m, int64_t tp, struct error *err)
+{
+    struct model shared = *m;
+    shared.tensor_parallel = (int32_t)tp, shared.sequence_parallel = false;
+    return check_share(&shared, 0, err);
+}
+
+bool model_allows_tp(const struct model *m, int64_t tp)
+{
+    return model_check_tp(m, tp, NULL) == OK;
 }
 
 enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype,

@@ -236,11 +236,11 @@ enum status plan_schedule(struct arena *a, const struct plan_place *at, struct s
                                  at->p->cluster.devices[lanes[d].device].name, lanes[d].n_stages);
     if (schedule_kind_parse(r->schedule, &spec.kind, &why) != OK ||
         schedule_make(a, &spec, out, &why) != OK)
-        return plan_complain(at, "schedule: %.300s", why.text);
+        return plan_complain(at, "schedule: %s", why.text);
     for (int32_t d = 0; d < spec.n_devices; d++)
         for (int32_t c = 0; c < spec.n_chunks; c++)
             if (out->stage[d * spec.n_chunks + c] != lanes[d].stages[c])
-                return plan_complain(at, "schedule: %s needs the stages on %.300s", r->schedule,
+                return plan_complain(at, "schedule: %s needs the stages on %s", r->schedule,
                                      wanted_text(a, at->p, out, lanes));
     return OK;
 }

@@ -23,7 +23,7 @@ enum status plan_complain(const struct plan_place *at, const char *fmt, ...)
     const struct plan *p = at->p;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    error_format(text, sizeof text, fmt, ap);
     va_end(ap);
     const struct plan_replica *r = at->replica >= 0 ? &p->replicas[at->replica] : NULL;
     int32_t line = at->stage >= 0 ? r->stages[at->stage].line : r ? r->line : p->line;

@@ -190,7 +190,7 @@ static enum status read_schedule(struct reader *r, const struct node *n, struct 
     TRY(node_get_text(n, "schedule", &out->schedule, r->err));
     TRY(node_get_bool(n, "split", &out->split, r->err));
     if (out->schedule && schedule_kind_parse(out->schedule, &kind, &why) != OK)
-        return node_error(name, r->err, "%.300s", why.text);
+        return node_error(name, r->err, "%s", why.text);
     return OK;
 }
 

@@ -10,6 +10,7 @@
 #include "core/program/game.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -344,6 +345,7 @@ static enum status play(struct game *g)
     while (g->n_ready) {
         struct game_lane *l = &g->lanes[g->ready[--g->n_ready]];
         l->queued = false;
+        TRY(stop_check(g->err));
         TRY(run_lane(g, l));
     }
     return OK;

@@ -134,7 +134,7 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
          "operator %s: its shard is not stated", op->name);
     struct error why = {0};
     if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
-        return valid_complain(c, "operator %s: %.300s", op->name, why.text);
+        return valid_complain(c, "operator %s: %s", op->name, why.text);
     NEED(shapes.n_outputs == op->n_outputs, "operator %s: %" PRId32 " outputs", op->name,
          op->n_outputs);
     for (int32_t i = 0; i < op->n_outputs; i++)

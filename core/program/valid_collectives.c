@@ -10,7 +10,7 @@ enum status valid_complain(const struct valid *c, const char *fmt, ...)
     char message[sizeof c->err->text];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
+    error_format(message, sizeof message, fmt, ap);
     va_end(ap);
     return error_set(c->err, ERR_INPUT, "%s", message);
 }
@@ -165,7 +165,7 @@ static enum status check_tensor_collective(struct valid *c, const struct collect
     NEED(valid_index(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call,
          "collective %s: bad numbers", g->name);
     if (collective_valid(m, &why) != OK)
-        return valid_complain(c, "collective %s: %.300s", g->name, why.text);
+        return valid_complain(c, "collective %s: %s", g->name, why.text);
     NEED(g->elements == shape_elements(&m->whole) && m->most == collective_max(m),
          "collective %s: its sizes differ", g->name);
     for (int32_t i = 0; i < m->n_members; i++) {

@@ -14,10 +14,10 @@
 
 enum status words_broken(const struct reader *r, const char *fmt, ...)
 {
-    char message[300];
+    char message[ERROR_TEXT];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(message, sizeof message, fmt, ap);
+    error_format(message, sizeof message, fmt, ap);
     va_end(ap);
     return error_set(r->err, ERR_INPUT, "%s:%d: %s", r->file, r->line, message);
 }

@@ -102,7 +102,7 @@ int32_t launch_size(void)
  */
 
 struct talk {
-    char line[1024];
+    char line[4 * ERROR_TEXT + 64]; /* a failure with every byte escaped */
     size_t n;
     bool inside; /* between two dashed lines */
     bool noted;  /* a rank's end is known */

@@ -297,7 +297,7 @@ void communicators_peer_lost(const struct communicators *c, struct error *err)
     if (err->code != ERR_RANK) return;
     if (comm_lost(c->o->comm, c->o->limit_ns / 2, who, sizeof who) < 0) return;
     snprintf(said, sizeof said, "%s", err->text);
-    error_set(err, ERR_RANK, "%.300s; %s", said, who);
+    error_set(err, ERR_RANK, "%s; %s", said, who);
 }
 
 /* Aborts the open ones from `first` on, together. */

@@ -28,6 +28,7 @@ struct baseline_setting {
     const int32_t *team; /* the task's */
     int64_t estimate_ns; /* INT64_MAX: infeasible */
     int32_t number;      /* order of enumeration; breaks ties */
+    bool too_large;      /* scored: lacks memory with recomputation too */
 };
 
 /* The cluster at one tensor-parallel degree, with its space for each microbatch size (NULL: not made yet). */
@@ -60,8 +61,7 @@ struct baseline_task {
     int32_t n_settings;
     size_t capacity;
     struct baseline_setting *settings;
-    char why
-        [256]; /* reason of the family's nearest miss, the first of equals */
+    char why[ERROR_TEXT]; /* reason of the family's nearest miss, the first of equals */
     /* its distance: bytes missing on a device; a violated divisibility is farther than any number of bytes */
     int64_t miss;
 };

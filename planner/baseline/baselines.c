@@ -19,6 +19,7 @@ enum {
     LAYERS_BESIDE = 10000,
     LAYERS_WHOLE = 40000,
     TRIES_MAX = 10,
+    TRIES_TO_FIT = 40, /* while no setting fits: Megatron's of a 70B model with four degrees on 128 GPUs of 80 GB need 16 */
     WHOLE_LANES = 32, /* largest cluster on which families are scored as if requested alone */
     REST_LANES = 64,  /* largest cluster on which every family is tried, then settings that may beat the fastest */
     REST_MS = 3000,   /* limit of scorer_work for that */
@@ -87,8 +88,7 @@ static int64_t lacking(const struct program *p)
     return most;
 }
 
-/* Records why a plan does not fit, if it is the nearest miss so far. */
-void scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p)
+int64_t scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p)
 {
     struct arena *scratch = arena_new();
     struct program program;
@@ -104,6 +104,7 @@ void scoring_find_why(struct scoring *x, const struct space *s, const struct pla
              lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) != OK)
         scoring_note(x, why.text, miss);
     arena_free(scratch);
+    return miss;
 }
 
 /* Plans of the exact search's class become incumbents there; the best represents the family. */
@@ -118,7 +119,8 @@ void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p
     x->b->plan = scorer_copy_plan(t->arena, p);
 }
 
-static enum status score(struct scoring *x, const struct space *s, struct plan *p,
+/* *too_large: the plan lacks memory. */
+static enum status score(struct scoring *x, const struct space *s, struct plan *p, bool *too_large,
                          struct error *err)
 {
     int64_t ns, layers = scoring_layers(p);
@@ -161,7 +163,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     /* baselines have their own budget, except on subsets of the devices */
     if (!x->k->team) t->evaluations_left = left;
     if (ns == INT64_MAX) {
-        if (!x->k->team) scoring_find_why(x, s, p);
+        if (!x->k->team) *too_large = scoring_find_why(x, s, p) < INT64_MAX;
         return OK;
     }
     scoring_keep(x, s, p, ns);
@@ -172,7 +174,9 @@ static bool enough(const struct scoring *x)
 {
     int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
     return (x->k->team ? search_context_over(x->k->t) : search_context_stopped(x->k->t)) ||
-           x->tries >= x->k->max_tries ||
+           (x->tries >= x->k->max_tries &&
+            (x->b->iteration_ns != INT64_MAX || x->k->max_tries < TRIES_MAX ||
+             x->tries >= TRIES_TO_FIT || x->layers > LAYERS_A_PLAN)) ||
            ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
             x->b->iteration_ns != INT64_MAX);
 }
@@ -223,18 +227,32 @@ static bool hopeless(struct scoring *x, int64_t estimate_ns)
            ns > HOPELESS * (double)x->settings[0].estimate_ns;
 }
 
+/* Whether a setting that lacked memory has no more on its devices than y: the same GPUs together, sequences and warm-ups, and no
+ * more layers or copies of the state on a device. */
+static bool lacks_memory_too(const struct scoring *x, const struct baseline_setting *y)
+{
+    for (int32_t i = 0; i < x->at; i++) {
+        const struct baseline_setting *m = &x->settings[i];
+        if (m->too_large && m->tp_variant == y->tp_variant && m->size == y->size &&
+            m->gpipe == y->gpipe && m->cut == y->cut && m->strided == y->strided &&
+            m->stages >= y->stages && m->chunks <= y->chunks && m->zero >= y->zero)
+            return true;
+    }
+    return false;
+}
+
 static enum status score_grids(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
     for (; x->at < x->n && !enough(x); x->at++) {
-        const struct baseline_setting *y = &x->settings[x->at];
-        if (hopeless(x, y->estimate_ns)) continue;
+        struct baseline_setting *y = &x->settings[x->at];
+        if (hopeless(x, y->estimate_ns) || lacks_memory_too(x, y)) continue;
         if (k->team && (double)y->estimate_ns > HOPELESS * (double)k->limit_ns) break;
         struct plan p;
         struct space *s;
         TRY(baseline_space(k, y->tp_variant, y->size, &s, err));
         TRY(baseline_make(k, y, x->b->name, scorer_arena(k->t->scorer), &p, err));
-        TRY(score(x, s, &p, err));
+        TRY(score(x, s, &p, &y->too_large, err));
     }
     return OK;
 }
@@ -267,10 +285,11 @@ static enum status score_harp(struct scoring *x, struct error *err)
     for (; x->at < x->n && !enough(x); x->at++) {
         struct plan p;
         struct space *s;
+        bool too_large;
         if (hopeless(x, x->plans[x->at].closed_ns)) continue;
         TRY(baseline_space(k, 0, x->plans[x->at].size, &s, err));
         TRY(harp_plan_fill(k, &x->plans[x->at], scorer_arena(k->t->scorer), &p, err));
-        TRY(score(x, s, &p, err));
+        TRY(score(x, s, &p, &too_large, err));
     }
     return OK;
 }
@@ -457,6 +476,7 @@ enum status baselines_pick(struct search_context *q, struct search_result *out, 
     for (int32_t i = 0; i < baseline_count(); i++) {
         if (strcmp(baseline_name(i), q->o->baseline) != 0) continue;
         struct search_baseline *b = &out->baselines[i];
+        if (b->iteration_ns == INT64_MAX && q->interrupted) return search_context_unfound(err);
         if (b->iteration_ns == INT64_MAX)
             return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name,
                              b->why ? b->why : "does not fit");

@@ -12,6 +12,8 @@ enum {
     HAP_BESIDE = 1,    /* beside a search */
     HAP_WORK_MS = 400, /* beside a search: limits of work for the first estimates, and for the plans fitted */
     HAP_FIT_MS = 400,
+    HAP_BESIDE_MS = 3000, /* beside a search: limit of work for one simulation, as REST_MS of the other families */
+    HAP_ALONE_MS = 30000, /* requested alone: limit of work for everything; 24 mixed GPUs spend all of it in 40 CPU s */
     HAP_NEAR =
         10, /* percent: beside a search ratios are optimised only within this distance of the best other baseline */
     HAP_DEVICES_BESIDE = 128 /* larger clusters exceed that limit */
@@ -24,14 +26,19 @@ static int by_ns(const void *x, const void *y)
     return a->size - b->size;
 }
 
+/* Searches of optimised ratios and meshes for one of given ratios: 3 starts and 2 of several vectors, 4 rounds each, and meshes. */
+enum { HAP_SEARCHES = 30 };
+
 struct found { /* plans of each microbatch size, best first */
+    int64_t each_ns; /* mean work of a plan's first search */
     int32_t n;
     struct hap_plan *plans;
     bool slow; /* the search over rules is slow: one size, ratios not optimised */
 };
 
-/* whole: all sizes without a limit of work. */
-static enum status find(struct scoring *x, bool whole, struct found *f, struct error *err)
+/* whole: all sizes, until the work ends at `end`. */
+static enum status find(struct scoring *x, bool whole, int64_t end, struct found *f,
+                        struct error *err)
 {
     struct baseline_task *k = x->k;
     f->plans = ARENA_ARRAY(k->arena, struct hap_plan, (size_t)k->n_sizes);
@@ -49,14 +56,19 @@ static enum status find(struct scoring *x, bool whole, struct found *f, struct e
          i--) { /* largest microbatches first: fewest calls */
         TRY(hap_plan_make(k, i, false, &f->plans[f->n], err));
         f->n += f->plans[f->n].ns != INT64_MAX;
-        f->slow = !whole && scorer_work(k->t->scorer) - start > HAP_WORK_MS * INT64_C(1000000);
+        int64_t limit = whole ? end : start + HAP_WORK_MS * INT64_C(1000000);
+        f->slow = scorer_work(k->t->scorer) > limit;
+        if (whole && f->slow) break;
         if (f->slow && f->n) break; /* smaller microbatches may fit */
     }
+    if (f->n) f->each_ns = (scorer_work(k->t->scorer) - start) / f->n;
     qsort(f->plans, (size_t)f->n, sizeof *f->plans, by_ns);
     return OK;
 }
 
-static enum status score_of(struct scoring *x, struct hap_plan *h, bool slow, struct error *err)
+/* end: of the work; 0: that of one simulation beside a search. */
+static enum status score_of(struct scoring *x, struct hap_plan *h, bool slow, int64_t end,
+                            struct error *err)
 {
     struct baseline_task *k = x->k;
     struct plan p;
@@ -65,12 +77,20 @@ static enum status score_of(struct scoring *x, struct hap_plan *h, bool slow, st
     if (!slow) TRY(hap_plan_make(k, h->size, true, h, err));
     if (h->ns == INT64_MAX) return OK;
     x->tries++;
+    int64_t work = HAP_BESIDE_MS * INT64_C(1000000), begun = scorer_work(k->t->scorer);
+    if (end) work = end > begun ? end - begun : 1;
     scorer_quick(k->t->scorer, quick);
+    scorer_limit(k->t->scorer, work);
     TRY(hap_plan_fit(k, h, !slow, k->arena, &p, &ns, err));
+    scorer_limit(k->t->scorer, 0);
     scorer_quick(k->t->scorer, false);
+    bool given_up = ns == INT64_MAX && scorer_work(k->t->scorer) - begun >= work;
     k->t->evaluations_left = left;
     x->layers += scoring_layers(&p);
-    if (ns == INT64_MAX)
+    if (given_up)
+        scoring_note(x, "its simulation exceeds the limit of work; --baseline tries longer",
+                     INT64_MAX);
+    else if (ns == INT64_MAX)
         scoring_find_why(x, h->spot.team.s, &p);
     else
         scoring_keep(x, h->spot.team.s, &p, ns);
@@ -85,14 +105,23 @@ static enum status score(struct scoring *x, bool whole, struct error *err)
     struct found f = {.n = 0};
     k->why[0] = 0;
     x->b->quick = !whole;
-    TRY(find(x, whole, &f, err));
+    int64_t end = scorer_work(k->t->scorer) + HAP_ALONE_MS * INT64_C(1000000);
+    TRY(find(x, whole, end, &f, err));
     if (!f.n) scoring_note(x, k->why, INT64_MAX);
-    int64_t end = scorer_work(k->t->scorer) + HAP_FIT_MS * INT64_C(1000000);
+    if (!whole) end = scorer_work(k->t->scorer) + HAP_FIT_MS * INT64_C(1000000);
     for (int32_t i = 0; i < f.n && !search_context_stopped(k->t); i++) {
         if (i >= most && x->b->iteration_ns != INT64_MAX) break;
-        if (i && !whole && scorer_work(k->t->scorer) >= end) break;
-        TRY(score_of(x, &f.plans[i], f.slow, err));
+        if (i && scorer_work(k->t->scorer) >= end) break;
+        bool slow = f.slow ||
+                    (whole && scorer_work(k->t->scorer) + HAP_SEARCHES * f.each_ns >= end);
+        k->t->worked_out |= whole && slow;
+        TRY(score_of(x, &f.plans[i], slow, whole ? end : 0, err));
     }
+    if (!whole || scorer_work(k->t->scorer) < end) return OK;
+    k->t->worked_out = true;
+    if (x->b->iteration_ns == INT64_MAX)
+        snprintf(x->why, sizeof x->why, "its limit of work, %d s, ended before a plan was found",
+                 HAP_ALONE_MS / 1000);
     return OK;
 }
 

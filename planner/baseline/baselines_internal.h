@@ -23,7 +23,7 @@ struct scoring { /* of one family */
     int64_t least;    /* layers lowered by the first setting */
     int64_t layers;   /* layers lowered so far */
     int32_t tries;
-    char why[256]; /* reason of the nearest miss, the first of equals */
+    char why[ERROR_TEXT]; /* reason of the nearest miss, the first of equals */
     int64_t miss;  /* bytes missing; INT64_MAX: lowering rejected the plan */
 };
 
@@ -31,7 +31,8 @@ struct scoring { /* of one family */
 int64_t scoring_layers(const struct plan *p);
 /* Records a miss if it is the nearest so far. miss: bytes missing; INT64_MAX: lowering rejected the plan. */
 void scoring_note(struct scoring *x, const char *why, int64_t miss);
-void scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p);
+/* Why a plan does not fit: bytes missing on the fullest device, or INT64_MAX. Notes it. */
+int64_t scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p);
 void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns);
 /* Finds and scores HAP's plans (baselines_hap.c). */
 MUST_CHECK enum status scoring_hap(struct scoring *x, struct error *err);

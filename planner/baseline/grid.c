@@ -4,6 +4,7 @@
 #include "planner/baseline/baseline.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -348,6 +349,7 @@ enum status baseline_add(struct baseline_task *k, struct baseline_setting x, str
     for (int32_t i = k->n_settings; i-- > 0;)
         if (same_setting(&k->settings[i], &x)) return OK;
     x.number = k->n_settings;
+    TRY(stop_check(err));
     enum status st = estimate(k, &x, &why);
     if (st == ERR_INFEASIBLE) return OK; /* k->why */
     if (st != OK) {

@@ -1,6 +1,7 @@
 #include "planner/candidate/parallel_score.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 #include "sim/uncertainty/montecarlo.h"
 
 struct result { /* of an item */
@@ -40,8 +41,10 @@ static void score(void *user, int64_t index, int32_t thread)
     struct space own = x->space;
     if (thread > 0) own.cost = w->cost; /* thread 0 owns the spaces */
     int64_t before = scorer_runs(w->scorer), work = scorer_work(w->scorer);
+    const volatile sig_atomic_t *watched = stop_watch(c->t->o->stop);
     scorer_quick(w->scorer, x->quick);
     r->status = scorer_fit(w->scorer, &own, &x->plan, &x->ns, &r->why);
+    stop_watch(watched);
     if (r->status != OK) x->ns = INT64_MAX;
     scorer_take_miss(w->scorer, &r->miss);
     r->runs = scorer_runs(w->scorer) - before;

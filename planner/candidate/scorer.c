@@ -23,6 +23,7 @@ enum {
 struct scorer {
     struct lower_options lower, checked; /* without and with the check of memory */
     bool quick;
+    int64_t work_end; /* a simulation beyond it is given up; 0: no limit */
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
     int64_t runs, work_ns, calls, min_missing;
@@ -151,6 +152,11 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
 
 void scorer_quick(struct scorer *w, bool quick) { w->quick = quick; }
 
+void scorer_limit(struct scorer *w, int64_t work_ns)
+{
+    w->work_end = work_ns ? w->work_ns + work_ns : 0;
+}
+
 static enum status simulate(struct scorer *w, const struct space *s, const struct program *program,
                             int64_t *iteration_ns, struct error *err)
 {
@@ -158,8 +164,18 @@ static enum status simulate(struct scorer *w, const struct space *s, const struc
     struct sim_options o = {.steps = 0};
     if (w->quick) o.steps = 1, o.detail = SIM_STAGE;
     o.fold = program->n_devices >= FOLD_FROM;
+    if (w->work_end)
+        o.most_events = w->work_end > w->work_ns + SIM_EVENT_NS
+                            ? (w->work_end - w->work_ns) / SIM_EVENT_NS
+                            : 1;
     w->runs++;
-    TRY(sim_run(w->program, program, s->cost, &o, &result, err));
+    enum status st = sim_run(w->program, program, s->cost, &o, &result, err);
+    if (st == ERR_RESOURCE && w->work_end) {
+        scorer_charge(w, SIM_NS + SIM_EVENT_NS * o.most_events);
+        if (w->min_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
+        return *err = (struct error){0}, OK;
+    }
+    if (st != OK) return st;
     *iteration_ns = result.iteration_ns;
     w->simulated = arena_copy(w->program, program, sizeof *program);
     w->devices = result.devices;
@@ -221,7 +237,8 @@ static int64_t buffers_bytes(const struct program_stage *s)
     return bytes;
 }
 
-/* Reduction of warm-ups that frees the missing bytes, if each frees one buffer of every buffer ring. */
+/* Reduction of warm-ups that frees the missing bytes, if each frees one buffer of every buffer ring. now 0: the replica has a
+ * schedule or orders of its own, which no warm-up may contradict. */
 static bool fewer_warmups(struct plan_stage *x, int32_t now, int64_t missing, int64_t bytes)
 {
     if (x->order || now <= 1) return false;
@@ -259,6 +276,7 @@ static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup
 
 static int32_t warmup_of(const struct plan_replica *r, int32_t stage)
 {
+    if (r->schedule || r->orders) return 0;
     int32_t w = r->stages[stage].warmup ? r->stages[stage].warmup : r->n_stages - stage;
     return w < r->microbatches ? w : r->microbatches;
 }

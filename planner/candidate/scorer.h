@@ -16,6 +16,8 @@ struct scorer *scorer_new(const struct lower_options *lower);
 /* quick: simulate only the first step of a run, with one event per procedure. It approximates the steady step at a fraction of
  * the cost. */
 void scorer_quick(struct scorer *w, bool quick);
+/* A plan is given up, as if it did not fit, if its simulation exceeds this work from now on; 0: no limit. */
+void scorer_limit(struct scorer *w, int64_t work_ns);
 void scorer_free(struct scorer *w);
 /* Scratch for one candidate's plan; reset by the next call. */
 struct arena *scorer_arena(struct scorer *w);

@@ -17,6 +17,11 @@ bool search_context_over(struct search_context *q)
            (q->work_end && scorer_work(q->scorer) >= q->work_end);
 }
 
+enum status search_context_unfound(struct error *err)
+{
+    return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
+}
+
 void search_context_report(const struct search_context *q)
 {
     if (q->o->progress)

@@ -42,6 +42,8 @@ struct search_context {
 int64_t search_context_limit(const struct search_context *q);
 bool search_context_stopped(struct search_context *q); /* interrupted by the user */
 bool search_context_over(struct search_context *q);    /* interrupted, or a budget is spent */
+/* ERR_INTERRUPTED: the search was stopped before any plan was found. */
+MUST_CHECK enum status search_context_unfound(struct error *err);
 void search_context_report(const struct search_context *q);
 /* Fits, simulates and keeps one plan of the space; *p is modified until it fits (scorer_fit). *iteration_ns: as below. */
 MUST_CHECK enum status search_context_evaluate(struct search_context *q, const struct space *s,

@@ -1,6 +1,7 @@
 #include "planner/fleet/mix.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 #include "planner/lp.h"
 
 #include <math.h>
@@ -286,7 +287,7 @@ bool mix_solve(struct template_maker *m, int32_t microbatches, const struct mix_
     lp_row(q.lp, -INFINITY, most);
     for (int32_t i = 0; i < m->n_pool; i++) put_column(&q, &m->pool[i]);
     find_paces(&q);
-    bool found = relax(&q);
+    bool found = relax(&q) && !stop_requested();
     if (found) {
         static const double slack[] = {1, 1.04, 1.1, 1.25};
         double t_ns = q.t_ns;

@@ -1,6 +1,7 @@
 #include "planner/fleet/template.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 
 #include <string.h>
 
@@ -278,6 +279,7 @@ bool template_cheapest(struct template_maker *m, int64_t tau_ns, const double *p
     extend(m, -1, tau_ns, price);
     for (size_t i = 0; i < m->n_labels; i++) {
         const struct template_label *x = &m->labels[i];
+        if (stop_requested()) return false;
         if (m->best[x->first * n_classes + x->device_class] != (int32_t)i)
             continue; /* dominated since */
         if (x->first > 0) extend(m, (int32_t)i, tau_ns, price);

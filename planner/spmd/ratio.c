@@ -2,6 +2,7 @@
 #include "planner/spmd/ratio.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 #include "planner/lp.h"
 
 #include <math.h>
@@ -125,6 +126,7 @@ enum status ratio_solve(struct arena *a, const struct ratio_problem *p, double *
         for (int32_t k = 0; k < p->n_devices; k++) mine[k] /= sum;
     }
     lp_free(lp);
+    TRY(stop_check(err));
     if (found == LP_INFEASIBLE) return OK; /* memory does not suffice */
     if (found != LP_OPTIMAL)
         return error_set(err, ERR_INPUT,

@@ -1,6 +1,7 @@
 #include "planner/spmd/relax.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 
 #include <string.h>
 
@@ -422,7 +423,7 @@ struct spmd_relax *spmd_relax_new(struct arena *a, struct spmd_states *s,
     fit_places(x);
     for (int32_t i = 0; i <= p->n_ops; i++) make_place(x, i);
     struct arena *scratch = arena_new();
-    for (int32_t i = p->n_ops - 1; i >= 0; i--) {
+    for (int32_t i = p->n_ops - 1; i >= 0 && !stop_requested(); i--) {
         if (s->live[i].n > SPMD_LIVE_MAX) continue;
         fill_place(x, scratch, i);
         arena_reset(scratch);

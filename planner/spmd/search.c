@@ -2,6 +2,7 @@
 #include "planner/spmd/search.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 #include "planner/spmd/labels.h"
 
 #include <math.h>
@@ -73,7 +74,7 @@ static bool a_star(struct search *q, int32_t *goal, int64_t *bound)
             *bound = q->labels[at].ns;
             return false;
         }
-        if (q->n_applied > most) {
+        if (q->n_applied > most || stop_requested()) {
             if (q->labels[at].least_ns < *bound) *bound = q->labels[at].least_ns;
             return true;
         }
@@ -105,6 +106,7 @@ static int32_t best_labels(struct search *q, int32_t *label, int32_t n, int32_t 
 static int32_t beam(struct search *q, int32_t width)
 {
     int32_t n = 1, most = width;
+    if (stop_requested()) return -1; /* the relaxation may be incomplete */
     for (int32_t i = 0; i < q->p->n_ops; i++)
         for (int32_t k = 0; q->rules[i][k] >= 0; k++)
             if ((k + 1) * width > most) most = (k + 1) * width;
@@ -115,6 +117,7 @@ static int32_t beam(struct search *q, int32_t width)
         return -1;
     for (int32_t place = 0; place < q->p->n_ops && n; place++) {
         int32_t made = 0, *swap = now;
+        if (stop_requested()) return -1;
         for (int32_t k = 0; k < n; k++)
             for (const int32_t *r = q->rules[place]; *r >= 0; r++) {
                 int32_t id = spmd_extend(q, now[k], *r);
@@ -274,6 +277,8 @@ static int32_t beam_and_prove(struct search *q, int32_t width, int64_t most, int
 {
     int32_t first = beam(q, width), better;
     q->most = most;
+    *bound = 0;
+    if (stop_requested()) return first;
     if (first >= 0 && q->labels[first].ns < q->enough_ns) q->enough_ns = q->labels[first].ns;
     (void)a_star(q, &better, bound);
     return better >= 0 ? better : first;
@@ -412,7 +417,7 @@ static void by_prices(struct arena *a, const struct spmd_problem *p, const struc
     for (int k = 0; k < TURNS; k++) {
         bool high = false;
         if (k || fit) try_prices(a, p, l, y, &now, &fit);
-        if (now.ns == INT64_MAX) return;
+        if (now.ns == INT64_MAX || stop_requested()) return;
         for (int32_t c = 0; c < p->n_columns; c++) {
             double full = (double)now.bytes[c] / (double)(p->cap[c] > 0 ? p->cap[c] : 1);
             double times = pow(full, k < TURNS / 2 ? 6 : 2); /* smaller steps at the end */
@@ -457,10 +462,9 @@ static void search_bound(struct arena *a, const struct spmd_problem *p, const st
 enum status spmd_search(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
                         struct spmd_found *out, struct error *err)
 {
-    (void)err;
     search_free(a, p, l, NULL, out);
     if (out->ns != INT64_MAX && !fits(p, out->bytes)) search_bound(a, p, l, out);
-    return OK;
+    return stop_check(err);
 }
 
 int64_t spmd_cost(struct arena *a, const struct spmd_problem *p, const int32_t *rule,

@@ -5,6 +5,7 @@
 #include "planner/spmd/spmd.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 #include "planner/spmd/rules.h"
 
 #include <string.h>
@@ -176,6 +177,7 @@ static enum status make_ops(struct making *m, struct error *err)
         int32_t class;
         if (!graph_op_within(m->b.g, i, m->b.q->first_layer, m->b.q->last_layer)) continue;
         if (t->first_op < 0) t->first_op = i;
+        TRY(stop_check(err));
         TRY(class_of(m, i, &class, err));
         m->ops[n] = m->classes[class].rules;
         m->ops[n].class = class;
@@ -266,6 +268,7 @@ static enum status need_reshard(struct making *m, struct reshards *w, int32_t sh
     if (from == to || w->seen[shape][at]) return OK;
     w->seen[shape][at] = true;
     struct spmd_reshard reshard;
+    TRY(stop_check(err));
     TRY(make_reshard(m, shape, from, to, &reshard, err));
     if (reshard.n >= 0) w->reshard[shape][at] = arena_copy(m->b.a, &reshard, sizeof reshard);
     return OK;
@@ -444,7 +447,10 @@ enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
     make_tensors(m);
     struct reshards w = {0};
     TRY(find_reshards(m, &w, err));
-    for (int32_t s = 0; s < m->n_shapes; s++) TRY(finish_shape(m, &w, s, err));
+    for (int32_t s = 0; s < m->n_shapes; s++) {
+        TRY(stop_check(err));
+        TRY(finish_shape(m, &w, s, err));
+    }
     t->problem.n_tensors = q->g->n_tensors, t->problem.tensors = m->tensors;
     t->problem.n_placements = spmd_placements(t->price);
     t->problem.user = spmd_shared_user(&m->b);

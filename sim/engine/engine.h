@@ -123,7 +123,7 @@ struct engine {
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
     int32_t steps;
-    int64_t now_ns, limit_ns, events, operators;
+    int64_t now_ns, limit_ns, events, most_events, operators;
     enum engine_stop stop;
     enum status status; /* STOP_ERROR */
     struct error error;

@@ -3,6 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/ranges.h"
+#include "core/base/stop.h"
 #include "core/base/units.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/fold.h"
@@ -99,6 +100,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     e->steps = o->steps > 0 ? o->steps : p->steps > MIN_STEPS ? p->steps : MIN_STEPS;
     e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
     e->until_ns = INT64_MAX;
+    e->most_events = o->most_events;
     e->jitter = o->jitter;
     e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
     e->network = network_new(e->arena, p, e->queue, EVENT_FLOW, o->scale ? o->scale->link : NULL);
@@ -180,6 +182,16 @@ static void follow_up(struct engine *e)
     e->running = -1;
 }
 
+enum { EVENTS_A_CHECK = 1024 }; /* about 0.1 ms */
+
+static void check_work(struct engine *e)
+{
+    if (stop_check(&e->error) != OK) e->stop = STOP_ERROR, e->status = ERR_INTERRUPTED;
+    if (e->most_events && e->events > e->most_events)
+        engine_fail(e, ERR_RESOURCE, "its simulation takes more than %" PRId64 " events",
+                    e->most_events);
+}
+
 static void run(struct engine *e)
 {
     for (int32_t i = 0; i < e->program->n_devices; i++) lane_start(e, i);
@@ -190,7 +202,8 @@ static void run(struct engine *e)
         struct passage passage;
         int32_t owner;
         e->now_ns = x.time_ns;
-        e->events++;
+        if (++e->events % EVENTS_A_CHECK == 0) check_work(e);
+        if (e->stop != STOP_NOT) return;
         if (e->now_ns > e->until_ns)
             e->stop = STOP_STEADY;
         else if (e->now_ns > e->limit_ns)
@@ -321,9 +334,10 @@ static enum status run_folded(struct arena *a, const struct program *p, struct c
     for (int separate = 0; separate < 2 && tie; separate++) {
         fold_make(a, p, k, o->scale, separate, &f);
         folded.scale = &f.scale;
-        if (f.program.n_devices == p->n_devices ||
-            run_whole(a, &f.program, k, &folded, separate ? NULL : &tie, out, err) != OK)
-            return run_whole(a, p, k, o, NULL, out, err);
+        if (f.program.n_devices == p->n_devices) return run_whole(a, p, k, o, NULL, out, err);
+        enum status st = run_whole(a, &f.program, k, &folded, separate ? NULL : &tie, out, err);
+        if (st == ERR_INTERRUPTED || st == ERR_RESOURCE) return st;
+        if (st != OK) return run_whole(a, p, k, o, NULL, out, err);
     }
     const struct sim_device *one = out->devices;
     out->devices = ARENA_ARRAY(a, struct sim_device, (size_t)p->n_devices);

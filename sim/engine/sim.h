@@ -56,6 +56,8 @@ struct sim_options {
     const struct sim_scale *scale; /* NULL: none */
     /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
     int64_t limit_ns;
+    /* > 0: ERR_RESOURCE at more events, counted in thousands; 0: no limit */
+    int64_t most_events;
     /* One sample of random durations (sim/jitter.h); NULL: none. With jitter every operator is drawn separately, and detail and
      * fold are ignored, because no two steps or devices are equal. */
     const struct jitter *jitter;

@@ -58,6 +58,27 @@ says "a new link without a latency" 3 "a new link needs a latency" "$MUSHER" wha
 says "--latency holds for all" 0 "link a.0:b.0=1GB/s" "$MUSHER" whatif "$old" --link a.0:b.0=1GB/s --latency 10us
 
 # --- many devices ---
+# Ten devices: the old plan, adapted to a slow thirteenth and fourteenth, is kept; planned anew it is never slower than by plan.
+team_of() { # SLOW_NODES...
+    printf 'version: 1\nname: w\ndevice_types: [{name: a, device: host, slowdown: 1, memory: 1 GiB}, {name: b, device: host, slowdown: 3.5, memory: 1 GiB}]\nnodes:\n'
+    printf '  - {name: n%s, host: localhost, devices: [{type: a, count: 2}]}\n' 1 3 5
+    printf '  - {name: n%s, host: localhost, devices: [{type: b, count: 2}]}\n' "$@"
+    printf 'switches: [{name: sw}]\nlinks:\n'
+    for n in 1 3 5 "$@"; do printf '  - {name: l%s, between: [n%s, sw], bandwidth: 100 MB/s, latency: 20 us}\n  - {name: i%s, between: [n%s], bandwidth: 1 GB/s, latency: 5 us}\n' "$n" "$n" "$n" "$n"; done
+}
+team_of 2 4 > "$scratch/ten.yaml"
+team_of 2 4 6 > "$scratch/twelve.yaml"
+printf 'version: 1\nmodel: {model_type: llama, hidden_size: 64, intermediate_size: 128, num_hidden_layers: 8, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 64}\nsequence_length: 32\nglobal_batch: 32\n' > "$scratch/small.yaml"
+"$MUSHER" plan "$scratch/small.yaml" "$scratch/ten.yaml" -o "$scratch/ten.plan" > /dev/null
+number() { sed -n "s/.*\"$1\": *\([0-9]*\),.*/\1/p" "$2" | tail -n 1; }
+"$MUSHER" plan "$scratch/small.yaml" "$scratch/twelve.yaml" -o "$new" --json > "$scratch/plan.json"
+"$MUSHER" whatif "$scratch/ten.plan" --add 'n6=n2' --search --json > "$scratch/anew.json"
+"$MUSHER" whatif "$scratch/ten.plan" --add 'n6=n2' --json > "$scratch/repaired.json"
+[[ $(number iteration_ns "$scratch/anew.json") -le $(number iteration_ns "$scratch/plan.json") ]] && ok "--search is never slower than plan" ||
+    not_ok "--search is never slower than plan" "$(number iteration_ns "$scratch/anew.json") > $(number iteration_ns "$scratch/plan.json")"
+[[ $(number evaluated "$scratch/anew.json") -gt $(number evaluated "$scratch/repaired.json") ]] && ok "it plans anew" || not_ok "it plans anew" "$(number evaluated "$scratch/anew.json") candidates"
+says "else a line tells it" 0 "the old plan adapted; --search plans anew too" "$MUSHER" whatif "$scratch/ten.plan" --add 'n6=n2'
+
 fleet=$scratch/fleet.yaml
 "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml --baseline harp-published -o "$fleet" > /dev/null
 says "above 8 devices the old plan is repaired, without a second search" 0 '"why": "not tried beside a warm start; --baseline tries it"' "$MUSHER" plan --from "$fleet" --without h0.3 -o "$new" --json
@@ -83,6 +104,7 @@ for signal in INT TERM HUP; do
     [[ $code == 130 ]] && grep -q "interrupted: wrote the best of" "$scratch/why" && "$MUSHER" simulate "$new" > "$scratch/out" 2>&1 &&
         ok "SIG$signal: the best plan so far is written" || not_ok "SIG$signal: the best plan so far is written" "exit code $code: $(tail -n 3 "$scratch/why" "$scratch/out")"
 done
+says "a time limit below that of the first plan" 4 "no plan was found within --time-limit 1; give it more seconds" "$MUSHER" plan examples/fleet-job.yaml examples/fleet-10240.yaml -o "$new" --time-limit 1
 says "a search of 64 devices cut off has a plan" 0 "stopped by --time-limit" "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 --time-limit $((2 * ${SLOWDOWN:-1}))
 "$MUSHER" whatif "$fleet" --without h0.3 --json > "$scratch/one.json" 2> "$scratch/why" || cat "$scratch/why"
 "$MUSHER" whatif "$fleet" --without h0.3 --json --threads 4 > "$scratch/two.json"

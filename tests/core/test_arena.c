@@ -1,5 +1,6 @@
 #include "core/base/arena.h"
 #include "core/base/sanitized.h"
+#include "core/base/utf8.h"
 #include "tests/support/suites.h"
 
 #include <stdint.h>
@@ -138,6 +139,61 @@ START_TEST(a_wrapped_error_says_where_and_keeps_its_cause)
 }
 END_TEST
 
+/* n words "word000 ", "word001 " … */
+static char *words(char *out, int n)
+{
+    for (int i = 0; i < n; i++) snprintf(out + (size_t)i * 8, 9, "word%03d ", i);
+    return out;
+}
+
+static void ends_behind_a_word(const char *text)
+{
+    size_t n = strlen(text);
+    ck_assert_uint_gt(n, ERROR_TEXT - 16);
+    ck_assert_uint_lt(n, ERROR_TEXT);
+    ck_assert_str_eq(text + n - 3, "\xE2\x80\xA6");
+    ck_assert_int_eq(sscanf(text + n - 10, "word%*3[0-9]\xE2\x80\xA6"), 0);
+    ck_assert(!strncmp(text + n - 10, "word", 4));
+}
+
+START_TEST(a_long_error_ends_behind_a_word)
+{
+    struct error err = {0};
+    char many[2001], half[ERROR_TEXT];
+    words(many, 250);
+    error_set(&err, ERR_INPUT, "%s", many);
+    ends_behind_a_word(err.text);
+    memcpy(half, err.text, sizeof half);
+    error_wrap(&err, ERR_INPUT, "a.yaml:7:3"); /* what it cuts again is no word's part either */
+    ends_behind_a_word(err.text);
+    ck_assert(!strncmp(err.text, "a.yaml:7:3: word000 word001", 27));
+    error_set(&err, ERR_INPUT, "cause");
+    error_wrap(&err, ERR_INPUT, "%s", many);
+    ck_assert_ptr_nonnull(strstr(err.text, "\xE2\x80\xA6: cause"));
+    error_set(&err, ERR_INPUT, "%.*s", ERROR_TEXT - 1, many); /* fits to the last byte */
+    ck_assert_uint_eq(strlen(err.text), ERROR_TEXT - 1);
+    ck_assert_ptr_null(strstr(err.text, "\xE2\x80\xA6"));
+}
+END_TEST
+
+START_TEST(a_long_word_is_cut_between_characters)
+{
+    struct error err = {0};
+    for (int before = 0; before < 2; before++) {
+        char many[2001] = "x";
+        for (size_t i = (size_t)before; i + 2 < sizeof many; i += 2)
+            memcpy(many + i, "\xC3\xA9", 3);
+        error_set(&err, ERR_INPUT, "%s", many);
+        size_t n = strlen(err.text);
+        for (size_t at = 0, step; at < n; at += step) {
+            step = utf8_next(err.text + at, n - at, NULL);
+            ck_assert_uint_gt(step, 0);
+        }
+        ck_assert_str_eq(err.text + n - 3, "\xE2\x80\xA6");
+    }
+}
+END_TEST
+
 START_TEST(an_error_may_quote_itself)
 {
     struct error err = {0};
@@ -155,4 +211,5 @@ END_TEST
 SUITE_OF(arena, memory_is_zeroed_aligned_and_does_not_overlap, an_object_larger_than_a_block_fits,
          after_a_reset_memory_is_zero_again, texts_are_copied_cut_and_printed,
          a_growing_array_keeps_its_elements, no_memory_ends_the_program_with_code_6_and_the_bytes,
-         OF_MALLOC a_wrapped_error_says_where_and_keeps_its_cause, an_error_may_quote_itself)
+         OF_MALLOC a_wrapped_error_says_where_and_keeps_its_cause, an_error_may_quote_itself,
+         a_long_error_ends_behind_a_word, a_long_word_is_cut_between_characters)

@@ -1,88 +1,15 @@
 /* Baselines: each plan has the properties of its family and is the best of it, compared with brute force over the settings. */
-#include "core/base/arena.h"
 #include "core/base/rng.h"
-#include "core/document/document.h"
 #include "planner/baseline/harp.h"
-#include "planner/search.h"
 #include "profiles/team.h"
 
-#include "tests/support/suites.h"
-
-#include <stdio.h>
-
-static struct arena *arena;
-static void setup(void) { arena = arena_new(); }
-static void teardown(void) { arena_free(arena); }
-
-static struct node *parse(const char *name, const char *text)
-{
-    struct node *root = NULL;
-    struct error err = {0};
-    ck_assert_msg(document_parse(arena, name, text, strlen(text), &root, &err) == OK, "%s",
-                  err.text);
-    return root;
-}
-
-static struct job small_job(int layers, int batch, const char *microbatch)
-{
-    struct job j;
-    struct error err = {0};
-    const char *text = arena_printf(
-        arena,
-        "version: 1\nmodel: {model_type: llama, hidden_size: 32, intermediate_size: 48, "
-        "num_hidden_layers: %d, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 64, "
-        "max_position_embeddings: 32, rms_norm_eps: 1e-5, tie_word_embeddings: false, "
-        "hidden_act: silu}\nsequence_length: 16\nglobal_batch: %d\n%s",
-        layers, batch, microbatch);
-    ck_assert_msg(job_parse(arena, parse("job", text), ".", &j, &err) == OK, "%s", err.text);
-    return j;
-}
-
-/* Nodes of two equal GPUs; links inside of 1 GB/s, between of `between` MB/s. */
-static struct cluster small_team(int nodes, const char *slowdowns, int between)
-{
-    struct cluster c;
-    struct error err = {0};
-    const char *text = "version: 1\nname: c\ndevice_types:\n";
-    for (int i = 0; i < nodes; i++)
-        text = arena_printf(arena, "%s  - {name: t%d, device: host, slowdown: %c, memory: 1 GiB}\n",
-                            text, i, slowdowns[i]);
-    text = arena_printf(arena, "%snodes:\n", text);
-    for (int i = 0; i < nodes; i++)
-        text = arena_printf(
-            arena, "%s  - {name: n%d, host: localhost, devices: [{type: t%d, count: 2}]}\n", text,
-            i, i);
-    text = arena_printf(arena, "%slinks:\n", text);
-    for (int i = 0; i < nodes; i++)
-        for (int k = 0; k <= i; k++)
-            text = k < i ? arena_printf(arena,
-                                        "%s  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d "
-                                        "MB/s, latency: 20 us}\n",
-                                        text, k, i, k, i, between)
-                         : arena_printf(arena,
-                                        "%s  - {name: i%d, between: [n%d], bandwidth: 1 GB/s, "
-                                        "latency: 5 us}\n",
-                                        text, i, i);
-    ck_assert_msg(cluster_parse(arena, parse("cluster", text), &c, &err) == OK, "%s", err.text);
-    return c;
-}
-
-static struct search_result made(const struct job *j, const struct cluster *c,
-                                 const struct search_options *o)
-{
-    struct search_result r;
-    struct error err = {0};
-    struct profile *p = ARENA_ARRAY(arena, struct profile, 1);
-    ck_assert_msg(profile_prior(arena, c, p, &err) == OK, "%s", err.text);
-    ck_assert_msg(search_plans(arena, j, c, p, o, &r, &err) == OK, "%s", err.text);
-    return r;
-}
+#include "tests/support/small_teams.h"
 
 static const struct plan *one(const struct job *j, const struct cluster *c, const char *name)
 {
     static const int32_t tensor[] = {1, 2};
     struct search_options o = {.top = 1, .baseline = name, .tensor = tensor, .n_tensor = 2};
-    struct search_result r = made(j, c, &o);
+    struct search_result r = small_team_search(j, c, &o);
     struct plan *p = ARENA_ARRAY(arena, struct plan, 1);
     *p = r.plans[0].plan;
     ck_assert_str_eq(p->name, name);
@@ -99,7 +26,7 @@ START_TEST(data_parallel_families_have_a_replica_on_each_device)
         int32_t zero;
     } want[] = {{"data-parallel", 0}, {"ddp", 0},    {"horovod-ring", 0}, {"zero-1", 1},
                 {"zero-2", 2},        {"zero-3", 3}, {"fsdp", 3}};
-    struct job j = small_job(4, 16, "");
+    struct job j = small_team_job(4, 16, "");
     struct cluster c = small_team(2, "22", 100);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         const struct plan *p = one(&j, &c, want[i].name);
@@ -119,7 +46,7 @@ END_TEST
 
 START_TEST(gpipe_runs_all_forwards_first_and_uses_every_device)
 {
-    struct job j = small_job(4, 16, "");
+    struct job j = small_team_job(4, 16, "");
     struct cluster c = small_team(2, "22", 100);
     const struct plan *p = one(&j, &c, "gpipe");
     int32_t devices = 0;
@@ -135,7 +62,7 @@ END_TEST
 START_TEST(megatron_takes_gpus_together_where_that_is_fastest)
 {
     /* A batch of two sequences: four replicas are too many, and two GPUs are nearly twice as fast as one. */
-    struct job j = small_job(4, 2, "");
+    struct job j = small_team_job(4, 2, "");
     struct cluster c = small_team(2, "22", 1);
     c.links[0].bandwidth_Bps = c.links[2].bandwidth_Bps = 1e12;
     c.links[0].latency_s = c.links[2].latency_s = 0;
@@ -153,7 +80,7 @@ END_TEST
 
 START_TEST(harp_takes_every_device_in_order_in_meshes_of_one_node)
 {
-    struct job j = small_job(6, 16, "microbatch: 2\n");
+    struct job j = small_team_job(6, 16, "microbatch: 2\n");
     struct cluster c = small_team(3, "124", 50);
     const struct plan *p = one(&j, &c, "harp-published");
     int32_t next = 0, last = -1;
@@ -179,11 +106,11 @@ START_TEST(what_cannot_be_says_why)
     } want[] = {{"ddp", "a single device has no gradients to all-reduce"},
                 {"zero-3", "a single device has no replicas to shard over"},
                 {"gpipe", "a single device is no pipeline"}};
-    struct job j = small_job(2, 3, "");
+    struct job j = small_team_job(2, 3, "");
     struct cluster team = small_team(1, "2", 1), c = team;
     struct search_options o = {.top = 1};
     c.n_devices = c.nodes[0].n_devices = 1;
-    struct search_result r = made(&j, &c, &o);
+    struct search_result r = small_team_search(&j, &c, &o);
     for (size_t k = 0; k < sizeof want / sizeof *want; k++)
         for (int32_t i = 0; i < r.n_baselines; i++)
             if (!strcmp(r.baselines[i].name, want[k].name)) {
@@ -191,13 +118,13 @@ START_TEST(what_cannot_be_says_why)
                 ck_assert_str_eq(r.baselines[i].why, want[k].why);
             }
     team = small_team(2, "22", 100);
-    r = made(&j, &team, &o);
+    r = small_team_search(&j, &team, &o);
     for (int32_t i = 0; i < r.n_baselines; i++)
         if (!strcmp(r.baselines[i].name, "zero-2"))
             ck_assert_str_eq(r.baselines[i].why, "3 microbatches cannot fill 4 replicas");
     /* 6, 3 or 1 microbatches: 3 lack one, the last size lacks three */
-    j = small_job(2, 6, "microbatch: [1, 2, 6]\n");
-    r = made(&j, &team, &o);
+    j = small_team_job(2, 6, "microbatch: [1, 2, 6]\n");
+    r = small_team_search(&j, &team, &o);
     for (int32_t i = 0; i < r.n_baselines; i++)
         if (!strcmp(r.baselines[i].name, "zero-2"))
             ck_assert_str_eq(r.baselines[i].why, "3 microbatches cannot fill 4 replicas");
@@ -266,6 +193,65 @@ static int64_t best_of_all(struct bench *b, int32_t family)
     return best;
 }
 
+static int32_t megatron(void)
+{
+    int32_t i = 0;
+    while (strcmp(baseline_name(i), "megatron") != 0) i++;
+    return i;
+}
+
+/* Fewer warm-ups are no repair of a plan whose schedule determines them. */
+START_TEST(a_schedule_that_does_not_fit_lacks_memory)
+{
+    struct job j = small_team_job(8, 16, "");
+    struct cluster c = small_team(2, "22", 100);
+    struct bench b;
+    struct error err = {0};
+    int32_t n = 0;
+    c.types[0].memory_bytes = c.types[1].memory_bytes = 430000;
+    set_bench(&b, &j, &c);
+    ck_assert_int_eq(baseline_settings(megatron())(&b.k, &err), OK);
+    for (int32_t i = 0; i < b.k.n_settings; i++) {
+        struct space *s;
+        struct plan p;
+        int64_t ns;
+        if (b.k.settings[i].chunks == 1) continue;
+        ck_assert_int_eq(baseline_space(&b.k, 0, b.k.settings[i].size, &s, &err), OK);
+        ck_assert_int_eq(baseline_make(&b.k, &b.k.settings[i], "x", arena, &p, &err), OK);
+        ck_assert_msg(scorer_fit(b.tries.scorer, s, &p, &ns, &err) == OK, "%s", err.text);
+        n += ns == INT64_MAX;
+        for (int32_t k = 0; k < p.replicas[0].n_stages; k++)
+            ck_assert_int_eq(p.replicas[0].stages[k].warmup, 0);
+    }
+    ck_assert(n > 0 && strstr(scorer_why(b.tries.scorer), "lacks"));
+    scorer_free(b.tries.scorer);
+}
+END_TEST
+
+/* However many settings with better estimates lack memory. */
+START_TEST(a_preset_that_fits_in_some_setting_is_found)
+{
+    int fits = 0;
+    for (int64_t memory = 1000000; memory < 6000000; memory += memory / 12) {
+        struct job j = small_team_job(8, 64, "microbatch: [1, 2, 4]\n");
+        j.model.vocabulary = 4096;
+        struct cluster c = small_team(2, "22", 100);
+        struct search_options o = {.top = 1, .baseline = "megatron"};
+        struct search_result r;
+        struct bench b;
+        struct error err = {0};
+        c.types[0].memory_bytes = c.types[1].memory_bytes = memory;
+        set_bench(&b, &j, &c);
+        int possible = best_of_all(&b, megatron()) < INT64_MAX;
+        enum status st = search_plans(arena, &j, &c, &b.profile, &o, &r, &err);
+        fits += possible;
+        ck_assert_msg((st == OK) == possible, "%ld bytes: %s", (long)memory, err.text);
+        scorer_free(b.tries.scorer);
+    }
+    ck_assert_int_gt(fits, 8);
+}
+END_TEST
+
 static struct cluster random_team(uint64_t seed)
 {
     char slowdowns[4];
@@ -278,10 +264,10 @@ START_TEST(a_preset_is_nearly_the_best_setting_of_its_family)
     double sum = 0;
     int32_t n = 0;
     for (uint64_t seed = 0; seed < (suites_long() ? 12 : 4); seed++) {
-        struct job j = small_job(3 + (int)(seed % 3), 24, "microbatch: [1, 2, 4]\n");
+        struct job j = small_team_job(3 + (int)(seed % 3), 24, "microbatch: [1, 2, 4]\n");
         struct cluster c = random_team(seed);
         struct search_options o = {.top = 1, .evaluations = 8};
-        struct search_result r = made(&j, &c, &o);
+        struct search_result r = small_team_search(&j, &c, &o);
         struct bench b;
         set_bench(&b, &j, &c);
         for (int32_t i = 0; i < r.n_baselines; i++) {
@@ -312,10 +298,10 @@ START_TEST(a_preset_beside_a_search_is_what_it_is_alone)
         int nodes = 5 + (int)(seed % 4);
         for (int i = 0; i < nodes; i++)
             slowdowns[i] = (char)('1' + rng_below(seed, 4, (uint64_t)i, 9));
-        struct job j = small_job(2 + (int)(seed % 3), 8 << seed % 2, "microbatch: [1, 2]\n");
+        struct job j = small_team_job(2 + (int)(seed % 3), 8 << seed % 2, "microbatch: [1, 2]\n");
         struct cluster c = small_team(nodes, slowdowns, 1 + (int)rng_below(seed, 5, 0, 100));
         struct search_options o = {.top = 1, .evaluations = 1};
-        struct search_result beside = made(&j, &c, &o);
+        struct search_result beside = small_team_search(&j, &c, &o);
         for (int32_t i = 0; i < beside.n_baselines; i++) {
             const struct search_baseline *b = &beside.baselines[i];
             struct profile p;
@@ -350,7 +336,7 @@ START_TEST(no_search_of_up_to_64_devices_ends_above_a_preset_made_alone)
     ck_assert_int_eq(cluster_read(arena, "tests/data/clusters/hap64.yaml", &c, &err), OK);
     ck_assert_int_eq(team_complete(&c, &err), OK);
     struct search_options o = {.top = 1, .no_sharding = true};
-    struct search_result beside = made(&j, &c, &o);
+    struct search_result beside = small_team_search(&j, &c, &o);
     for (int32_t i = 0; i < (suites_long() ? beside.n_baselines : 3); i++) {
         struct search_result alone;
         o.baseline = suites_long() ? beside.baselines[i].name : few[i];
@@ -367,7 +353,7 @@ END_TEST
 START_TEST(harps_plan_is_the_best_of_its_closed_form)
 {
     for (uint64_t seed = 0; seed < 12; seed++) {
-        struct job j = small_job(3, 8, "");
+        struct job j = small_team_job(3, 8, "");
         struct cluster c = random_team(2 * seed + 1);
         struct bench b;
         struct error err = {0};
@@ -410,7 +396,7 @@ START_TEST(harps_warm_ups_follow_the_published_rule)
     static const int32_t megabytes[] = {100000, 60, 2};
     int32_t before = 0;
     for (int i = 0; i < 3; i++) {
-        struct job j = small_job(6, 64, "microbatch: 2\n");
+        struct job j = small_team_job(6, 64, "microbatch: 2\n");
         struct cluster c = small_team(2, "99", megabytes[i]);
         const struct plan *p = one(&j, &c, "harp-published");
         const struct plan_replica *r = &p->replicas[0];
@@ -433,12 +419,14 @@ Suite *baselines_suite(void)
 {
     Suite *s = suite_create("baselines");
     TCase *t = tcase_create("baselines");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, small_team_setup, small_team_teardown);
     tcase_add_test(t, data_parallel_families_have_a_replica_on_each_device);
     tcase_add_test(t, gpipe_runs_all_forwards_first_and_uses_every_device);
     tcase_add_test(t, megatron_takes_gpus_together_where_that_is_fastest);
     tcase_add_test(t, harp_takes_every_device_in_order_in_meshes_of_one_node);
     tcase_add_test(t, what_cannot_be_says_why);
+    tcase_add_test(t, a_schedule_that_does_not_fit_lacks_memory);
+    tcase_add_test(t, a_preset_that_fits_in_some_setting_is_found);
     tcase_add_test(t, a_preset_is_nearly_the_best_setting_of_its_family);
     tcase_add_test(t, a_preset_beside_a_search_is_what_it_is_alone);
     tcase_add_test(t, no_search_of_up_to_64_devices_ends_above_a_preset_made_alone);

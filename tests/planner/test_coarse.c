@@ -28,9 +28,9 @@ static const char *rack =
     "  - {name: a1, devices: {type: a, count: 8}}\n"
     "switches: [{name: core}, {name: sh}, {name: s0}, {name: s1}]\n"
     "links:\n%s"
-    "  - {name: uh, between: [h, core], bandwidth: 50 GB/s, latency: 5 us}\n"
-    "  - {name: u0, between: [a0, core], bandwidth: 25 GB/s, latency: 5 us}\n"
-    "  - {name: u1, between: [a1, core], bandwidth: 25 GB/s, latency: 5 us}\n";
+    "  - {name: uh, between: [h, core], bandwidth: 100 GB/s, latency: 5 us}\n"
+    "  - {name: u0, between: [a0, core], bandwidth: 50 GB/s, latency: 5 us}\n"
+    "  - {name: u1, between: [a1, core], bandwidth: 50 GB/s, latency: 5 us}\n";
 
 static const char *llama =
     "version: 1\n"
