@@ -53,8 +53,8 @@ MUST_CHECK enum status lower_plan(struct arena *a, const struct plan *p,
 /* The same in two steps, for callers that lower many plans of one job. The training graph (with layers, fused by the list,
  * gradients weighted microbatch / global_batch) depends on job, microbatch and fused kinds only;
  * lower_plan_graph does not modify it. A program points to names of graph and plan, so both must outlive it.
- * Graphs of variants other than g's are made in `a`, again for every plan: O(operators) each.
- * O(operators + calls + messages) a plan. */
+ * Graphs of variants other than g's are made in `a`, again for every plan: O(operators) each. Stages that differ in their devices
+ * only are lowered once (core/lower/equal_stages.h): O(operators of the distinct stages + communication of all + calls + messages). */
 MUST_CHECK enum status lower_training_graph(struct arena *a, const struct job *j,
                                             int64_t microbatch, const struct lower_options *o,
                                             struct graph **out, struct error *err);

@@ -4,6 +4,7 @@
  *
  *   step                                  file            writes
  *   stages, lanes, training graphs        stages.c        stages, lanes, stage_of_layer; the list of views
+ *     of sharded stages shards.c, stage_graph.c
  *   links and routes                      links.c         links
  *   uses of parameters                    param_uses.c    uses
  *   collectives of sharded stages         tensor_collectives.c      stage_build.collectives
@@ -12,7 +13,7 @@
  *   gradient groups                       groups.c        groups, stage_build.groups, program.groups
  *     flat parameters (ZeRO) zero.c, unequal shards cells.c, the loss scale's scale.c
  *   their launches                        launches.c      stage_build.launches
- *   for each stage in turn, with core/lower/stage_scratch.h:
+ *   for each stage in turn: copied from an equal one (equal_stages.c), or with core/lower/stage_scratch.h:
  *     readers of each tensor              uses.c          stage_scratch.uses_forward, uses_back, rerun
  *     slots and buffer rings              slots.c         stage_scratch's slots, stage_slots; program_stage.slots, rings
  *     flat parameters (ZeRO)              zero_slots.c    stage_flats
@@ -21,7 +22,7 @@
  *     sizes of buffer rings; ends of channels; segments of groups     orders.c, channels.c, groups.c
  *   orders, coded; deadlock check; memory orders.c, lower.c
  *
- * All memory is the arena's.
+ * What the program refers to is in the arena `a`; the tables are in `tables`, which ends with the call.
  */
 #ifndef CORE_LOWER_LOWERING_H
 #define CORE_LOWER_LOWERING_H
