@@ -51,9 +51,12 @@ int32_t sharding_place(const struct sharding *s, int32_t device, int32_t axis)
 
 void sharding_axis_ratios(const struct sharding *s, int32_t ratio, int32_t axis, double *out)
 {
+    const double *of = &s->ratios[ratio * s->n_devices];
+    int32_t columns = s->mesh[s->n_axes - 1], rows = s->n_devices / columns;
+    bool inner = axis + 1 == s->n_axes;
     for (int32_t k = 0; k < s->mesh[axis]; k++) out[k] = 0;
-    for (int32_t d = 0; d < s->n_devices; d++)
-        out[sharding_place(s, d, axis)] += s->ratios[ratio * s->n_devices + d];
+    for (int32_t i = 0; i < rows; i++)
+        for (int32_t k = 0; k < columns; k++) out[inner ? k : i] += *of++;
 }
 
 void sharding_group(const struct sharding *s, int32_t device, int32_t axis, int32_t *out)
