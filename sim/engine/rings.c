@@ -95,12 +95,19 @@ static bool find_senders(const struct engine *e, struct senders *s)
     return !queued;
 }
 
+/* A ring of messages, none of them empty. */
+static bool is_long(const struct engine *e, int32_t group)
+{
+    const struct collective *g = &e->program->collectives[group];
+    return program_collective_rings(g) && !g->each_call && collectives_ranks(g) > 1 &&
+           e->collectives->rendezvous[group].price_ns < 0 && g->elements >= collectives_ranks(g) &&
+           collective_parts(g) > RING_LEAST;
+}
+
 static bool is_able(const struct engine *e, int32_t group, const struct senders *s)
 {
     const struct collective *g = &e->program->collectives[group];
-    bool able = program_collective_rings(g) && !g->each_call && collectives_ranks(g) > 1 &&
-                e->collectives->rendezvous[group].price_ns < 0 &&
-                g->elements >= collectives_ranks(g) && collective_parts(g) > RING_LEAST;
+    bool able = is_long(e, group);
     for (int32_t i = 0; able && i < g->n_members; i++) {
         const struct hop *h = hop_of(e, group, i);
         able =
@@ -125,7 +132,9 @@ void rings_new(struct engine *e)
 {
     const struct program *p = e->program;
     struct collective_streams *c = e->collectives;
-    if (e->trace || e->jitter || e->overlap) return;
+    bool any = false;
+    for (int32_t i = 0; i < p->n_collectives && !any; i++) any = is_long(e, i);
+    if (!any || e->trace || e->jitter || e->overlap) return;
     struct senders *s = ARENA_ARRAY(e->arena, struct senders, 2 * (size_t)p->n_links + 1);
     if (!find_senders(e, s)) return;
     c->rings = ARENA_ARRAY(e->arena, struct ring, (size_t)p->n_collectives);
