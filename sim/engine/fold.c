@@ -41,11 +41,12 @@ int32_t fold_name(struct folding_names *n, uint64_t key)
 
 /* --- separate lanes --- */
 
-static bool pin(struct folding *f, int32_t lane)
+static void pin(struct folding *f, int32_t lane)
 {
-    if (f->pinned[lane]) return false;
+    if (f->pinned[lane]) return;
     f->colour[lane] = fold_mix(2, (uint64_t)lane);
-    return f->pinned[lane] = true;
+    f->pinned[lane] = true;
+    f->n_pinned++;
 }
 
 /* A link that serves one message after the other, for several senders. */
@@ -85,22 +86,19 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Ends of messages that meet their equals in the queue of a link. */
-static bool pin_queued(struct folding *f)
+static void pin_queued(struct folding *f)
 {
     struct queued q = {0};
-    bool any = false;
     fold_visit_all(f, collect_queued, &q);
     if (q.n) qsort(q.flows, q.n, sizeof *q.flows, by_place);
     for (size_t i = 0; i + 1 < q.n; i++)
         for (size_t k = i; k < i + 2 && !by_place(&q.flows[i], &q.flows[i + 1]); k++)
-            any |= pin(f, q.flows[k].from_lane) | pin(f, q.flows[k].to_lane);
-    return any;
+            pin(f, q.flows[k].from_lane), pin(f, q.flows[k].to_lane);
 }
 
 /* Lanes of one colour that are different members of a collective: one lane would be both. */
-static bool pin_twisted(struct folding *f)
+static void pin_twisted(struct folding *f)
 {
-    bool any = false;
     int32_t *group = ARENA_ARRAY(f->scratch, int32_t, 2 * (size_t)f->p->n_devices),
             *member =
                 group +
@@ -112,10 +110,9 @@ static bool pin_twisted(struct folding *f)
             int32_t lane = fold_lane_of(f, g, m), rep = f->rep[lane];
             if (group[rep] != i + 1) group[rep] = i + 1, member[rep] = m;
             if (colour[m] == colour[member[rep]]) continue;
-            any |= pin(f, lane) | pin(f, fold_lane_of(f, g, member[rep]));
+            pin(f, lane), pin(f, fold_lane_of(f, g, member[rep]));
         }
     }
-    return any;
 }
 
 /* --- all --- */
@@ -171,8 +168,11 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
                         .out = out};
     set_up(&f);
     fold_visit_all(&f, pin_ends, NULL);
-    do fold_refine(&f);
-    while (pin_queued(&f) | pin_twisted(&f));
+    for (int32_t before = -1; f.n_pinned != before;) {
+        before = f.n_pinned;
+        fold_refine(&f);
+        pin_queued(&f), pin_twisted(&f);
+    }
     out->of = ARENA_ARRAY(a, int32_t, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) out->of[i] = i;
     out->program = *p;

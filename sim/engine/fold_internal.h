@@ -86,6 +86,7 @@ struct folding {
     int32_t *first_ref, *refs;
     int32_t *rep; /* (n_devices) first lane of the same colour; as many for counting */
     bool *pinned; /* (n_devices) keeps a colour of its own */
+    int32_t n_pinned;
     struct folding_names colours;
 };
 

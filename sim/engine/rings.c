@@ -3,14 +3,15 @@
  * A ring of n members takes n - 1 steps or twice as many, each with a message of every member. As long as no other message moves on
  * their links, their times follow from one another: a member begins a part when its own message of the part before has left and
  * the one that it receives has arrived, and a message starts when both ends have begun its part. Such a ring claims its links and is
- * computed ahead, RING_AHEAD parts at a time, without an event for each message. If another message becomes ready on one of its links, the
- * claim is broken: the ring is computed again up to that instant, its messages that move then are handed to the network with
- * the bytes that are left, and it goes on event by event until its links are free again.
+ * computed ahead without an event for each message, RING_AHEAD parts at a time, and to its end at once as soon as each part takes
+ * all members as long as the part before. If another message becomes ready on one of its links, the claim is broken: the ring is
+ * computed again up to that instant, its messages that move then are handed to the network with the bytes that are left, and it
+ * goes on event by event until its links are free again.
  * Times are those of the messages one by one, up to the rounding of ends to nanoseconds: the clock of fair sharing advances by
  * fractions of them, so a message that starts in the nanosecond in which another one ends may start up to half a nanosecond
  * later with that one in the network than without it.
  * Not used with a trace, which has every message, with jitter, or where messages slow down operators.
- * Cost: a few nanoseconds a message instead of four events.
+ * Cost: a few nanoseconds a message instead of four events, and nothing for the messages of periodic parts.
  */
 #include "sim/engine/collectives_internal.h"
 
@@ -19,10 +20,12 @@
 #include <string.h>
 
 enum {
-    /* Parts computed at once: few enough that little is computed twice when a claim is broken, many enough that the event
-     * between them costs nothing beside them. */
-    RING_AHEAD = 64,
-    RING_LEAST = 8 /* parts left: below it a claim does not pay */
+    /* Parts that are computed before a period is looked for. A ring whose members begin apart takes about as many parts as it
+     * has hops of different durations (8 GPUs a node) to become periodic; each part more is computed in vain when the claim is broken.
+     * 2,048 GPUs with ZeRO-3, folded: 0.32 s with 12, 0.36 s with 24, 0.51 s with 64. */
+    RING_AHEAD = 16,
+    RING_LEAST =
+        8 /* parts left: below it a claim costs about as much as the events that it saves */
 };
 
 struct ring_member {
@@ -42,6 +45,10 @@ struct ring {
     bool able, claims;
     int32_t parts, running; /* running: members whose end has not been processed */
     int64_t stamp;          /* outdated events carry an older one */
+    /* steady_ns > 0: from the state `steady` on, which the engine would have processed by steady_seen_ns, every part takes all
+     * members so long */
+    int64_t steady_ns, steady_seen_ns;
+    struct ring_member *steady;
     struct ring_member *members, *ahead;
     struct ring_hop *hops,
         *ahead_hops; /* (n_members); ahead: the state after what is computed ahead */
@@ -88,12 +95,19 @@ static bool find_senders(const struct engine *e, struct senders *s)
     return !queued;
 }
 
+/* A ring of messages, none of them empty. */
+static bool is_long(const struct engine *e, int32_t group)
+{
+    const struct collective *g = &e->program->collectives[group];
+    return program_collective_rings(g) && !g->each_call && collectives_ranks(g) > 1 &&
+           e->collectives->rendezvous[group].price_ns < 0 && g->elements >= collectives_ranks(g) &&
+           collective_parts(g) > RING_LEAST;
+}
+
 static bool is_able(const struct engine *e, int32_t group, const struct senders *s)
 {
     const struct collective *g = &e->program->collectives[group];
-    bool able = program_collective_rings(g) && !g->each_call && collectives_ranks(g) > 1 &&
-                e->collectives->rendezvous[group].price_ns < 0 &&
-                g->elements >= collectives_ranks(g) && collective_parts(g) > RING_LEAST;
+    bool able = is_long(e, group);
     for (int32_t i = 0; able && i < g->n_members; i++) {
         const struct hop *h = hop_of(e, group, i);
         able =
@@ -118,7 +132,9 @@ void rings_new(struct engine *e)
 {
     const struct program *p = e->program;
     struct collective_streams *c = e->collectives;
-    if (e->trace || e->jitter || e->overlap) return;
+    bool any = false;
+    for (int32_t i = 0; i < p->n_collectives && !any; i++) any = is_long(e, i);
+    if (!any || e->trace || e->jitter || e->overlap) return;
     struct senders *s = ARENA_ARRAY(e->arena, struct senders, 2 * (size_t)p->n_links + 1);
     if (!find_senders(e, s)) return;
     c->rings = ARENA_ARRAY(e->arena, struct ring, (size_t)p->n_collectives);
@@ -129,7 +145,8 @@ void rings_new(struct engine *e)
         r->able = is_able(e, i, s);
         if (!r->able) continue;
         r->parts = collective_parts(&p->collectives[i]);
-        r->members = ARENA_ARRAY(e->arena, struct ring_member, 2 * n), r->ahead = r->members + n;
+        r->members = ARENA_ARRAY(e->arena, struct ring_member, 3 * n), r->ahead = r->members + n;
+        r->steady = r->ahead + n;
         r->hops = ARENA_ARRAY(e->arena, struct ring_hop, 2 * n), r->ahead_hops = r->hops + n;
     }
 }
@@ -202,12 +219,28 @@ static void walk(struct walk *w)
     }
 }
 
+static void pass_parts(struct ring_member *m, int32_t n, int32_t parts, int64_t ns)
+{
+    for (int32_t i = 0; i < n; i++) {
+        m[i].part += parts;
+        m[i].began_ns += parts * ns, m[i].ends_ns += parts * ns, m[i].seen_ns += parts * ns;
+    }
+}
+
+/* From the ring's state, or from the steady one if that is over by until_ns. */
 static struct walk start_walk(struct engine *e, int32_t group, int32_t target, int64_t until_ns)
 {
     struct ring *r = &e->collectives->rings[group];
     size_t n = (size_t)e->program->collectives[group].n_members;
     memcpy(r->ahead, r->members, n * sizeof *r->ahead);
     memcpy(r->ahead_hops, r->hops, n * sizeof *r->ahead_hops);
+    if (r->steady_ns > 0 && until_ns >= r->steady_seen_ns) {
+        int64_t parts = (until_ns - r->steady_seen_ns) / r->steady_ns,
+                left = target - r->steady->part;
+        memcpy(r->ahead, r->steady, n * sizeof *r->ahead);
+        memset(r->ahead_hops, 0, n * sizeof *r->ahead_hops);
+        pass_parts(r->ahead, (int32_t)n, (int32_t)(parts < left ? parts : left), r->steady_ns);
+    }
     return (struct walk){.e = e,
                          .group = group,
                          .target = target,
@@ -218,16 +251,43 @@ static struct walk start_walk(struct engine *e, int32_t group, int32_t target, i
 
 /* --- with a claim --- */
 
+/* All members have begun the same part. If they begin the next one all so much later, they do so in every part that follows, because
+ * times follow from those of the part before by maxima and constant durations. 0: they do not. */
+static int64_t find_period(struct walk *w)
+{
+    struct ring *r = &w->e->collectives->rings[w->group];
+    const struct collective *g = &w->e->program->collectives[w->group];
+    if (!collectives_folded(g) && g->elements % g->n_members) return 0; /* unequal chunks */
+    memcpy(r->steady, w->members, (size_t)g->n_members * sizeof *r->steady);
+    w->target++;
+    walk(w);
+    int64_t ns = w->members[0].began_ns - r->steady[0].began_ns;
+    for (int32_t i = 1; i < g->n_members; i++)
+        if (w->members[i].began_ns - r->steady[i].began_ns != ns) return 0;
+    return ns;
+}
+
 static void run_ahead(struct engine *e, int32_t group)
 {
     struct ring *r = &e->collectives->rings[group];
     int32_t n = e->program->collectives[group].n_members, furthest = 0;
+    r->steady_ns = 0;
     for (int32_t i = 0; i < n; i++)
         if (r->members[i].part > furthest) furthest = r->members[i].part;
     int32_t target = r->parts - furthest > RING_AHEAD ? furthest + RING_AHEAD : r->parts;
     struct walk w = start_walk(e, group, target, INT64_MAX);
     w.last_ns = e->now_ns;
     walk(&w);
+    if (target < r->parts) {
+        int64_t period = find_period(&w);
+        target = w.target;
+        if (period > 0) {
+            memcpy(r->steady, r->ahead, (size_t)n * sizeof *r->steady);
+            r->steady_ns = period, r->steady_seen_ns = w.last_ns;
+            pass_parts(r->ahead, n, r->parts - target, period);
+            target = r->parts;
+        }
+    }
     for (int32_t i = 0; i < n; i++) {
         if (r->ahead[i].began_ns > ENGINE_MAX_NS) {
             engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
@@ -305,13 +365,13 @@ static void broken(void *engine, int32_t group, int64_t now_ns)
         const struct ring_member *x = &r->ahead[i];
         struct member *m = member_of(e, group, i);
         hand_back(e, group, i, now_ns);
-        if (x->gone || x->part == r->parts) continue;
+        if (r->members[i].gone || x->part == r->parts) continue;
         m->part = x->part;
         m->begin_ns = x->began_ns, m->part_end_ns = x->ends_ns;
         m->pending = 2 - x->sent - x->received;
     }
     for (int32_t i = 0; i < n; i++)
-        if (!r->ahead[i].gone && r->ahead[i].part == r->parts)
+        if (!r->members[i].gone && r->ahead[i].part == r->parts)
             end_member(e, member_of(e, group, i), r->ahead[i].began_ns);
 }
 
@@ -330,7 +390,7 @@ void rings_event(struct engine *e, const struct event *x)
         return;
     }
     int32_t i = c->members[x->index].index;
-    r->members[i].gone = r->ahead[i].gone = true;
+    r->members[i].gone = true;
     if (!--r->running) give_up(e, group);
     end_member(e, &c->members[x->index], r->ahead[i].began_ns);
 }

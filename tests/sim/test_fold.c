@@ -46,7 +46,7 @@ static void same(const struct symmetric *c, const struct sim_result *x, const st
 /* Rings among replicas have equal chunks, because the model's sizes are multiples of 96. */
 START_TEST(a_folded_program_ends_when_the_whole_one_does)
 {
-    uint64_t seeds = suites_long() ? 12000 : 300;
+    uint64_t seeds = suites_long() ? 12000 : 240;
     int32_t fewer = 0, queues = 0, valid = 0;
     for (uint64_t seed = 0; seed < seeds; seed++) {
         struct symmetric c;
