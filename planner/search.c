@@ -59,8 +59,7 @@ struct search {
     const struct job *job;
     const struct cluster *cluster;
     struct cost *cost;
-    struct arena *spaces;
-    struct arena *lists; /* scratch of the exact search */
+    struct arena *spaces, *lists; /* lists: scratch of the exact search */
     struct space space[16];
     int32_t n_spaces;
     struct warm_plans warm; /* of the warm start's plan, if any */
@@ -91,7 +90,7 @@ static enum status search_class(struct search *q, struct error *err)
     return OK;
 }
 
-/* Whether the plan's busiest device alone, a lower bound for every order, makes it too slow to be returned or refined. */
+/* Whether its busiest device alone, a lower bound for every order, makes a plan too slow to be returned or refined. */
 static bool hopeless(const struct search *q, const struct search_plan *x, int32_t space,
                      const struct incumbents *refined)
 {
@@ -197,8 +196,8 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
 static enum status search_sharded_stages(struct search *q, struct error *err)
 {
     const struct space *spaces[SPACES_MAX];
-    int32_t n = all_spaces(q, spaces);
     if (q->t.o->no_sharding) return OK;
+    int32_t n = all_spaces(q, spaces);
     int64_t ms = q->cluster->n_devices > SPMD_STAGE_DEVICES_MAX ? GROUPS_MANY_MS : GROUPS_MS;
     if (q->cluster->n_devices <= GROUPS_DEVICES_MAX)
         TRY(spmd_stage_groups(&q->t, q->cluster, spaces, n, ms * INT64_C(1000000), err));
@@ -221,8 +220,8 @@ static enum status certify(struct search *q, struct search_result *out, struct e
 
 static bool is_large(const struct search *q)
 {
-    return !q->t.o->baseline &&
-           (q->cluster->n_devices > SEARCH_DEVICES_MAX || search_check_takes_several(q->t.o));
+    bool many = q->cluster->n_devices > SEARCH_DEVICES_MAX;
+    return !q->t.o->baseline && (many || search_check_takes_several(q->t.o));
 }
 
 /* Few devices with tensor parallelism: also a shortened search of plans on single devices. */
@@ -248,8 +247,8 @@ static int64_t work_of(const struct search_options *o)
 {
     int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
     if (o->exhaustive || times > 1000) return 0;
-    if (o->evaluations > 0 && times < 1) return usual / 5 * 2;
-    return (times > 1 ? times : 1) * usual;
+    if (times < 1) return o->evaluations > 0 ? usual / 5 * 2 : usual;
+    return times * usual;
 }
 
 /* Up to 12 single devices: local search of the class from the results of the fleet search. */
@@ -294,8 +293,8 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
     int32_t first = 0;
     while (first < t->incumbents.n && spmd_stage_in_plan(&t->incumbents.plans[first].plan)) first++;
     if (first == t->incumbents.n) return OK;
-    struct plan *best = ARENA_ARRAY(t->arena, struct plan, 1);
-    *best = t->incumbents.plans[first].plan;
+    struct plan *best =
+        arena_copy(t->arena, &t->incumbents.plans[first].plan, sizeof(struct plan));
     int64_t calls = 0, microbatch = best->microbatch;
     for (int32_t r = 0; r < best->n_replicas; r++)
         for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
@@ -439,7 +438,6 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
                        : search_small(q, p, sizes, n_sizes, out, err);
 }
 
-/* The stop was noticed far below: what was found until then. */
 static enum status conclude_early(struct search *q, const struct profile *p, struct search_result *out,
                                   struct error *err)
 {
@@ -490,10 +488,9 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     struct error why = {0};
     enum status st = search_all(&q, p, out, &why);
     stop_watch(before);
-    if (st == ERR_INTERRUPTED)
-        st = conclude_early(&q, p, out, err);
-    else if (st != OK && err)
-        *err = why;
+    if (st != OK)
+        st = st == ERR_INTERRUPTED ? conclude_early(&q, p, out, err)
+                                   : error_set(err, st, "%s", why.text);
     spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);
     lp_thread_end();

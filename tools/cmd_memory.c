@@ -127,10 +127,9 @@ static enum status memory(struct arena *a, void *request, const struct common *c
     TRY(common_lower(a, &plan, false, &program, err));
     struct footprint *f = ARENA_ARRAY(a, struct footprint, (size_t)program.n_devices);
     TRY(footprint_stages(a, &program, &o, f, err));
-    if (common->json)
-        print_json(f, program.n_devices);
-    else
-        print_text(a, f, program.n_devices, q->all);
+    if (common->json) return print_json(f, program.n_devices), OK;
+    common_print_experts(a, &plan.job);
+    print_text(a, f, program.n_devices, q->all);
     return OK;
 }
 

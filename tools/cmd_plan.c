@@ -96,10 +96,6 @@ static void print_bounds(const struct search_result *r, const struct request *q)
             r->lower_cost, 100 * r->cost_gap, q->min_rate > 0 ? " within --min-rate" : "");
     else if (q->objective == OBJECTIVE_COST)
         puts("  no lower bound of cost: some devices have price 0");
-    if (r->lower_bound_ns <= 0) {
-        puts("  no lower bound was computed");
-        return;
-    }
     printf("  lower bound %s%s (%s): ", q->objective == OBJECTIVE_COST ? "of time " : "",
            units_print_ns(text, r->lower_bound_ns), r->binding);
     if (isfinite(r->gap))
@@ -211,6 +207,7 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
     char text[32];
     printf("predicted with %s%s\n", common_profile_label(a, profile),
            r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
+    common_print_experts(a, &r->plans[0].plan.job);
     for (int32_t i = 0; i < r->n_plans; i++) {
         const struct search_plan *x = &r->plans[i];
         const char *cost = x->cost > 0 ? arena_printf(a, "costs %.4g  ", x->cost) : "";
@@ -245,7 +242,10 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
            r->exact    ? "class searched completely"
            : timed_out ? "stopped by --time-limit"
                        : stop_text(r->stopped));
-    print_bounds(r, q);
+    if (r->lower_bound_ns > 0)
+        print_bounds(r, q);
+    else
+        puts("  no lower bound was computed");
 }
 
 /* Plan i goes to PATH, PATH.2, PATH.3 … */

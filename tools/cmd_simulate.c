@@ -168,6 +168,7 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
     printf("%s: %s per iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
+    common_print_experts(a, &plan->job);
     if (m->samples) print_samples(m);
     if (f->loading.loaders) print_fed(f);
     const char **names = ARENA_ARRAY(a, const char *, (size_t)p->n_devices + 1),
