@@ -23,6 +23,7 @@
 #include "planner/replan/warm_start.h"
 #include "planner/schedule/refine.h"
 #include "planner/search_check.h"
+#include "planner/search_result.h"
 #include "planner/spmd_stage/groups.h"
 #include "planner/spmd_stage/spmd_stage.h"
 #include "profiles/team.h"
@@ -62,8 +63,7 @@ struct search {
     const struct job *job;
     const struct cluster *cluster;
     struct cost *cost;
-    struct arena *spaces;
-    struct arena *lists; /* scratch of the exact search */
+    struct arena *spaces, *lists; /* lists: scratch of the exact search */
     struct space space[16];
     int32_t n_spaces;
     struct warm_plans warm; /* of the warm start's plan, if any */
@@ -94,7 +94,7 @@ static enum status search_class(struct search *q, struct error *err)
     return OK;
 }
 
-/* Whether the plan's busiest device alone, a lower bound for every order, makes it too slow to be returned or refined. */
+/* Whether its busiest device alone, a lower bound for every order, makes a plan too slow to be returned or refined. */
 static bool hopeless(const struct search *q, const struct search_plan *x, int32_t space,
                      const struct incumbents *refined)
 {
@@ -143,41 +143,6 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
     return OK;
 }
 
-static enum status conclude(struct search_context *q, const struct profile *p,
-                            struct search_result *out, struct error *err)
-{
-    if (q->o->baseline) TRY(baselines_pick(q, out, err));
-    out->plans = q->incumbents.plans;
-    while (out->n_plans < q->incumbents.n &&
-           incumbents_inside(&q->incumbents, &q->incumbents.plans[out->n_plans]))
-        out->n_plans++;
-    if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
-    out->candidates = q->candidates;
-    out->evaluated = scorer_runs(q->scorer);
-    out->exact =
-        !q->interrupted && !q->exhausted && !q->worked_out && !q->truncated && !q->o->baseline;
-    out->stopped = q->interrupted  ? "interrupted"
-                   : q->exhausted  ? "evaluations"
-                   : q->worked_out ? "work"
-                                   : "end";
-    for (int32_t i = 0; i < out->n_plans; i++) {
-        out->plans[i].plan.profile_id = p->id;
-        if (!q->o->baseline)
-            out->plans[i].plan.name = i ? arena_printf(q->arena, "found-%d", (int)i + 1) : "found";
-    }
-    for (int32_t i = 0; i < out->n_baselines; i++) out->baselines[i].plan.profile_id = p->id;
-    if (out->n_plans) return OK;
-    if (q->interrupted) return search_context_unfound(err);
-    if (q->incumbents.n) {
-        const struct search_plan *x = &q->incumbents.plans[0];
-        return error_set(err, ERR_INFEASIBLE,
-                         "no plan within the limits: the nearest takes %.4g s%s per iteration",
-                         units_s_from_ns(x->iteration_ns),
-                         x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
-    }
-    return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
-}
-
 static void put_bound(struct search_result *out, const struct bound_certificate *b)
 {
     out->lower_bound_ns = b->lower_bound_ns;
@@ -200,8 +165,8 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
 static enum status search_sharded_stages(struct search *q, struct error *err)
 {
     const struct space *spaces[SPACES_MAX];
-    int32_t n = all_spaces(q, spaces);
     if (q->t.o->no_sharding) return OK;
+    int32_t n = all_spaces(q, spaces);
     int64_t ms = q->cluster->n_devices > SPMD_STAGE_DEVICES_MAX ? GROUPS_MANY_MS : GROUPS_MS;
     if (q->cluster->n_devices <= GROUPS_DEVICES_MAX)
         TRY(spmd_stage_groups(&q->t, q->cluster, spaces, n, ms * INT64_C(1000000), err));
@@ -224,8 +189,8 @@ static enum status certify(struct search *q, struct search_result *out, struct e
 
 static bool is_large(const struct search *q)
 {
-    return !q->t.o->baseline &&
-           (q->cluster->n_devices > SEARCH_DEVICES_MAX || search_check_takes_several(q->t.o));
+    bool many = q->cluster->n_devices > SEARCH_DEVICES_MAX;
+    return !q->t.o->baseline && (many || search_check_takes_several(q->t.o));
 }
 
 /* Few devices with tensor parallelism: also a shortened search of plans on single devices. */
@@ -251,8 +216,8 @@ static int64_t work_of(const struct search_options *o)
 {
     int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
     if (o->exhaustive || times > 1000) return 0;
-    if (o->evaluations > 0 && times < 1) return usual / 5 * 2;
-    return (times > 1 ? times : 1) * usual;
+    if (times < 1) return o->evaluations > 0 ? usual / 5 * 2 : usual;
+    return times * usual;
 }
 
 /* Up to 12 single devices: local search of the class from the results of the fleet search. */
@@ -297,8 +262,7 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
     int32_t first = 0;
     while (first < t->incumbents.n && spmd_stage_in_plan(&t->incumbents.plans[first].plan)) first++;
     if (first == t->incumbents.n) return OK;
-    struct plan *best = ARENA_ARRAY(t->arena, struct plan, 1);
-    *best = t->incumbents.plans[first].plan;
+    struct plan *best = arena_copy(t->arena, &t->incumbents.plans[first].plan, sizeof(struct plan));
     int64_t calls = 0, microbatch = best->microbatch;
     for (int32_t r = 0; r < best->n_replicas; r++)
         for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
@@ -366,7 +330,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     TRY(multi_device_large(q, p, sizes, n_sizes, err));
     TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
-    TRY(conclude(t, p, out, err));
+    TRY(search_result_conclude(t, p, out, err));
     if (n_tried) TRY(certify(q, out, err));
     if (n_tried) return certify_sharded(q, out, err);
     for (int32_t i = 0; i < out->n_plans; i++)
@@ -387,7 +351,7 @@ static enum status finish_warm(struct search *q, const struct profile *p,
         out->baselines[i].why = "not tried beside a warm start; --baseline tries it";
     out->class_ns = q->t.incumbents.plans[0].iteration_ns;
     q->t.truncated = true;
-    TRY(conclude(&q->t, p, out, err));
+    TRY(search_result_conclude(&q->t, p, out, err));
     put_bound(out, b);
     return OK;
 }
@@ -417,7 +381,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
         TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));
         TRY(search_sharded_stages(q, err));
     }
-    TRY(conclude(t, p, out, err));
+    TRY(search_result_conclude(t, p, out, err));
     TRY(certify(q, out, err));
     return certify_sharded(q, out, err);
 }
@@ -448,14 +412,13 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
                        : search_small(q, p, sizes, n_sizes, out, err);
 }
 
-/* The stop was noticed far below: what was found until then. */
 static enum status conclude_early(struct search *q, const struct profile *p,
                                   struct search_result *out, struct error *err)
 {
     q->t.interrupted = true;
     if (!q->t.o->baseline) baselines_keep(&q->t, out);
     keep_warm(q);
-    TRY(conclude(&q->t, p, out, err));
+    TRY(search_result_conclude(&q->t, p, out, err));
     TRY(certify(q, out, err));
     return certify_sharded(q, out, err);
 }
@@ -500,10 +463,9 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     struct error why = {0};
     enum status st = search_all(&q, p, out, &why);
     stop_watch(before);
-    if (st == ERR_INTERRUPTED)
-        st = conclude_early(&q, p, out, err);
-    else if (st != OK && err)
-        *err = why;
+    if (st != OK)
+        st = st == ERR_INTERRUPTED ? conclude_early(&q, p, out, err)
+                                   : error_set(err, st, "%s", why.text);
     spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);
     lp_thread_end();

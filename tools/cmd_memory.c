@@ -144,8 +144,10 @@ static enum status memory(struct arena *a, void *request, const struct common *c
     TRY(footprint_stages(a, &program, &o, f, err));
     if (common->json)
         print_json(f, program.n_devices);
-    else
+    else {
+        common_print_experts(a, &plan.job);
         print_text(a, &plan, &program, f, q->all);
+    }
     return OK;
 }
 

@@ -176,6 +176,7 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     print_stated(a, &plan->cluster, (int)plan->job.precision, NULL);
+    common_print_experts(a, &plan->job);
     if (m->samples) print_samples(m);
     if (f->loading.loaders) print_fed(f);
     print_metrics(a, metrics);

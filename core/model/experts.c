@@ -1,6 +1,7 @@
 /* core/model/experts.c - keys and layers of models with experts (MoE). */
 #include "core/model/experts.h"
 
+#include "core/base/arena.h"
 #include "core/model/read.h"
 
 #include <math.h>
@@ -136,6 +137,22 @@ int64_t model_capacity(const struct model *m, int64_t sequence_length)
     double slots = ceil(m->capacity_factor * even);
     if (slots >= (double)sequence_length) return sequence_length;
     return slots < 1 ? 1 : (int64_t)slots;
+}
+
+const char *model_experts_assumed(struct arena *a, const struct model *m, int64_t sequence_length)
+{
+    if (!m->experts) return NULL;
+    long long slots = model_capacity(m, sequence_length);
+    double even = (double)(m->chosen * sequence_length) / (double)m->experts;
+    const char *dropped =
+        slots == sequence_length
+            ? "no token is dropped"
+            : arena_printf(a, "capacity_factor %g, further tokens skip the expert",
+                           m->capacity_factor);
+    return arena_printf(a,
+                        "experts: memory for %lld tokens of a sequence in each, %.3g × the even "
+                        "share (%s); time of evenly routed tokens",
+                        slots, (double)slots / even, dropped);
 }
 
 int64_t model_active_parameters(const struct model *m)

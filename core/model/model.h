@@ -96,6 +96,8 @@ int64_t model_active_parameters(const struct model *m);
 bool model_has_experts(const struct model *m, int64_t layer);
 /* Capacity: slots of an expert for one sequence. */
 int64_t model_capacity(const struct model *m, int64_t sequence_length);
+/* One line on what memory and time of layers with experts assume; NULL: no experts. */
+const char *model_experts_assumed(struct arena *a, const struct model *m, int64_t sequence_length);
 /* Masked language modelling: masked positions of a sequence, round(0.15·length), at least 1. */
 int64_t model_masked_positions(int64_t sequence_length);
 /* The forward graph; one GPU's shard if tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded) are sharded,

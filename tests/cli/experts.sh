@@ -160,6 +160,9 @@ planned() { # NAME WHAT_SHOW_SAYS
     says "$1: shown" 0 "$2" "$MUSHER" show "$scratch/job.yaml"
     says "$1: measured" 0 link "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/$1.db" --repeats 5
     says "$1: planned" 0 found "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/$1.db" -o "$scratch/found.yaml"
+    says "$1: what is assumed of its experts is stated" 0 "experts: memory for" "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/$1.db" -o "$scratch/found.yaml"
+    says "$1: also of a simulation" 0 "experts: memory for" "$MUSHER" simulate "$scratch/found.yaml" --db "$scratch/$1.db"
+    says "$1: and of memory" 0 "experts: memory for" "$MUSHER" memory "$scratch/found.yaml"
     says "$1: the plan runs" 0 loss "$MUSHER" run "$scratch/found.yaml" --data "$text" --steps 3 --trace "$scratch/run.trace"
     says "$1: how uneven its experts are is learned" 0 "rows per expert vary" "$MUSHER" calibrate --force --db "$scratch/$1.db" "$scratch/run.trace"
     says "$1: the plan is simulated" 0 iteration "$MUSHER" simulate "$scratch/found.yaml" --db "$scratch/$1.db"

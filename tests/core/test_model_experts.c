@@ -36,6 +36,26 @@ START_TEST(experts_are_counted_as_published_and_as_one_token_join_them)
 }
 END_TEST
 
+/* By hand: 4096 tokens, 8 of 128 experts: 256 each; 2 of 8: 1024 each. */
+START_TEST(what_is_assumed_of_experts_is_stated)
+{
+    struct model qwen = model("qwen3-30b-a3b"), mixtral = model("mixtral-8x7b");
+    ck_assert_str_eq(model_experts_assumed(arena, &qwen, 4096),
+                     "experts: memory for 4096 tokens of a sequence in each, 16 × the even share "
+                     "(no token is dropped); time of evenly routed tokens");
+    ck_assert_str_eq(model_experts_assumed(arena, &mixtral, 4096),
+                     "experts: memory for 4096 tokens of a sequence in each, 4 × the even share "
+                     "(no token is dropped); time of evenly routed tokens");
+    qwen.capacity_factor = 1.25;
+    ck_assert_str_eq(model_experts_assumed(arena, &qwen, 4096),
+                     "experts: memory for 320 tokens of a sequence in each, 1.25 × the even share "
+                     "(capacity_factor 1.25, further tokens skip the expert); time of evenly "
+                     "routed tokens");
+    struct model dense = model("tiny-bert");
+    ck_assert_ptr_null(model_experts_assumed(arena, &dense, 64));
+}
+END_TEST
+
 START_TEST(dropout_moves_no_layer)
 {
     struct graph *plain = models_graph(with_experts[_i].name, 1, 16), *dropping;
@@ -252,6 +272,7 @@ Suite *model_experts_suite(void)
     tcase_add_checked_fixture(t, models_setup, models_teardown);
     tcase_add_loop_test(t, experts_are_counted_as_published_and_as_one_token_join_them, 0,
                         N_WITH_EXPERTS);
+    tcase_add_test(t, what_is_assumed_of_experts_is_stated);
     tcase_add_loop_test(t, dropout_moves_no_layer, 0, N_WITH_EXPERTS);
     tcase_add_loop_test(t, what_is_written_reads_back_the_same, 0, N_WITH_EXPERTS);
     tcase_add_loop_test(t, bad_configs_are_refused_with_the_reason, 0, sizeof bad / sizeof *bad);

@@ -2,8 +2,8 @@
  * figures are those of its released synthesizer, and the model of costs stands here alone.
  *
  * L × (linear e → e with bias, sigmoid), a full sum; loss as partial values. Pseudo-FLOPs, backward twice the forward: linear 3·P(x)·W0,
- * sigmoid 3P, sum P. A collective of S elements: S/B, padded ones n·max r·S/B; each has its dual. Its triples fuse free
- * leaves or a collective into an operator, not both: a linear takes x as it comes. */
+ * sigmoid 3P, sum P. A collective of S elements: S/B, padded ones n·max r·S/B; each has its dual. Outputs of
+ * sigmoid, relu and dropout are not communicable: their readers take them in the placement in which they are made. */
 #include "core/base/arena.h"
 #include "planner/spmd/ratio.h"
 #include "planner/spmd/search.h"
@@ -123,8 +123,8 @@ static struct spmd_found search(const struct mlp *m, int32_t *length)
         .n_ops = 2 * m->layers + 1, .n_tensors = 2 * m->layers + 2, .n_placements = N_PLACEMENTS};
     struct spmd_op *ops = ARENA_ARRAY(arena, struct spmd_op, p.n_ops);
     struct spmd_tensor *t = ARENA_ARRAY(arena, struct spmd_tensor, p.n_tensors);
-    const struct spmd_tensor_class *read_by_linear = tensor_class(m, false),
-                                   *others = tensor_class(m, true);
+    const struct spmd_tensor_class *of_sigmoid = tensor_class(m, false),
+                                   *of_linear = tensor_class(m, true);
     struct spmd_op made[3] = {linear(m), sigmoid(m), sum(m)};
     struct spmd_found found, pieces;
     struct error err = {0};
@@ -135,14 +135,17 @@ static struct spmd_found search(const struct mlp *m, int32_t *length)
         ops[i].input[0] = i, ops[i].output[0] = i + 1;
         t[i + 1] = (struct spmd_tensor){.kind = SPMD_MADE,
                                         .wanted = true,
-                                        .of = i % 2 && i + 2 < p.n_ops ? read_by_linear : others};
+                                        .of = i % 2 ? of_sigmoid : of_linear};
     }
     p.ops = ops, p.tensors = t;
     ck_assert_int_eq(spmd_search(arena, &p, NULL, &found, &err), OK);
     struct spmd_limits l = {.pieces_from = 2};
     ck_assert_int_eq(spmd_search(arena, &p, &l, &pieces, &err), OK);
     ck_assert_int_eq(found.ns, pieces.ns);
-    *length = p.n_ops + 1; /* and the input */
+    struct spmd_event *events;
+    *length = 1; /* the input */
+    for (int32_t n = spmd_events(arena, &p, found.rule, &events); n-- > 0;)
+        *length += events[n].op >= 0; /* a collective is fused into the operator that reads it */
     return found;
 }
 
@@ -154,8 +157,9 @@ static double best_seconds(struct mlp *m, int32_t *length, int32_t *level)
         double all = 0;
         for (int32_t i = 0; i < m->n; i++) all += fmin(m->speed[i], m->speed[k]);
         for (int32_t i = 0; i < m->n; i++) m->ratio[i] = fmin(m->speed[i], m->speed[k]) / all;
-        double s = 1e-9 * (double)search(m, length).ns;
-        if (s < best) best = s, *level = k;
+        int32_t n;
+        double s = 1e-9 * (double)search(m, &n).ns;
+        if (s < best) best = s, *level = k, *length = n;
     }
     return best;
 }

@@ -198,6 +198,7 @@ void print_plan(struct arena *a, const struct plan_report *x)
     struct unused idle;
     printf("predicted with %s%s\n", common_profile_label(a, x->profile),
            r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
+    common_print_experts(a, &x->result->plans[0].plan.job);
     print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, NULL);
     print_plans(a, r);
     if (r->robust)

@@ -1,0 +1,40 @@
+#include "planner/search_result.h"
+
+#include "core/base/arena.h"
+#include "core/base/units.h"
+#include "planner/baseline/baselines.h"
+
+enum status search_result_conclude(struct search_context *q, const struct profile *p,
+                                   struct search_result *out, struct error *err)
+{
+    if (q->o->baseline) TRY(baselines_pick(q, out, err));
+    out->plans = q->incumbents.plans;
+    while (out->n_plans < q->incumbents.n &&
+           incumbents_inside(&q->incumbents, &q->incumbents.plans[out->n_plans]))
+        out->n_plans++;
+    if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
+    out->candidates = q->candidates;
+    out->evaluated = scorer_runs(q->scorer);
+    out->exact =
+        !q->interrupted && !q->exhausted && !q->worked_out && !q->truncated && !q->o->baseline;
+    out->stopped = q->interrupted  ? "interrupted"
+                   : q->exhausted  ? "evaluations"
+                   : q->worked_out ? "work"
+                                   : "end";
+    for (int32_t i = 0; i < out->n_plans; i++) {
+        out->plans[i].plan.profile_id = p->id;
+        if (!q->o->baseline)
+            out->plans[i].plan.name = i ? arena_printf(q->arena, "found-%d", (int)i + 1) : "found";
+    }
+    for (int32_t i = 0; i < out->n_baselines; i++) out->baselines[i].plan.profile_id = p->id;
+    if (out->n_plans) return OK;
+    if (q->interrupted) return search_context_unfound(err);
+    if (q->incumbents.n) {
+        const struct search_plan *x = &q->incumbents.plans[0];
+        return error_set(err, ERR_INFEASIBLE,
+                         "no plan within the limits: the nearest takes %.4g s%s per iteration",
+                         units_s_from_ns(x->iteration_ns),
+                         x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
+    }
+    return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
+}

@@ -1,0 +1,13 @@
+/* planner/search_result.h - the result of a search: the incumbents within the limits, or the reason for their absence. */
+#ifndef PLANNER_SEARCH_RESULT_H
+#define PLANNER_SEARCH_RESULT_H
+
+#include "planner/candidate/search_context.h"
+#include "profiles/profile.h"
+
+/* Fills everything but the lower bounds. ERR_INFEASIBLE: no plan fits, or none within the limits of rate and cost. ERR_INTERRUPTED:
+ * the search was stopped before any plan was found. */
+MUST_CHECK enum status search_result_conclude(struct search_context *q, const struct profile *p,
+                                              struct search_result *out, struct error *err);
+
+#endif
