@@ -130,6 +130,13 @@ static const struct sharding *rules_of(const struct coarse_class *k, int32_t n)
     return NULL;
 }
 
+/* Whether messages of the class within a node share one link. */
+static bool on_bus(const struct cluster *c, const struct coarse_class *k)
+{
+    int32_t direction, link = cluster_link(c, k->device[0], k->device[1], &direction);
+    return link >= 0 && c->links[link].n_ends == 1;
+}
+
 enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
 {
     struct space *s = &q->spaces[size];
@@ -147,7 +154,10 @@ enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
             for (int32_t j = 0; j < k && !y->sharding; j++)
                 y->sharding = rules_of(&q->classes[j], y->n);
             if (!y->sharding) TRY(solve(q, x, y, s, err));
-            struct group_request r = {.n = y->n, .device = x->device, .sharding = y->sharding};
+            struct group_request r = {.n = y->n,
+                                      .device = x->device,
+                                      .sharding = y->sharding,
+                                      .bus = on_bus(q->task->cluster, x)};
             if (y->sharding && group_add(s, y->type, &r, &why) == OK) x->degree[n++] = *y;
         }
         x->n_degrees = n;
