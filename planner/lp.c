@@ -102,6 +102,15 @@ void lp_set_bounds(struct lp *p, int32_t column, double low, double high)
 
 /* --- solving --- */
 
+/* Far beyond what a simplex takes that does not cycle: a few times the rows and columns. One that cycled had 35 rows and 18
+ * columns, a primal simplex after presolving (2026-11-23, GLPK 5.0). */
+enum { ITERATIONS = 10000, ITERATIONS_EACH = 100 };
+
+static int iterations_most(const struct lp *p)
+{
+    return ITERATIONS + ITERATIONS_EACH * (glp_get_num_rows(p->glpk) + glp_get_num_cols(p->glpk));
+}
+
 enum lp_result lp_solve(struct lp *p, const struct lp_options *options)
 {
     static const struct lp_options primal;
@@ -111,12 +120,13 @@ enum lp_result lp_solve(struct lp *p, const struct lp_options *options)
     how.msg_lev = GLP_MSG_OFF;
     if (o->dual) how.meth = GLP_DUALP;
     if (o->presolve) how.presolve = GLP_ON;
-    if (o->iterations) how.it_lim = o->iterations;
+    how.it_lim = o->iterations ? o->iterations : iterations_most(p);
     if (stop_requested()) return LP_FAILED;
     int failed = glp_simplex(p->glpk, &how);
-    if (failed && !o->presolve) { /* a method may cycle */
+    if (failed == GLP_EITLIM || (failed && !o->presolve)) { /* a method may cycle */
         glp_std_basis(p->glpk);
-        how.meth = GLP_PRIMAL;
+        how.meth = o->presolve ? GLP_DUALP : GLP_PRIMAL;
+        how.presolve = GLP_OFF;
         failed = glp_simplex(p->glpk, &how);
     }
     int status = glp_get_status(p->glpk);
