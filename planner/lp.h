@@ -44,7 +44,7 @@ struct lp_options {
     bool dual; /* dual simplex first; for programs whose initial basis is dual feasible */
     bool
         presolve; /* cold start at every solve; no dual values unless an optimum is found */
-    int32_t iterations; /* limit of each attempt; 0: no limit */
+    int32_t iterations; /* limit of each attempt; 0: 10,000 and 100 for each row and column */
 };
 /* Simplex. A failed attempt is repeated once by the primal method from the standard basis, except with presolve.
  * options: NULL for the primal method without presolve. */
