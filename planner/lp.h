@@ -46,7 +46,8 @@ struct lp_options {
         presolve; /* cold start at every solve; no dual values unless an optimum is found */
     int32_t iterations; /* limit of each attempt; 0: 10,000 and 100 for each row and column */
 };
-/* Simplex. A failed attempt is repeated once by the primal method from the standard basis, except with presolve.
+/* Simplex. A failed attempt is repeated once from the standard basis, by the primal method; with presolve only after the limit, by
+ * the dual method without presolve.
  * options: NULL for the primal method without presolve. */
 enum lp_result lp_solve(struct lp *p, const struct lp_options *options);
 /* Results of the last lp_solve; after a failure, of the basis at which it stopped. */
