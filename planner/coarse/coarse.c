@@ -6,8 +6,9 @@
 #include "planner/fleet/fleet_local_search.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
-/* Set on three clusters of 24, 32 and 192 GPUs (docs/measurements.md, 2026-11-23): estimates of the plans found were within 6 % of
- * their simulation, and the best plan was among the first three candidates of its division into teams. */
+/* Set on two clusters of 24 and 192 GPUs (docs/measurements.md, 2026-11-23): the estimates of the plans found were within 5 % of
+ * their simulation, and both plans were among the first two candidates of their division into teams. Others that did not fit as
+ * estimated took up to 27 % longer. */
 enum {
     SIMULATED = 16, /* plans */
     BEYOND = 115, /* percent of the best simulated time: candidates estimated above are left out */
