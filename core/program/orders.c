@@ -201,7 +201,7 @@ static enum status compare_orders(struct game *g)
     return OK;
 }
 
-/* Of each member; a group that nobody launches counts as one. */
+/* Of each member; a group that is never launched counts as one. */
 static int32_t launches_of(const struct game *g, const int32_t *times, int32_t group)
 {
     bool left_out = g->follows && g->follows[group];

@@ -237,7 +237,7 @@ struct program_stage {
     int32_t tp;
     int64_t reserve_bytes; /* of one GPU, unavailable to tensors */
     int32_t n_slots, n_buffer_rings, n_ops, n_procedures, n_parameters;
-    /* Stages that differ in their devices only share slots, operators, parameters and instructions (core/lower/equal_stages.h); nobody
+    /* Stages that differ in their devices only share slots, operators, parameters and instructions (core/lower/equal_stages.h); no reader
      * may change them in place. */
     struct slot *slots;
     struct buffer_ring *buffer_rings; /* the stage's own */

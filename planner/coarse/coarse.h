@@ -2,7 +2,7 @@
  *
  * A *class* is the GPUs of one type on nodes of one shape. A *team* takes all GPUs of some classes and divides them into D equal
  * replicas, so that stage i of every replica has the same layers on the same class: gradient all-reduces then join equal stages
- * and wait for nobody else. A replica has floor(N / D) GPUs of each class, in stages of n GPUs that shard every operator
+ * and depend on no other stage. A replica has floor(N / D) GPUs of each class, in stages of n GPUs that shard every operator
  * (planner/candidate/group.h), n a power of two up to a node; classes appear in either order of speed, or in any order if they
  * are two. Layers are balanced over the stages by bisection of the slowest stage's time, with the memory of 1F1B's microbatches
  * in flight and recomputation only where it is needed (core/plan/plan.h). With and without ZeRO 1.

@@ -15,7 +15,7 @@
  * A FIFO link serves one message after the other: lanes whose equal messages meet there stay separate. Messages of
  * different colours fold, as long as no two become ready in the same nanosecond by different lanes, because that order is the event
  * queue's and may differ from link to link. The engine reports such a tie (network_tie), and the program is folded again with
- * `separate`: whoever shares a FIFO link stays separate. So do the ends of a link that slows down computing.
+ * `separate`: lanes that share a FIFO link stay separate. So do the ends of a link that slows down computing.
  *
  * A ring of equal members becomes one with the members of one period (one if all are equal), which knows the real number
  * (collective.stands_for). It takes its longest chunk in every step: exact for equal chunks, else late by the duration of one

@@ -67,7 +67,7 @@ static struct member *member_of(const struct engine *e, int32_t group, int32_t i
 
 /* Who sends on a resource. */
 struct senders {
-    int32_t lane; /* + 1; 0: nobody */
+    int32_t lane; /* + 1; 0: none */
     bool several,
         channels; /* lanes; not only collectives, of which a lane's stream sends one after the other */
 };
@@ -397,7 +397,7 @@ void rings_event(struct engine *e, const struct event *x)
 
 /* --- the claim --- */
 
-/* All members are in one execution of it, which has some way to go, and nobody else sends on its links. */
+/* All members are in one execution of it, which does not end soon, and no other message is on its links. */
 static bool may_claim(struct engine *e, int32_t group)
 {
     const struct ring *r = &e->collectives->rings[group];
