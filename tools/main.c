@@ -4,11 +4,11 @@
  * program without a message; SIGINT, SIGTERM and SIGHUP leave no temporary file behind.
  */
 #include "core/base/arena.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/nearest.h"
 #include "core/base/sanitized.h"
 #include "core/base/settings.h"
+#include "core/base/temporary.h"
 #include "core/base/version.h"
 #include "core/document/json.h"
 #include "exec/comm/comm.h"
@@ -85,7 +85,7 @@ static void last_act(enum status code, const char *message)
 {
     static atomic_flag done = ATOMIC_FLAG_INIT;
     char object[200];
-    file_remove_temporaries();
+    temporary_remove_all();
     if (silent || !wants_json || common_json_printed() || atomic_flag_test_and_set(&done)) return;
     int n =
         snprintf(object, sizeof object,

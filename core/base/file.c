@@ -1,10 +1,12 @@
 #include "core/base/file.h"
 
 #include "core/base/arena.h"
+#include "core/base/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,53 +15,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* ---- the temporaries of this process, for an abnormal exit ------------------------------------ */
-
-/* An entry is written before it is marked live and never moves, so a signal handler may read the
- * table at any time. A forked child inherits the table but must not remove files: owner identifies the creator. */
-enum { SLOT_FREE, SLOT_FILLING, SLOT_LIVE };
-static struct slot {
-    atomic_int state;
-    pid_t owner;
-    char path[4096];
-    char back[4096]; /* what path is renamed to; empty: path is removed */
-} slots[32];
-
-#define N_SLOTS (sizeof slots / sizeof *slots)
-
-static void remember(const char *path, const char *back)
-{
-    for (size_t i = 0; i < N_SLOTS; i++) {
-        int expected = SLOT_FREE;
-        if (!atomic_compare_exchange_strong(&slots[i].state, &expected, SLOT_FILLING)) continue;
-        slots[i].owner = getpid();
-        snprintf(slots[i].path, sizeof slots[i].path, "%s", path);
-        snprintf(slots[i].back, sizeof slots[i].back, "%s", back);
-        atomic_store(&slots[i].state, SLOT_LIVE);
-        return;
-    }
-}
-
-static void forget(const char *path)
-{
-    for (size_t i = 0; i < N_SLOTS; i++)
-        if (atomic_load(&slots[i].state) == SLOT_LIVE && !strcmp(slots[i].path, path))
-            atomic_store(&slots[i].state, SLOT_FREE);
-}
-
-static void undo(const char *path, const char *back)
-{
-    /* Two names of one file are no rename; what cannot go back stays beside its place. */
-    if (!*back || !rename(path, back)) unlink(path);
-}
-
-void file_remove_temporaries(void)
-{
-    for (size_t i = 0; i < N_SLOTS; i++)
-        if (atomic_load(&slots[i].state) == SLOT_LIVE && slots[i].owner == getpid())
-            undo(slots[i].path, slots[i].back);
-}
 
 /* ---- reading ---------------------------------------------------------------------------------- */
 
@@ -325,21 +280,23 @@ enum status file_open(struct file *f, const char *path, struct error *err)
     if (exists && !S_ISREG(about.st_mode)) /* a device or a pipe: nothing to rename over */
         return open_stream(f, open(f->target, O_WRONLY | O_CLOEXEC), err);
     if (exists && access(f->target, W_OK)) return cannot_write(path, errno, err);
-    int fd = -1;
+    int fd = -1, why = EEXIST;
     for (unsigned attempt = 0; fd < 0 && attempt < 100; attempt++) {
         if (!name_temporary(f, attempt)) {
             f->temporary[0] = 0;
             return cannot_write(path, ENAMETOOLONG, err);
         }
-        remember(f->temporary, ""); /* first: another thread may end the program at any time */
+        sigset_t before;
+        temporary_begin_change(&before);
         fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        int why = errno;
-        if (fd < 0) forget(f->temporary);
+        why = errno;
+        if (fd >= 0) temporary_remember(f->temporary, "");
+        temporary_end_change(&before);
         if (fd < 0 && why != EEXIST) break;
     }
     if (fd < 0) {
         f->temporary[0] = 0;
-        return cannot_write(path, errno, err);
+        return cannot_write(path, why, err);
     }
     if (exists && fchmod(fd, about.st_mode & 07777)) { /* a foreign file system may say no */
     }
@@ -390,15 +347,16 @@ enum status file_finish(struct file *f, struct error *err)
     return cannot_write(f->path, why, err);
 }
 
+/* Under temporary_begin_change. */
 static enum status take_place(struct file *f, struct error *err)
 {
     if (rename(f->temporary, f->target)) {
         int why = errno;
-        file_abandon(f);
+        temporary_undo(f->temporary, "");
+        temporary_forget(f->temporary);
         return cannot_write(f->path, why, err);
     }
-    forget(f->temporary);
-    sync_folder(f->target);
+    temporary_forget(f->temporary);
     return OK;
 }
 
@@ -406,9 +364,16 @@ enum status file_commit(struct file *f, struct error *err)
 {
     TRY(file_finish(f, err));
     if (!f->temporary[0]) return OK;
-    TRY(take_place(f, err));
-    f->temporary[0] = 0;
-    return OK;
+    sigset_t before;
+    temporary_begin_change(&before);
+    enum status status = take_place(f, err);
+    if (status == OK) f->temporary[0] = 0;
+    temporary_end_change(&before);
+    if (status == OK)
+        sync_folder(f->target);
+    else
+        file_abandon(f);
+    return status;
 }
 
 /* Where a swapped file's temporary belongs; empty where nothing lay at the target. */
@@ -417,34 +382,47 @@ static const char *back_of(const struct file *f)
     return f->swapped && strcmp(f->temporary, f->target) != 0 ? f->target : "";
 }
 
-enum status file_swap(struct file *f, struct error *err)
+/* file_swap, under temporary_begin_change. */
+static enum status swap(struct file *f, struct error *err)
 {
     char old[sizeof f->temporary + 4];
     struct stat about;
-    if (!f->temporary[0]) return OK;
     snprintf(old, sizeof old, "%s.old", f->temporary);
     bool exists = !lstat(f->target, &about);
     /* Where a file system has no links, there is nothing at the target for a moment. */
-    if (exists && !S_ISDIR(about.st_mode) && link(f->target, old) && rename(f->target, old)) {
-        int why = errno;
-        file_abandon(f);
-        return cannot_write(f->path, why, err);
-    }
-    if (exists) remember(old, f->target);
+    if (exists && !S_ISDIR(about.st_mode) && link(f->target, old) && rename(f->target, old))
+        return cannot_write(f->path, errno, err);
+    if (exists) temporary_remember(old, f->target);
     enum status status = take_place(f, err);
     f->swapped = status == OK || exists;
     if (!f->swapped) return status;
-    if (!exists) remember(f->target, "");
+    if (!exists) temporary_remember(f->target, "");
     snprintf(f->temporary, sizeof f->temporary, "%s", exists ? old : f->target);
-    if (status != OK) file_abandon(f);
+    return status;
+}
+
+enum status file_swap(struct file *f, struct error *err)
+{
+    sigset_t before;
+    if (!f->temporary[0]) return OK;
+    temporary_begin_change(&before);
+    enum status status = swap(f, err);
+    temporary_end_change(&before);
+    if (status == OK)
+        sync_folder(f->target);
+    else
+        file_abandon(f);
     return status;
 }
 
 void file_keep(struct file *f)
 {
+    sigset_t before;
     if (!f->swapped) return;
-    forget(f->temporary);
+    temporary_begin_change(&before);
+    temporary_forget(f->temporary);
     if (*back_of(f)) unlink(f->temporary);
+    temporary_end_change(&before);
     f->temporary[0] = 0;
     f->swapped = false;
 }
@@ -453,9 +431,12 @@ void file_abandon(struct file *f)
 {
     if (f->stream && f->stream != stdout) fclose(f->stream);
     f->stream = NULL;
+    sigset_t before;
     if (!f->temporary[0]) return;
-    undo(f->temporary, back_of(f));
-    forget(f->temporary);
+    temporary_begin_change(&before);
+    temporary_undo(f->temporary, back_of(f));
+    temporary_forget(f->temporary);
+    temporary_end_change(&before);
     f->temporary[0] = 0;
     f->swapped = false;
 }

@@ -68,8 +68,4 @@ void file_keep(struct file *f);
 /* Safe after commit, and on a zeroed struct. */
 void file_abandon(struct file *f);
 
-/* Removes every open temporary of this process and restores swapped files: for a signal handler or just
- * before _exit. Async-signal-safe. At most 32 files are tracked. */
-void file_remove_temporaries(void);
-
 #endif

@@ -1,8 +1,10 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
+#include "core/base/temporary.h"
 #include "tests/support/suites.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -96,7 +98,7 @@ START_TEST(an_interrupted_write_leaves_the_old_file)
             if (file_open(&f, path, NULL) != OK) _exit(1);
             fputs("half", f.stream);
             fflush(f.stream);
-            if (polite) file_remove_temporaries();
+            if (polite) temporary_remove_all();
             kill(getpid(), SIGKILL);
         }
         int how = 0;
@@ -108,6 +110,34 @@ START_TEST(an_interrupted_write_leaves_the_old_file)
             files_in_folder(true);
             write_file(path, "old");
         }
+    }
+}
+END_TEST
+
+static void *write_for_ever(void *unused)
+{
+    struct file f;
+    for (;;)
+        if (file_open(&f, path, NULL) == OK) file_abandon(&f);
+    return unused;
+}
+
+/* One thread ends the program at any moment of another one's file_open. */
+START_TEST(a_thread_that_ends_the_program_waits_for_a_file_in_the_making)
+{
+    for (int i = 0; i < 300; i++) {
+        pid_t child = fork();
+        if (!child) {
+            pthread_t writer;
+            if (pthread_create(&writer, NULL, write_for_ever, NULL)) _exit(1);
+            usleep((useconds_t)(200 + 7 * i % 100));
+            temporary_remove_all();
+            _exit(0);
+        }
+        int how = 0;
+        waitpid(child, &how, 0);
+        ck_assert(WIFEXITED(how) && !WEXITSTATUS(how));
+        ck_assert_int_eq(files_in_folder(false), 0);
     }
 }
 END_TEST
@@ -138,7 +168,7 @@ START_TEST(a_child_does_not_remove_its_parents_temporaries)
     ck_assert_int_eq(file_open(&f, path, &err), OK);
     pid_t child = fork();
     if (!child) {
-        file_remove_temporaries();
+        temporary_remove_all();
         _exit(0);
     }
     waitpid(child, NULL, 0);
@@ -279,7 +309,7 @@ START_TEST(swapped_files_are_all_new_or_all_old)
     swap_some(files);
     for (int i = 0; i < SWAPPED; i++) file_keep(&files[i]);
     for (int i = 0; i < SWAPPED; i++) file_abandon(&files[i]);
-    file_remove_temporaries();
+    temporary_remove_all();
     ck_assert_str_eq(content(), "changed");
     ck_assert_str_eq(far(), "changed");
     ck_assert_int_eq(access(swapped[1], F_OK), 0);
@@ -293,7 +323,7 @@ START_TEST(an_interrupt_puts_swapped_files_back)
     pid_t child = fork();
     if (!child) {
         swap_some(files);
-        file_remove_temporaries();
+        temporary_remove_all();
         _exit(0);
     }
     int how = 0;
@@ -344,6 +374,7 @@ Suite *file_suite(void)
     tcase_add_test(c, what_is_written_is_read);
     tcase_add_test(c, until_the_commit_the_old_file_stays);
     tcase_add_test(c, an_interrupted_write_leaves_the_old_file);
+    tcase_add_test(c, a_thread_that_ends_the_program_waits_for_a_file_in_the_making);
     tcase_add_test(c, what_lies_in_a_folder_lies_there_by_any_name);
     tcase_add_test(c, a_child_does_not_remove_its_parents_temporaries);
     tcase_add_test(c, what_is_no_regular_file_is_not_read);
