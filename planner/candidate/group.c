@@ -7,6 +7,7 @@
 
 struct space_group {
     int32_t n, base; /* base: the type of a single GPU */
+    int32_t slowest; /* the member whose view is priced */
     struct stage_group stage;
     struct stage_table *table;
     int64_t forward_ns, backward_ns; /* of one border */
@@ -17,15 +18,15 @@ static struct cost_link hop(const void *of, int32_t from, int32_t to)
     return *space_link(of, from, to);
 }
 
-/* The training graph of the group's first GPU for layers first … last. */
-static enum status view_of(struct space *s, const struct sharding *x, int32_t first, int32_t last,
-                           struct graph **out, struct error *err)
+/* The training graph of one GPU of the group for layers first … last. */
+static enum status view_of(struct space *s, const struct sharding *x, int32_t member, int32_t first,
+                           int32_t last, struct graph **out, struct error *err)
 {
     struct shard_stage *stage;
     struct graph *g;
     if (!s->whole) TRY(lower_graph_unsharded(s->arena, s->job, s->microbatch, &s->whole, err));
     TRY(shard_stage_new(s->arena, s->whole, x, first, last, &stage, err));
-    TRY(shard_stage_graph(s->arena, stage, 0, &g, err));
+    TRY(shard_stage_graph(s->arena, stage, member, &g, err));
     g = graph_fuse(g, s->lower->fused, s->lower->n_fused);
     if (first > 0) g->edge[g->n_edges++] = first - 1;
     if (last + 1 < g->n_layers) g->edge[g->n_edges++] = last;
@@ -38,10 +39,30 @@ static enum status table_of(struct space *s, const struct space_group *x, int32_
                             int32_t last, struct stage_table **out, struct error *err)
 {
     struct graph *g;
-    TRY(view_of(s, x->stage.sharding, first, last, &g, err));
+    TRY(view_of(s, x->stage.sharding, x->slowest, first, last, &g, err));
     *out = stage_table_new(s->arena, g, s->cost, &s->job->optimizer);
     stage_table_fused(*out, s->lower->fused, s->lower->n_fused);
     stage_table_group(*out, &x->stage);
+    return OK;
+}
+
+/* The table of the slower one of the first and the last GPU. Causal attention over positions has the most work on the last. */
+static enum status slowest_table(struct space *s, struct space_group *x, int32_t type,
+                                 struct error *err)
+{
+    int32_t last = s->n_layers - 1;
+    int64_t most = -1;
+    for (int32_t end = 0; end < 2; end++) {
+        struct space_group y = *x;
+        struct stage_cost all;
+        y.slowest = end * (x->n - 1);
+        TRY(table_of(s, &y, 0, last, &y.table, err));
+        TRY(stage_table_cost(y.table, 0, last, type, &all, err)); /* later prices cannot fail */
+        int64_t ns = all.forward_ns + all.input_ns + all.weight_ns;
+        if (ns <= most) continue;
+        most = ns;
+        *x = y;
+    }
     return OK;
 }
 
@@ -49,9 +70,9 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
                       struct error *err)
 {
     struct space_group *x = ARENA_ARRAY(s->arena, struct space_group, 1);
-    int32_t last = s->n_layers - 1, middle = s->n_layers / 2;
+    int32_t middle = s->n_layers / 2;
     struct stage_table *alone;
-    struct stage_cost within, whole, one;
+    struct stage_cost within, one;
     *x = (struct space_group){
         .n = r->n,
         .base = s->cluster->devices[r->device[0]].type,
@@ -61,9 +82,8 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
                   .of = s,
                   .beside = r->bus ? r->n : 1}};
     if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
-    TRY(table_of(s, x, 0, last, &x->table, err));
-    TRY(stage_table_cost(x->table, 0, last, type, &whole, err)); /* later prices cannot fail */
-    if (middle > 0 && middle < last) {
+    TRY(slowest_table(s, x, type, err));
+    if (middle > 0 && middle + 1 < s->n_layers) {
         TRY(table_of(s, x, middle, middle, &alone, err));
         TRY(stage_table_cost(alone, middle, middle, type, &one, err));
         TRY(stage_table_cost(x->table, middle, middle, type, &within, err));

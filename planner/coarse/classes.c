@@ -75,11 +75,12 @@ static void add_degrees(struct coarse *q)
     c->types = types;
     for (int32_t k = 0; k < q->n_classes; k++) {
         struct coarse_class *x = &q->classes[k];
-        for (int32_t n = 1; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n *= 2) {
-            x->degree[x->n_degrees++] =
-                (struct coarse_degree){.n = n, .type = n > 1 ? c->n_types : x->type};
-            if (n > 1) types[c->n_types++] = types[x->type];
-        }
+        for (int batch = 0; batch < 2; batch++)
+            for (int32_t n = 1 + batch; n <= x->per_node && n < 1 << COARSE_DEGREES / 2; n *= 2) {
+                x->degree[x->n_degrees++] = (struct coarse_degree){
+                    .n = n, .type = n > 1 ? c->n_types : x->type, .batch = batch, .usable = n == 1};
+                if (n > 1) types[c->n_types++] = types[x->type];
+            }
     }
 }
 
@@ -102,9 +103,6 @@ enum status coarse_classes(struct coarse *q, struct error *err)
 
 /* --- the rules of a group ---------------------------------------------------------------------- */
 
-/* All members of a group share every sequence; those that divide the batch are replicas. */
-static const uint32_t EXCLUDED = 1U << INDEX_batch;
-
 static enum status solve(struct coarse *q, const struct coarse_class *k, struct coarse_degree *x,
                          const struct space *s, struct error *err)
 {
@@ -114,7 +112,7 @@ static enum status solve(struct coarse *q, const struct coarse_class *k, struct 
                                 .device = k->device,
                                 .microbatches = s->microbatches,
                                 .in_flight = 1,
-                                .excluded = EXCLUDED,
+                                .excluded = x->batch ? 0 : 1U << INDEX_batch,
                                 .rough = true};
     struct spmd_stage_answer answer;
     TRY(spmd_stage_solve(q->solved, q->t->scorer, &t, false, &answer, err));
@@ -123,10 +121,10 @@ static enum status solve(struct coarse *q, const struct coarse_class *k, struct 
 }
 
 /* All classes use one set of rules for a number of GPUs, because ZeRO divides equal shards only. */
-static const struct sharding *rules_of(const struct coarse_class *k, int32_t n)
+static const struct sharding *rules_of(const struct coarse_class *k, const struct coarse_degree *x)
 {
     for (int32_t d = 1; d < k->n_degrees; d++)
-        if (k->degree[d].n == n) return k->degree[d].sharding;
+        if (k->degree[d].n == x->n && k->degree[d].batch == x->batch) return k->degree[d].sharding;
     return NULL;
 }
 
@@ -147,20 +145,20 @@ enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
         struct coarse_class *x = &q->classes[k];
         const struct stage_cost *all = space_stage_type(s, x->type, 0, s->n_layers - 1);
         x->speed = 1e9 / (double)(all->forward_ns + all->input_ns + all->weight_ns + 1);
-        int32_t n = 1;
         for (int32_t d = 1; d < x->n_degrees; d++) {
             struct coarse_degree *y = &x->degree[d];
             struct error why;
+            /* A microbatch of fewer sequences cannot be divided by batch. */
+            if (y->batch && q->task->sizes[size] < y->n) continue;
             for (int32_t j = 0; j < k && !y->sharding; j++)
-                y->sharding = rules_of(&q->classes[j], y->n);
+                y->sharding = rules_of(&q->classes[j], y);
             if (!y->sharding) TRY(solve(q, x, y, s, err));
             struct group_request r = {.n = y->n,
                                       .device = x->device,
                                       .sharding = y->sharding,
                                       .bus = on_bus(q->task->cluster, x)};
-            if (y->sharding && group_add(s, y->type, &r, &why) == OK) x->degree[n++] = *y;
+            y->usable = y->sharding && group_add(s, y->type, &r, &why) == OK;
         }
-        x->n_degrees = n;
     }
     return OK;
 }

@@ -10,7 +10,7 @@ struct spmd_stage;
 
 enum {
     COARSE_CLASSES = 8, /* more classes: those of the fewest GPUs are left to other searches */
-    COARSE_DEGREES = 8, /* 1, 2, 4 … 128 GPUs */
+    COARSE_DEGREES = 16, /* 1, 2, 4 … 128 GPUs, without and with the batch divided among them */
     COARSE_STAGES = 64,
     COARSE_REPLICAS = 24, /* numbers of replicas tried for a team */
     COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */
@@ -20,7 +20,9 @@ enum {
 
 struct coarse_degree {
     int32_t n, type; /* GPUs of a stage, and the type that prices them in every space */
-    const struct sharding *sharding; /* NULL: one GPU */
+    bool batch;      /* its operators may be sharded by batch */
+    bool usable;     /* at the current size */
+    const struct sharding *sharding; /* NULL: one GPU, or not yet solved */
 };
 struct coarse_class {
     int32_t type, per_node, n;
