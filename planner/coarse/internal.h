@@ -87,4 +87,7 @@ int32_t coarse_rank(const struct coarse *q, int32_t candidate);
 bool coarse_place(struct coarse *q, const struct coarse_candidate *c, bool stages, struct arena *a,
                   struct plan *out);
 
+/* The best of q->kept to the search's incumbents, with their simulated times. */
+MUST_CHECK enum status coarse_trials(struct coarse *q, struct error *err);
+
 #endif

@@ -172,7 +172,7 @@ static enum status search_sizes(struct fleet *q, struct error *err)
         if (o->evaluations > 0) tries = q->t->evaluations_left / (n_best - i);
         if (tries < 1) continue;
         scorer_quick(q->t->scorer, best[i].quick);
-        TRY(fleet_local_search_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, tries, err));
+        TRY(fleet_local_search_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, tries, (struct fleet_local_search_score){0}, err));
         q->left_us -= tries * best[i].cost_us;
         incumbents_add(&q->t->incumbents, &best[i].plan, best[i].ns);
     }

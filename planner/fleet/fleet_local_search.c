@@ -13,6 +13,7 @@ struct improvement {
     struct plan *plan;
     int64_t *iteration_ns;
     int64_t left; /* simulations */
+    struct fleet_local_search_score score;
     bool better;  /* whether the last candidate improved */
     int32_t n_groups;
     int32_t *group; /* (n_replicas) groups of equal replicas */
@@ -28,8 +29,12 @@ static enum status score_variant(struct improvement *x, struct plan *p, struct e
     x->better = false;
     if (over(x)) return OK;
     x->left--;
-    TRY(search_context_score(x->q, x->s, p, &ns, err));
-    if (ns < INT64_MAX) incumbents_add(&x->q->incumbents, p, ns); /* may improve again */
+    if (x->score.of_plan) {
+        TRY(x->score.of_plan(x->score.of, p, &ns, err));
+    } else {
+        TRY(search_context_score(x->q, x->s, p, &ns, err));
+        if (ns < INT64_MAX) incumbents_add(&x->q->incumbents, p, ns); /* may improve again */
+    }
     if (ns >= *x->iteration_ns) return OK;
     *x->plan = *p;
     *x->iteration_ns = ns;
@@ -156,7 +161,7 @@ static enum status try_shares(struct improvement *x, struct error *err)
 
 enum status fleet_local_search_plan(struct search_context *q, const struct space *s,
                                     struct plan *plan, int64_t *iteration_ns, int64_t evaluations,
-                                    struct error *err)
+                                    struct fleet_local_search_score score, struct error *err)
 {
     struct arena *a = arena_new();
     struct plan best = scorer_copy_plan(a, plan);
@@ -165,7 +170,8 @@ enum status fleet_local_search_plan(struct search_context *q, const struct space
                             .arena = a,
                             .plan = &best,
                             .iteration_ns = iteration_ns,
-                            .left = evaluations};
+                            .left = evaluations,
+                            .score = score};
     int64_t before;
     enum status st = OK;
     do {

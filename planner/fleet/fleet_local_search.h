@@ -8,9 +8,18 @@
 
 #include "planner/candidate/search_context.h"
 
+/* The time of a plan in ns, INT64_MAX if it does not fit; *p is modified until it fits. NULL: search_context_score, whose plans become
+ * incumbents. */
+struct fleet_local_search_score {
+    enum status (*of_plan)(void *of, struct plan *p, int64_t *ns, struct error *err);
+    void *of;
+};
+
 /* *plan and *iteration_ns become the best found within `evaluations` simulations, taken from q's budget. */
 MUST_CHECK enum status fleet_local_search_plan(struct search_context *q, const struct space *s,
                                                struct plan *plan, int64_t *iteration_ns,
-                                               int64_t evaluations, struct error *err);
+                                               int64_t evaluations,
+                                               struct fleet_local_search_score score,
+                                               struct error *err);
 
 #endif

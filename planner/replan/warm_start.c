@@ -246,7 +246,7 @@ static enum status improve(struct warm *q, struct warm_plans *out, struct error 
     int64_t tries = q->left_us / cost_us(&best.plan);
     if (tries < 1 || search_context_over(q->t)) return OK;
     TRY(fleet_local_search_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4,
-                                err));
+                                (struct fleet_local_search_score){0}, err));
     TRY(order(q, &best, tries / 4, err));
     if (best.iteration_ns < out->plans[0].iteration_ns)
         insert_plan(q, out, &best.plan, best.iteration_ns);
