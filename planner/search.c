@@ -328,7 +328,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     baselines_keep(t, out);
     keep_warm(q);
     TRY(multi_device_large(q, p, sizes, n_sizes, err));
-    TRY(search_sharded_stages(q, err));
+    if (!n_tried) TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
     if (n_tried) TRY(certify(q, out, err));

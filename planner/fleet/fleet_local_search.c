@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "planner/candidate/group.h"
+#include "planner/fleet/replica_order.h"
 #include "planner/schedule/refine.h"
 
 #include <string.h>
@@ -99,6 +100,19 @@ static enum status try_warmups(struct improvement *x, struct error *err)
     return OK;
 }
 
+/* Schedules of the replicas of a group; group -1: of all. They divide the backward, so measured layers have none. */
+static enum status try_schedules(struct improvement *x, int32_t group, struct error *err)
+{
+    bool more = !x->s->job->model.measured;
+    for (int k = 1; more && !over(x); k++) {
+        struct plan p = copy_of(x);
+        for (int32_t r = 0; r < p.n_replicas; r++)
+            if (group < 0 || x->group[r] == group) more &= replica_order_set(&p.replicas[r], k);
+        if (more) TRY(score_variant(x, &p, err));
+    }
+    return OK;
+}
+
 /* Moves one layer in every replica of the group from stage i to its neighbour; up: 1 to the stage before, -1 to the one
  * after. */
 static bool move_layer(struct improvement *x, struct plan *p, int32_t group, int32_t i, int32_t up)
@@ -178,6 +192,7 @@ enum status fleet_local_search_plan(struct search_context *q, const struct space
         before = *iteration_ns;
         find_groups(&x);
         st = try_buckets(&x, err);
+        if (st == OK && x.score.of_plan) st = try_schedules(&x, -1, err);
         if (st == OK) st = try_warmups(&x, err);
         if (st == OK) st = try_shares(&x, err);
         if (st == OK) st = try_layers(&x, err);

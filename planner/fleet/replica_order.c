@@ -13,6 +13,17 @@ static const struct {
     {NULL, false}, {"1f1b", true}, {"zb-h1", true}, {"zb-h2", true}, {"eager-1f1b", true}};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
+bool replica_order_set(struct plan_replica *r, int order)
+{
+    if (order >= ORDERS || r->orders) return false;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        if (r->stages[i].order) return false;
+        if (orders[order].schedule) r->stages[i].warmup = 0;
+    }
+    r->schedule = orders[order].schedule, r->split = orders[order].split;
+    return true;
+}
+
 struct replica_order {
     struct search_context *t;
     const struct space *s;
