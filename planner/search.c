@@ -316,8 +316,12 @@ static enum status search_large(struct search *q, const struct profile *p, const
     int32_t n_tried =
         0; /* microbatch sizes of the coarse search; 0: it does not apply, or nothing fits */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
-    TRY(search_separately(q, sizes, n_sizes, out, err));
+    struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     TRY(coarse_search(t, &task, &n_tried, err));
+    if (n_tried && t->o->objective == OBJECTIVE_TIME)
+        r.known_ns = t->incumbents.plans[0].iteration_ns;
+    TRY(baselines_score(t, &r, out, err));
+    TRY(search_separately(q, sizes, n_sizes, out, err));
     if (!n_tried) TRY(fleet_search(t, &task, b, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
@@ -391,7 +395,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
 {
     int64_t sizes[16];
     int32_t n_sizes = search_check_sizes(q->job, sizes);
-    struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes};
+    struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     search_context_report(&q->t);
     if (q->t.o->from && !q->t.o->baseline) {
         struct warm_task w = {q->job, q->cluster, p, sizes, n_sizes};
@@ -407,9 +411,9 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         if (!is_large(q))
             q->t.incumbents.n = 0; /* may be outside every class: warm_start_class, keep_warm */
     }
+    if (is_large(q)) return search_large(q, p, sizes, n_sizes, out, err);
     TRY(baselines_score(&q->t, &r, out, err));
-    return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
-                       : search_small(q, p, sizes, n_sizes, out, err);
+    return search_small(q, p, sizes, n_sizes, out, err);
 }
 
 static enum status conclude_early(struct search *q, const struct profile *p,

@@ -55,6 +55,7 @@ struct baseline_task {
     /* (n_team) devices of tp_variants[0] for grid families; NULL: every device */
     const int32_t *team;
     int32_t n_team;
+    int64_t known_ns;   /* as in baselines_request */
     int64_t limit_ns;   /* with a team: only settings estimated below it are simulated */
     int32_t max_tries; /* simulations per family */
     int64_t calls;      /* stage calls lowered so far */

@@ -222,7 +222,7 @@ static enum status find_settings(struct scoring *x, baseline_family *family, str
 static bool hopeless(struct scoring *x, int64_t estimate_ns)
 {
     double ns = (double)estimate_ns;
-    if (x->beyond_ns && SURE * ns > (double)x->beyond_ns) return x->passed_over = true;
+    if (x->beyond_ns && x->tries && SURE * ns > (double)x->beyond_ns) return x->passed_over = true;
     return x->settings && x->b->iteration_ns != INT64_MAX &&
            ns > HOPELESS * (double)x->settings[0].estimate_ns;
 }
@@ -371,12 +371,13 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
 {
     int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
     bool beside = share < INT64_MAX, rest = beside && lanes <= REST_LANES;
-    int64_t fastest = INT64_MAX, whole = k->cluster->n_devices <= WHOLE_LANES ? LAYERS_WHOLE : 0;
+    int64_t fastest = k->known_ns ? k->known_ns : INT64_MAX, whole = k->cluster->n_devices <= WHOLE_LANES ? LAYERS_WHOLE : 0;
     qsort(all, (size_t)n, sizeof *all, by_layers);
     for (int32_t i = 0; i < n && !search_context_stopped(k->t); i++) {
         struct scoring *x = &all[i];
         if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
         x->rival_ns = fastest;
+        if (beside) x->beyond_ns = k->known_ns;
         x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
         k->max_tries = x->b->quick ? 1 : TRIES_MAX;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))
@@ -387,6 +388,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
         share -= x->n ? x->least : 0;
         if (beside && !x->b->quick) whole -= x->layers;
         if (x->b->iteration_ns < fastest) fastest = x->b->iteration_ns;
+        if (x->passed_over) x->b->quick = true;
         if (x->b->iteration_ns == INT64_MAX) x->b->why = why_of(x);
     }
     return OK;
@@ -402,7 +404,8 @@ enum status baselines_score(struct search_context *q, const struct baselines_req
                               .cluster = r->cluster,
                               .profile = r->profile,
                               .sizes = r->sizes,
-                              .n_sizes = r->n_sizes};
+                              .n_sizes = r->n_sizes,
+                              .known_ns = r->known_ns};
     struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
     int32_t n = 0;
     TRY(baseline_tp_variants(&k, err));

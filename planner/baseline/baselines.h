@@ -17,6 +17,8 @@ struct baselines_request {
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes;
+    /* Of a plan known before; 0: none. Beside a search each family's first setting is simulated, then those estimated below. */
+    int64_t known_ns;
 };
 /* Scores all baselines, or the one named by the options. out->baselines: the best plan of each family, or the reason why there
  * is none. Plans of the exact search's class become incumbents, so that they prune. */

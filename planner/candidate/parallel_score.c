@@ -33,7 +33,7 @@ static void score(void *user, int64_t index, int32_t thread)
     struct parallel_score_item *x = &c->items[index];
     struct result *r = &c->results[index];
     if (c->t->o->stop && *c->t->o->stop) return;
-    if (!w->arena) w->arena = arena_new(), w->scorer = scorer_new(c->t->lower);
+    if (!w->scorer) w->arena = arena_new(), w->scorer = scorer_new(c->t->lower);
     if (thread > 0 && w->cluster != x->space.cluster) {
         w->cluster = x->space.cluster;
         w->cost = cost_new(w->arena, c->profile, w->cluster);
@@ -47,8 +47,11 @@ static void score(void *user, int64_t index, int32_t thread)
     stop_watch(watched);
     if (r->status != OK) x->ns = INT64_MAX;
     scorer_take_miss(w->scorer, &r->miss);
-    r->runs = scorer_runs(w->scorer) - before;
-    r->work_ns = scorer_work(w->scorer) - work;
+    scorer_quick(w->scorer, false);
+    if (thread > 0) { /* the search's scorer has counted its own */
+        r->runs = scorer_runs(w->scorer) - before;
+        r->work_ns = scorer_work(w->scorer) - work;
+    }
     x->tried = true;
 }
 
@@ -63,7 +66,11 @@ enum status parallel_score(struct search_context *t, const struct profile *p,
     if (n > t->evaluations_left) n = t->evaluations_left > 0 ? (int32_t)t->evaluations_left : 0;
     c.results = ARENA_ARRAY(a, struct result, (size_t)n);
     c.workers = ARENA_ARRAY(a, struct worker, (size_t)threads);
+    struct scorer_miss before;
+    c.workers[0].scorer = t->scorer; /* whose memory is there already */
+    scorer_take_miss(t->scorer, &before);
     if (n) montecarlo_each(n, threads, score, &c);
+    scorer_note(t->scorer, &before, 0, 0);
     for (int32_t i = 0; i < n && st == OK; i++) {
         struct result *r = &c.results[i];
         if (!items[i].tried) continue;
