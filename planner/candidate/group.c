@@ -18,20 +18,43 @@ static struct cost_link hop(const void *of, int32_t from, int32_t to)
     return *space_link(of, from, to);
 }
 
-/* The training graph of one GPU of the group for layers first … last. */
-static enum status view_of(struct space *s, const struct sharding *x, int32_t member, int32_t first,
-                           int32_t last, struct graph **out, struct error *err)
+/* The training graph of one GPU of a group for layers first … last. */
+struct group_view {
+    const struct sharding *sharding;
+    int32_t member, first, last;
+    struct graph *graph;
+    struct group_view *next;
+};
+
+static enum status view_new(struct space *s, const struct group_view *x, struct graph **out,
+                            struct error *err)
 {
     struct shard_stage *stage;
     struct graph *g;
     if (!s->whole) TRY(lower_graph_unsharded(s->arena, s->job, s->microbatch, &s->whole, err));
-    TRY(shard_stage_new(s->arena, s->whole, x, first, last, &stage, err));
-    TRY(shard_stage_graph(s->arena, stage, member, &g, err));
+    TRY(shard_stage_new(s->arena, s->whole, x->sharding, x->first, x->last, &stage, err));
+    TRY(shard_stage_graph(s->arena, stage, x->member, &g, err));
     g = graph_fuse(g, s->lower->fused, s->lower->n_fused);
-    if (first > 0) g->edge[g->n_edges++] = first - 1;
-    if (last + 1 < g->n_layers) g->edge[g->n_edges++] = last;
+    if (x->first > 0) g->edge[g->n_edges++] = x->first - 1;
+    if (x->last + 1 < g->n_layers) g->edge[g->n_edges++] = x->last;
     TRY(gradient_build(g, (double)s->microbatch / (double)s->job->global_batch, err));
     *out = g;
+    return OK;
+}
+
+/* Groups of one sharding have one graph, whatever their GPUs' type. */
+static enum status view_of(struct space *s, const struct sharding *x, int32_t member, int32_t first,
+                           int32_t last, struct graph **out, struct error *err)
+{
+    struct group_view *v = s->views;
+    while (v && (v->sharding != x || v->member != member || v->first != first || v->last != last))
+        v = v->next;
+    if (!v) {
+        struct group_view made = {x, member, first, last, NULL, s->views};
+        TRY(view_new(s, &made, &made.graph, err));
+        s->views = v = arena_copy(s->arena, &made, sizeof made);
+    }
+    *out = v->graph;
     return OK;
 }
 
@@ -46,23 +69,22 @@ static enum status table_of(struct space *s, const struct space_group *x, int32_
     return OK;
 }
 
-/* The table of the slower one of the first and the last GPU. Causal attention over positions has the most work on the last. */
-static enum status slowest_table(struct space *s, struct space_group *x, int32_t type,
-                                 struct error *err)
+/* The slower one of the first and the last GPU, by a block in the middle. Causal attention over positions has the most work on the last. */
+static enum status find_slowest(struct space *s, struct space_group *x, int32_t type,
+                                struct error *err)
 {
-    int32_t last = s->n_layers - 1;
+    int32_t first = s->n_layers / 2, last = units_min(first + 1, s->n_layers - 1), slowest = 0;
     int64_t most = -1;
     for (int32_t end = 0; end < 2; end++) {
-        struct space_group y = *x;
-        struct stage_cost all;
-        y.slowest = end * (x->n - 1);
-        TRY(table_of(s, &y, 0, last, &y.table, err));
-        TRY(stage_table_cost(y.table, 0, last, type, &all, err)); /* later prices cannot fail */
-        int64_t ns = all.forward_ns + all.input_ns + all.weight_ns;
-        if (ns <= most) continue;
-        most = ns;
-        *x = y;
+        struct stage_table *t;
+        struct stage_cost c;
+        x->slowest = end * (x->n - 1);
+        TRY(table_of(s, x, first, last, &t, err));
+        TRY(stage_table_cost(t, first, last, type, &c, err));
+        int64_t ns = c.forward_ns + c.input_ns + c.weight_ns;
+        if (ns > most) most = ns, slowest = x->slowest;
     }
+    x->slowest = slowest;
     return OK;
 }
 
@@ -72,7 +94,7 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
     struct space_group *x = ARENA_ARRAY(s->arena, struct space_group, 1);
     int32_t middle = s->n_layers / 2;
     struct stage_table *alone;
-    struct stage_cost within, one;
+    struct stage_cost within, whole, one;
     *x = (struct space_group){
         .n = r->n,
         .base = s->cluster->devices[r->device[0]].type,
@@ -82,7 +104,9 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
                   .of = s,
                   .beside = r->bus ? r->n : 1}};
     if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
-    TRY(slowest_table(s, x, type, err));
+    TRY(find_slowest(s, x, type, err));
+    TRY(table_of(s, x, 0, s->n_layers - 1, &x->table, err));
+    TRY(stage_table_cost(x->table, 0, s->n_layers - 1, type, &whole, err)); /* later prices cannot fail */
     if (middle > 0 && middle + 1 < s->n_layers) {
         TRY(table_of(s, x, middle, middle, &alone, err));
         TRY(stage_table_cost(alone, middle, middle, type, &one, err));

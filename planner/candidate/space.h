@@ -32,6 +32,7 @@ struct space {
     struct graph *graph; /* the first of graphs; all have the same layers */
     struct graph *whole; /* forward, unsharded and unfused; made when a group first needs it */
     struct space_group **groups; /* (n_types) types that are groups of GPUs (planner/candidate/group.h); NULL: none */
+    struct group_view *views; /* of groups */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
     int32_t microbatches;          /* per global batch */
