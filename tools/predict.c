@@ -37,8 +37,7 @@ static bool reduce(struct arena *a, const struct plan *plan, const struct progra
                    struct cost *k, struct program *some, int32_t **stands_for)
 {
     struct plan_class *x;
-    if (plan->n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) return false;
-    int32_t n = plan_classes(a, plan, &x);
+    int32_t n = common_classes(a, plan, &x);
     int32_t *size = ARENA_ARRAY(a, int32_t, (size_t)plan->n_replicas + 1);
     bool *keep = ARENA_ARRAY(a, bool, (size_t)plan->n_replicas + 1);
     for (int32_t i = 0; i < n; i++)

@@ -23,7 +23,7 @@ static void weigh(struct arena *a, struct report_plan *x)
     const struct program *p = x->told.explained;
     struct trace *t = x->told.explained_result.trace;
     struct plan_class *classes = NULL;
-    int32_t n = x->told.by_replicas ? plan_classes(a, &x->plan, &classes) : 0;
+    int32_t n = x->told.by_replicas ? common_classes(a, &x->plan, &classes) : 0;
     x->weight = ARENA_ARRAY(a, int64_t, (size_t)p->n_devices + 1);
     for (int32_t d = 0; d < p->n_devices; d++) {
         int32_t replica = p->stages[p->lanes[d].stages[0]].replica;
