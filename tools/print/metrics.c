@@ -161,17 +161,12 @@ static void put_run(struct json *j, const struct metrics *m)
 
 static void put_class(struct json *j, const struct metrics *m, const struct metrics_class *x)
 {
-    static const char *const waits[] = {
-#define X(name) #name,
-        SIM_WAITS(X)
-#undef X
-    };
     json_put_object_line(j, NULL);
     json_put_text(j, "type", x->type);
     json_put_int(j, "devices", x->devices);
     json_put_int(j, "gpus", x->gpus);
     put(j, "busy", x->busy, m->simulated);
-    for (int w = 0; w < SIM_WAIT_COUNT; w++) put(j, waits[w], x->wait[w], m->simulated);
+    for (int w = 0; w < SIM_WAIT_COUNT; w++) put(j, sim_wait_name((enum sim_wait)w), x->wait[w], m->simulated);
     json_put_int(j, "peak_bytes", x->peak_bytes);
     json_put_int(j, "memory_bytes", x->memory_bytes);
     json_close(j);
