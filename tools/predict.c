@@ -4,8 +4,10 @@
 #include "sim/engine/representatives.h"
 #include "tools/common.h"
 
-/* Steps of an explanation of one replica of each class: the second is explained. Every step is as many spans in memory. */
-enum { EXPLAINED_STEPS = 2 };
+/* Steps of an explanation of one replica of each class, whose spans all stay in memory. The first differs from a steady one where it
+ * overlaps with its neighbours: on 10 classes of 203 devices (112 replicas on 10,240 GPUs) by 0.1 % of the iteration in the shares of
+ * the waits and by nothing on the critical path; four steps take 2.5 GB, two 1.4 GB, one 0.9 GB. */
+enum { EXPLAINED_STEPS = 1 };
 
 static enum status explain_replicas(struct arena *a, struct cost *k, const struct sim_options *o,
                                     const bool *keep, struct prediction *out, struct error *err)

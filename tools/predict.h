@@ -1,7 +1,7 @@
 /* tools/predict.h - a prediction whose trace and explanation stay within a memory limit.
  *
  * Readers of a trace hold all of its spans in memory. If these exceed options.trace_most_bytes, the trace is reduced to one steady
- * step of one replica of each class, and the explanation is that of a simulation of one replica of each class
+ * step of one replica of each class, and the explanation is that of a simulation of one step of one replica of each class
  * (sim/engine/representatives.h). If even the reduced one is too large, the error for the full one is returned.
  */
 #ifndef TOOLS_PREDICT_H

@@ -81,7 +81,9 @@ static enum status simulate(struct arena *scratch, const struct report_plan *x,
     struct sim_result r;
     for (int32_t d = 0; d < p->n_devices; d++) devices[d] = c->of_device[d] == class ? factor : 1;
     for (int32_t l = 0; l < p->n_links; l++) links[l] = c->of_link[l] == class ? factor : 1;
-    TRY(sim_run(scratch, p, x->cost, &(struct sim_options){.scale = &scale}, &r, err));
+    struct sim_options o = {.scale = &scale};
+    if (x->told.by_replicas) o.steps = x->told.explained_result.steps; /* as what it is compared with */
+    TRY(sim_run(scratch, p, x->cost, &o, &r, err));
     *out_ns = r.iteration_ns;
     return OK;
 }
