@@ -27,7 +27,7 @@ sum=$(sed -n '/"path": \[/,/^    \]/p' "$scratch/json.1" | grep -o '"ns": *[0-9]
 kinds=$(grep -o '"kinds": {[^}]*}' "$scratch/json.1" | grep -o '[0-9][0-9]*' | awk '{s += $1} END {printf "%d", s}')
 [[ $kinds == "$iteration" ]] && ok "its kinds add up too" || not_ok "its kinds add up too" "$kinds and $iteration"
 has "waits by kind" json.1 '"wait_ns": {'
-waits=$(sed -n '/"devices": \[/,$p' "$scratch/json.1" | grep -oE '"(busy_ns|messages|collectives|bubble|imbalance)": [0-9]+' | head -5 | awk '{s += $2} END {printf "%d", s}')
+waits=$(sed -n '/"explain": {/,$p' "$scratch/json.1" | grep -oE '"(busy_ns|messages|collectives|bubble|imbalance)": [0-9]+' | head -5 | awk '{s += $2} END {printf "%d", s}')
 [[ $waits == "$iteration" ]] && ok "busy and waits of a device add up to the iteration" || not_ok "busy and waits of a device add up to the iteration" "$waits and $iteration"
 has "the what-if list is present" json.1 '"what_if": ['
 has "and nothing was left out" json.1 '"what_if_left_out": 0'
