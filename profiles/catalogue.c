@@ -30,6 +30,7 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 
 /* Sources of single values. */
 #define SEEN "2026-08"
+#define FOUND "2026-11"
 #define AIC "aiconfigurator systems: what the driver shows"
 #define SAILOR "Sailor's artifact, cluster_config.json"
 #define HARP "HARP's repository: A100 with locked clocks that stands for a V100"
@@ -55,6 +56,11 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define EIGHTH_OF_FP4 "an eighth of the sheet's fp4 with sparsity"
 #define DIE "half of the module: one of its two dies"
 #define GAUDI_CLOCK "8 engines x 256 x 256 x 2 x 1600 MHz, the clock of the cards that are sold"
+#define TURING_HALF "four times fp32: sums in fp32 at half of the rate of Titan-RTX"
+#define QUADRO_PAGE "geektopia.es, Quadro RTX 5000, 6000 and 8000: table"
+#define HALF_OF_FP16_MI300X "half of fp16, as of MI300X"
+#define MI350X_CLOCK "MI355X x 2.2 GHz / 2.4 GHz, the clocks of Hot Chips 2025 (wccftech.com)"
+#define FOUR_FP32 "four times fp32, as of RTX-A4000"
 #define TPU_FP32 "a sixth of bf16: XLA computes an fp32 product in six passes"
 /* Prices: USD an hour of one device without a commitment, and the day they were listed. */
 #define RUNPOD "RunPod secure cloud, runpod.io/pricing", "2026-09-25"
@@ -72,8 +78,12 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define COPY(x, from, when) {(x), from, when, "medium"}
 #define ASSUMED(x, why) {(x), why, SEEN, "low"}
 #define DERIVED(x, why) {(x), why, YEAR, "derived"}
-/* of the row's sheet */
-#define STATED(x) HIGH(x, SHEET, YEAR)
+/* of a document that nobody looked into again */
+#define RECALLED(x) {(x), "from memory: " SHEET, YEAR, "unverified"}
+/* of the row's sheet, or of its page, a copy of the sheet's values */
+#define OF_SHEET(x) HIGH(x, SHEET, YEAR)
+#define OF_PAGE(x) COPY(x, PAGE, FOUND)
+#define STATED OF_SHEET
 #define MEMORY(x) .memory_bytes = STATED(x)
 #define BANDWIDTH(x) .memory_Bps = STATED(GB(x))
 #define FP64(x) .fp64_flops = STATED(TERA(x))
@@ -91,6 +101,7 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define PCIE(n) .pcie_generation = n, .pcie_Bps = HIGH((1 << (n + 1)) * 1e9, LANES, YEAR)
 #define WATTS(x) .power_w = STATED(x)
 #define SMS(x, from) .multiprocessors = HIGH(x, from, YEAR)
+#define UNITS(x) .multiprocessors = STATED(x)
 #define PRICE(x, where) .price_per_h = {(x), where, "medium"}
 #define BACKEND(name, list) \
     .backend = name, .n_fused = (int32_t)(sizeof list / sizeof *list), .fused = list

@@ -16,7 +16,7 @@ struct catalogue_value {
     double value; /* SI base units; 0: no source found */
     /* "NVIDIA A100 datasheet"; its date: of a vendor's document the year, of others the month in which they were read, of a price
      * the day; confidence: "high" a vendor's document, "medium" a copy of it or a measurement, "low" assumed, "derived" computed
-     * as `source` says because the vendor states no such figure */
+     * as `source` says because the vendor states no such figure, "unverified" from memory of a document that was not found again */
     const char *source, *date, *confidence;
 };
 struct catalogue_device {

@@ -118,7 +118,6 @@ static void add_class(struct arena *a, const struct device_type *t, enum dtype d
     for (int w = 0; w < SIM_WAIT_COUNT; w++) x->wait[w] /= n;
     out->gpus += x->gpus;
     out->peak_flops += n * peak;
-    out->price_per_h += n * t->price_per_h;
     out->power_w += n * t->power_w;
     out->priced |= t->price_per_h > 0;
     out->powered |= t->power_w > 0;
@@ -174,6 +173,15 @@ static void fill_run(int64_t tokens, double seconds, struct metrics *out)
                                     .kwh = hours * out->power_w / 1000};
 }
 
+struct metrics_rate metrics_rate(const struct job *j, int64_t iteration_ns)
+{
+    struct metrics_rate r = {.images = model_pixels(&j->model) > 0};
+    if (iteration_ns > 0)
+        r.samples_per_s = (double)j->global_batch / units_s_from_ns(iteration_ns);
+    if (!r.images) r.tokens_per_s = r.samples_per_s * (double)j->sequence_length;
+    return r;
+}
+
 enum status metrics_of(struct arena *a, const struct metrics_input *in, struct metrics *out,
                        struct error *err)
 {
@@ -181,14 +189,17 @@ enum status metrics_of(struct arena *a, const struct metrics_input *in, struct m
     double seconds = units_s_from_ns(in->iteration_ns);
     struct metrics_flops flops;
     TRY(metrics_model_flops(j, &flops, err));
-    *out = (struct metrics){.images = model_pixels(&j->model) > 0,
+    const struct metrics_rate rate = metrics_rate(j, in->iteration_ns);
+    *out = (struct metrics){.images = rate.images,
                             .simulated = in->devices != NULL,
                             .by_replicas = in->stands_for != NULL,
                             .precision = dtype_name(j->precision),
                             .iteration_ns = in->iteration_ns,
                             .samples = j->global_batch,
-                            .samples_per_s = (double)j->global_batch / seconds};
-    if (!out->images) out->tokens_per_s = out->samples_per_s * (double)j->sequence_length;
+                            .samples_per_s = rate.samples_per_s,
+                            .tokens_per_s = rate.tokens_per_s,
+                            .price_per_h = plan_price_per_h(in->plan),
+                            .cost = plan_cost(in->plan, in->iteration_ns)};
     out->model_flops = (flops.forward + flops.backward) * (double)j->global_batch;
     if (j->model.measured) out->no_flops = "measured layers have no FLOPs";
     struct arena *scratch = arena_new();
@@ -203,7 +214,6 @@ enum status metrics_of(struct arena *a, const struct metrics_input *in, struct m
         out->mfu = out->model_flops / (seconds * out->peak_flops);
         out->hfu = out->hardware_flops / (seconds * out->peak_flops);
     }
-    out->cost = out->price_per_h * seconds / SECONDS_OF_HOUR;
     fill_run(in->tokens ? in->tokens : j->run_tokens, seconds, out);
     return OK;
 }

@@ -50,6 +50,13 @@ struct metrics_flops {
 MUST_CHECK enum status metrics_model_flops(const struct job *j, struct metrics_flops *out,
                                            struct error *err);
 
+/* Samples/s and, of a text model, tokens/s (of images 0) at this iteration time; 0 for a time of 0. */
+struct metrics_rate {
+    bool images;
+    double samples_per_s, tokens_per_s;
+};
+struct metrics_rate metrics_rate(const struct job *j, int64_t iteration_ns);
+
 struct metrics_class { /* the used devices of one type of GPU, in groups or not */
     const char *type;
     int64_t devices, gpus;

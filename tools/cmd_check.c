@@ -264,13 +264,13 @@ static enum status check_plan(struct findings *f, const char *path, struct error
     TRY(common_plan(f->arena, path, &p, err));
     TRY(common_lower(f->arena, &p, true, &program, err));
     int32_t lines;
-    const char **replicas = plan_describe_classes(f->arena, &p, &lines);
-    if (p.n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
-        add(f, "plan", "ok", plan_describe(f->arena, &p));
-    } else {
-        add(f, "plan", "ok", arena_printf(f->arena, "%d replicas", (int)p.n_replicas));
-        for (int32_t i = 0; i < lines && i < REPLICAS_SHOWN; i++) add(f, "", "ok", replicas[i]);
-    }
+    const char **replicas = plan_describe_classes(f->arena, &p, &lines, NULL);
+    for (int32_t i = 0; i < lines && i < REPLICAS_SHOWN; i++)
+        add(f, i ? "" : "plan", "ok", replicas[i]);
+    if (lines > REPLICAS_SHOWN)
+        add(f, "", "ok",
+            arena_printf(f->arena, "and %d more classes of replicas: musher show lists them",
+                         (int)(lines - REPLICAS_SHOWN)));
     check_lanes(f, &program);
     for (int32_t i = 0; i < program.n_devices; i++) {
         const struct program_device *d = &program.devices[i];

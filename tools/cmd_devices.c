@@ -35,10 +35,13 @@ static void print_json(void)
     common_json_end(&j);
 }
 
-/* A star marks a value that its vendor does not state. */
+/* A star marks a value that its vendor does not state, a question mark one that nobody looked up. */
 static void cell(const struct catalogue_value *v, double unit)
 {
-    const char *mark = v->value > 0 && !strcmp(v->confidence, "derived") ? "*" : " ";
+    const char *mark = !(v->value > 0)                         ? " "
+                       : !strcmp(v->confidence, "derived")    ? "*"
+                       : !strcmp(v->confidence, "unverified") ? "?"
+                                                              : " ";
     if (v->value > 0)
         printf(" %7.5g%s", v->value / unit, mark);
     else
@@ -52,7 +55,7 @@ static void print_text(void)
                                         "PCIe",    "W",       "USD/h",   NULL};
     printf("%-20s %-7s", "id", "backend");
     for (const char *const *head = heads; *head; head++) printf(" %7s ", *head);
-    puts("  peaks are dense; links: GB/s of one direction; *: derived; --json: sources");
+    puts("  peaks are dense; links: GB/s of one direction; *: derived; ?: from memory; --json: sources");
     for (int32_t i = 0; i < catalogue_count(); i++) {
         const struct catalogue_device *d = catalogue_at(i);
         printf("%-20s %-7s", d->id, d->backend);
@@ -82,7 +85,8 @@ const struct verb cmd_devices = {
         "The catalogue holds memory, bandwidths, peak FLOP/s and power from data sheets, and "
         "on-demand prices. Device types of a cluster file refer to it by `device:`; what they "
         "state themselves (peak, memory_bandwidth, power, memory) goes before it. A star marks "
-        "a value that was derived because its vendor states none. With --json every value has "
+        "a value that was derived because its vendor states none, a question mark one that was written from memory of the "
+        "vendor's document. With --json every value has "
         "its source, date and confidence.",
     .options = options,
     .examples = {"musher devices", "# with the source of every value", "musher devices --json"},

@@ -185,13 +185,8 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
 
 static void show_replicas(struct arena *a, const struct plan *p, bool all)
 {
-    if (p->n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
-        printf("  %s\n", plan_describe(a, p));
-        return;
-    }
-    printf("  %d replicas%s\n", (int)p->n_replicas,
-           all ? "" : "; a line lists replicas that differ only in their devices (--all)");
-    print_replicas(a, p, 2, all);
+    int at = printf("  ");
+    print_replicas(a, p, (struct print_replicas){.at = at, .indent = 4, .all = all, .devices = true});
 }
 
 /* A plan of a profile is simulated only with that profile. */
@@ -200,7 +195,7 @@ static enum status answer(struct arena *a, const struct request *q, const struct
 {
     struct profile profile;
     int64_t tokens;
-    bool large = p->n_replicas > PLAN_REPLICAS_ONE_BY_ONE, simulates = q->db || q->profile || !p->profile_id;
+    bool large = p->n_replicas > COMMON_REPLICAS_ONE_BY_ONE, simulates = q->db || q->profile || !p->profile_id;
     TRY(print_run_length(&q->length, &p->job, &tokens, err));
     if (simulates) TRY(common_profile(a, &p->cluster, q->db, q->profile, &profile, err));
     predict_metrics(a, p, simulates ? &profile : NULL, large || !simulates ? p->predicted_ns : 0,

@@ -330,7 +330,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
-    TRY(predict(a, &plan, &profile, &o, q->explain, &p, err));
+    TRY(predict(a, &plan, &profile, &o, q->explain, 0, &p, err));
     TRY(measure(a, q, &plan, &p, &metrics, err));
     if (q->samples) TRY(sample(a, q, &plan, &p.program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &p.result, &m, &f, err));

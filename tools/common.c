@@ -167,11 +167,23 @@ enum status common_simulate(struct arena *a, const struct plan *p, const struct 
     return OK;
 }
 
+int32_t common_classes(struct arena *a, const struct plan *p, struct plan_class **out)
+{
+    if (p->n_replicas > COMMON_REPLICAS_ONE_BY_ONE) return plan_classes(a, p, out);
+    struct plan_class *x = ARENA_ARRAY(a, struct plan_class, (size_t)p->n_replicas + 1);
+    for (int32_t i = 0; i < p->n_replicas; i++) {
+        x[i] = (struct plan_class){1, ARENA_ARRAY(a, int32_t, 1)};
+        x[i].replicas[0] = i;
+    }
+    *out = x;
+    return p->n_replicas;
+}
+
 /* The first replica of each class represents the others; of[]: the class of each replica. */
 bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of)
 {
     struct plan_class *x;
-    int32_t n = plan_classes(a, p, &x);
+    int32_t n = common_classes(a, p, &x);
     bool *keep = ARENA_ARRAY(a, bool, (size_t)p->n_replicas + 1);
     for (int32_t k = 0; k < n; k++) {
         keep[x[k].replicas[0]] = true;

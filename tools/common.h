@@ -57,7 +57,11 @@ MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
                                        struct sim_result *out, struct program *program,
                                        struct error *err);
 
-/* The replicas that a trace keeps: the first of each class (plan_classes). of[]: the representative of each replica. */
+/* Classes of replicas of which one is simulated or kept for all (plan_classes); of up to COMMON_REPLICAS_ONE_BY_ONE replicas each is
+ * its own, because all of them cost little and their links differ. */
+enum { COMMON_REPLICAS_ONE_BY_ONE = 8 };
+int32_t common_classes(struct arena *a, const struct plan *p, struct plan_class **out);
+/* The replicas that a trace keeps: the first of each class (common_classes). of[]: the representative of each replica. */
 bool *common_one_of_each(struct arena *a, const struct plan *p, int32_t *of);
 /* Removes the other replicas from the trace; each device left is labelled with the names of its whole class. */
 void common_keep_classes(struct arena *a, const struct program *p, const bool *keep,

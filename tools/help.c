@@ -1,6 +1,7 @@
 #include "tools/help.h"
 
 #include "core/base/error.h"
+#include "tools/wrap.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -23,29 +24,6 @@ const struct help_code help_codes[] = {
     {ERR_NO_DEVICE, "device not found"},
     {ERR_INTERRUPTED, "interrupted by SIGINT, SIGTERM or SIGHUP"},
     {0}};
-
-/* Words of text from column `at` on, broken before HELP_WIDTH and continued at column `indent`. Line ends of the text stay; a line
- * that begins with spaces keeps them. */
-static void print_wrapped(const char *text, int at, int indent, FILE *out)
-{
-    int lead = 0;
-    while (*text) {
-        size_t spaces = strspn(text, " "), n = strcspn(text + spaces, " \n");
-        int gap = (int)spaces;
-        if (at > indent + lead && at + gap + (int)n > HELP_WIDTH) {
-            fprintf(out, "\n%*s", indent + lead, "");
-            at = indent + lead, gap = 0;
-        }
-        fprintf(out, "%*s%.*s", gap, "", (int)n, text + spaces);
-        at += gap + (int)n;
-        text += spaces + n;
-        if (*text != '\n') continue;
-        lead = (int)strspn(++text, " ");
-        fprintf(out, "\n%*s", *text && *text != '\n' ? indent : 0, "");
-        at = indent;
-        lead += lead ? 2 : 0; /* continued lines hang */
-    }
-}
 
 const char *help_head(const struct option *o, char *buffer, size_t size)
 {
@@ -107,7 +85,7 @@ static void print_row(const struct option *o, const void *defaults, FILE *out)
         at = fprintf(out, "%*s%s", indent, "", head);
     if (at > COLUMN - 2) at = fprintf(out, "\n") - 1;
     fprintf(out, "%*s", COLUMN - at, "");
-    print_wrapped(text, COLUMN, COLUMN, out);
+    wrap_text(out, text, COLUMN, COLUMN, HELP_WIDTH);
     fputc('\n', out);
 }
 
@@ -139,8 +117,8 @@ void help_verb(const struct verb *verb, FILE *out)
             verb->program ? "" : verb->name);
     help_arguments(verb, out);
     fprintf(out, "\n\n");
-    print_wrapped(verb->summary, 0, 0, out);
-    if (verb->about) fputs("\n\n", out), print_wrapped(verb->about, 0, 0, out);
+    wrap_text(out, verb->summary, 0, 0, HELP_WIDTH);
+    if (verb->about) fputs("\n\n", out), wrap_text(out, verb->about, 0, 0, HELP_WIDTH);
     fputc('\n', out);
     print_rows("arguments", verb->options, verb->defaults, true, out);
     print_rows("options", verb->options, verb->defaults, false, out);

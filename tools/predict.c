@@ -4,12 +4,18 @@
 #include "sim/engine/representatives.h"
 #include "tools/common.h"
 
+/* Steps of an explanation of one replica of each class, whose spans all stay in memory. The first differs from a steady one where it
+ * overlaps with its neighbours: on 10 classes of 203 devices (112 replicas on 10,240 GPUs) by 0.1 % of the iteration in the shares of
+ * the waits and by nothing on the critical path; four steps take 2.5 GB, two 1.4 GB, one 0.9 GB. */
+enum { EXPLAINED_STEPS = 1 };
+
 static enum status explain_replicas(struct arena *a, struct cost *k, const struct sim_options *o,
                                     const bool *keep, struct prediction *out, struct error *err)
 {
     struct program *some = ARENA_ARRAY(a, struct program, 1);
     struct sim_options one = *o;
     one.trace_path = NULL, one.fold = false;
+    if (!one.steps) one.steps = EXPLAINED_STEPS;
     if (!representatives_make(a, &out->program, k, keep, some))
         return error_set(err, ERR_RESOURCE, "replicas share the tensors of a collective");
     TRY(sim_run(a, some, k, &one, &out->explained_result, err));
@@ -37,8 +43,7 @@ static bool reduce(struct arena *a, const struct plan *plan, const struct progra
                    struct cost *k, struct program *some, int32_t **stands_for)
 {
     struct plan_class *x;
-    if (plan->n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) return false;
-    int32_t n = plan_classes(a, plan, &x);
+    int32_t n = common_classes(a, plan, &x);
     int32_t *size = ARENA_ARRAY(a, int32_t, (size_t)plan->n_replicas + 1);
     bool *keep = ARENA_ARRAY(a, bool, (size_t)plan->n_replicas + 1);
     for (int32_t i = 0; i < n; i++)
@@ -91,8 +96,8 @@ static void explain_all(struct prediction *out)
 }
 
 static enum status within_memory(struct arena *a, const struct plan *plan, struct cost *k,
-                                 const struct sim_options *o, bool explains, struct prediction *out,
-                                 struct error *err)
+                                 const struct sim_options *o, bool explains, int64_t known_ns,
+                                 struct prediction *out, struct error *err)
 {
     int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)plan->n_replicas + 1);
     const bool *keep = common_one_of_each(a, plan, of);
@@ -104,17 +109,22 @@ static enum status within_memory(struct arena *a, const struct plan *plan, struc
     if (st == OK && explains) explain_all(out);
     if (st != ERR_RESOURCE || !o->keep_trace) return st;
     if (explains && explain_replicas(a, k, o, keep, out, &other) != OK) return st;
+    if (out->by_replicas && known_ns) {
+        out->result.iteration_ns = known_ns;
+        return OK;
+    }
     out->reduced = o->trace_path != NULL;
     return trace_replicas(a, k, o, keep, of, out, &other) == OK ? OK : st;
 }
 
 enum status predict(struct arena *a, const struct plan *plan, const struct profile *profile,
-                    const struct sim_options *o, bool explains, struct prediction *out,
-                    struct error *err)
+                    const struct sim_options *o, bool explains, int64_t known_ns,
+                    struct prediction *out, struct error *err)
 {
     *out = (struct prediction){0};
     TRY(common_lower(a, plan, true, &out->program, err));
-    TRY(within_memory(a, plan, cost_new(a, profile, &plan->cluster), o, explains, out, err));
+    TRY(within_memory(a, plan, cost_new(a, profile, &plan->cluster), o, explains, known_ns, out,
+                      err));
     struct trace *const traces[] = {out->result.trace,
                                     explains ? out->explained_result.trace : NULL};
     for (int i = 0; i < 2; i++) {

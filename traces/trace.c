@@ -154,11 +154,56 @@ bool trace_sorted(const struct trace *t)
     return true;
 }
 
+/* Index of (device, stream); a device of -1 is before the first. SIZE_MAX: neither is of the trace. */
+static size_t place_of(const struct trace *t, const struct span *s)
+{
+    if (s->device < -1 || s->device >= t->n_devices || (int)s->stream < 0 ||
+        s->stream >= STREAM_COUNT)
+        return SIZE_MAX;
+    return (size_t)(s->device + 1) * STREAM_COUNT + (size_t)s->stream;
+}
+
+/* Counting sort by place, which keeps the order of adding, and so most often that of time. *ends: (places) of each place; false: some
+ * span has none. */
+static bool order_by_place(struct arena *scratch, const struct trace *t, size_t *order,
+                           size_t **ends, size_t *places)
+{
+    *places = (size_t)(t->n_devices + 1) * STREAM_COUNT;
+    size_t *end = ARENA_ARRAY(scratch, size_t, *places + 1), sum = 0;
+    for (size_t i = 0; i < t->n_spans; i++) {
+        size_t place = place_of(t, &t->spans[i]);
+        if (place == SIZE_MAX) return false;
+        end[place]++;
+    }
+    for (size_t k = 0; k < *places; k++) {
+        size_t n = end[k];
+        end[k] = sum;
+        sum += n;
+    }
+    for (size_t i = 0; i < t->n_spans; i++) order[end[place_of(t, &t->spans[i])]++] = i;
+    *ends = end;
+    return true;
+}
+
+static void order_by_time(const struct trace *t, size_t *order, size_t n)
+{
+    size_t i = 1;
+    while (i < n && t->spans[order[i - 1]].begin_ns <= t->spans[order[i]].begin_ns) i++;
+    if (i < n) qsort_r(order, n, sizeof *order, by_place_then_index, t->spans);
+}
+
 size_t *trace_order(struct arena *a, const struct trace *t)
 {
-    size_t *order = ARENA_ARRAY(a, size_t, t->n_spans);
-    for (size_t i = 0; i < t->n_spans; i++) order[i] = i;
-    if (!trace_sorted(t)) qsort_r(order, t->n_spans, sizeof *order, by_place_then_index, t->spans);
+    size_t *order = ARENA_ARRAY(a, size_t, t->n_spans), *ends = NULL, places = 0;
+    struct arena *scratch = arena_new();
+    if (order_by_place(scratch, t, order, &ends, &places)) {
+        for (size_t k = 0, first = 0; k < places; first = ends[k++])
+            order_by_time(t, order + first, ends[k] - first);
+    } else {
+        for (size_t i = 0; i < t->n_spans; i++) order[i] = i;
+        qsort_r(order, t->n_spans, sizeof *order, by_place_then_index, t->spans);
+    }
+    arena_free(scratch);
     return order;
 }
 

@@ -1,4 +1,4 @@
-/* core/plan/describe.c - short descriptions of plans: every replica of a small one, every class of a large one. */
+/* core/plan/describe.c - short descriptions of plans: classes of equal replicas, runs of equal stages. */
 #include "core/base/arena.h"
 #include "core/base/ranges.h"
 #include "core/base/text.h"
@@ -6,17 +6,30 @@
 #include "core/plan/internal.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-/* A stage of more devices names them by ranges, and so do classes of replicas; a list has so many runs. */
-enum { DEVICES_ONE_BY_ONE = 4, RUNS_SHOWN = 4 };
+/* FOLDED: so many equal stages in a row are one entry. RUNS_SHOWN of a class's devices, SHARES_SHOWN of a microbatch one by one.
+ * NAMES_MAX bytes: longer lists of devices are counts. */
+enum { FOLDED = 3, RUNS_SHOWN = 4, SHARES_SHOWN = 8, NAMES_MAX = 60 };
 
-/* How the replica's devices take their turns, where the stages do not say. */
-static void describe_order(FILE *out, const struct plan_replica *r)
+/* What of a stage is not the default; NULL: the default. SHARING: how its GPUs share the work, "tensor", "batch 3+1". */
+enum setting {
+    SETTING_SHARING,
+    SETTING_ORDER,
+    SETTING_WARMUP,
+    SETTING_RECOMPUTE,
+    SETTING_ZERO,
+    SETTING_BUCKET,
+    SETTING_COUNT
+};
+
+static const struct device_type *type_at(const struct plan *p, const struct plan_stage *s,
+                                         int32_t k)
 {
-    if (r->schedule) fprintf(out, "%s%s ", r->schedule, r->split ? " split" : "");
-    if (r->orders) fputs("ordered ", out);
+    static const struct device_type unknown = {.name = "?"};
+    int32_t device = plan_stage_device(s, k);
+    bool there = device >= 0 && device < p->cluster.n_devices;
+    return there ? &p->cluster.types[p->cluster.devices[device].type] : &unknown;
 }
 
 static const char *device_name(const struct plan *p, const struct plan_stage *s, int32_t k)
@@ -25,66 +38,38 @@ static const char *device_name(const struct plan *p, const struct plan_stage *s,
     return device >= 0 && device < p->cluster.n_devices ? p->cluster.devices[device].name : "?";
 }
 
-static const struct device_type *type_at(const struct plan *p, const struct plan_stage *s,
-                                         int32_t k)
+static const char *gpu_name(const struct device_type *t)
 {
-    int32_t device = plan_stage_device(s, k);
-    bool there = device >= 0 && device < p->cluster.n_devices;
-    return there ? &p->cluster.types[p->cluster.devices[device].type] : NULL;
+    return t->gpu_type ? t->gpu_type : t->name;
 }
 
-static int32_t tensor_parallel(const struct plan *p, const struct plan_stage *s)
+static int32_t gpus_of(const struct device_type *t)
 {
-    const struct device_type *t = type_at(p, s, 0);
-    return t && t->tensor_parallel > 1 ? t->tensor_parallel : 1;
+    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
 }
 
-/* The tensor-parallel degree of all the replica's stages, 0 where they differ. */
-static int32_t one_degree(const struct plan *p, const struct plan_replica *r)
+static int32_t default_warmup(const struct plan_replica *r, int32_t stage)
 {
-    int32_t degree = r->n_stages ? tensor_parallel(p, &r->stages[0]) : 1;
-    for (int32_t i = 1; i < r->n_stages; i++)
-        if (tensor_parallel(p, &r->stages[i]) != degree) return 0;
-    return degree;
+    int32_t behind = r->n_stages - stage;
+    return behind < r->microbatches ? behind : r->microbatches;
 }
 
-static bool same_sequences(const struct plan_stage *s)
+static void settings_of(struct arena *a, const struct plan_replica *r, int32_t stage,
+                        const char *out[SETTING_COUNT])
 {
-    for (int32_t k = 1; s->sequences && k < plan_stage_devices(s); k++)
-        if (s->sequences[k] != s->sequences[0]) return false;
-    return true;
-}
-
-static void describe_devices(FILE *out, struct arena *scratch, const struct plan *p,
-                             const struct plan_stage *s)
-{
-    int32_t n = plan_stage_devices(s);
-    bool one_by_one = n <= DEVICES_ONE_BY_ONE || !same_sequences(s);
-    const char **names = ARENA_ARRAY(scratch, const char *, (size_t)n);
-    for (int32_t k = 0; k < n; k++) {
-        names[k] = device_name(p, s, k);
-        if (!one_by_one) continue;
-        fprintf(out, "%s%s", k ? "+" : "", names[k]);
-        if (s->sequences) fprintf(out, "×%" PRId64, s->sequences[k]);
-    }
-    if (one_by_one) return;
-    fputs(ranges_of_names(scratch, names, (size_t)n, RUNS_SHOWN), out);
-    if (s->sequences) fprintf(out, "×%" PRId64 " each", s->sequences[0]);
-}
-
-/* What of a stage is not the default. warmup: the default's. */
-static void describe_settings(FILE *out, const struct plan_stage *s, int32_t warmup)
-{
-    if (s->sharding) fputs(" sharding operators", out);
-    if (s->order) fputs(" ordered", out);
-    if (s->warmup && s->warmup != warmup) fprintf(out, " w%" PRId32, s->warmup);
-    if (s->recompute) fputs(" recompute", out);
-    if (s->recompute == RECOMPUTE_BLOCKS) fputs(" of blocks", out);
-    if (s->recompute == RECOMPUTE_SELECTIVE) fputs(" of attention", out);
-    if (s->zero) fprintf(out, " zero %" PRId32, s->zero);
+    const struct plan_stage *s = &r->stages[stage];
     char bucket[32];
+    static const char *const recomputes[] = {[RECOMPUTE_STAGE] = "recompute",
+                                             [RECOMPUTE_BLOCKS] = "recompute of blocks",
+                                             [RECOMPUTE_SELECTIVE] = "recompute of attention"};
+    if (s->order) out[SETTING_ORDER] = "ordered";
+    if (s->warmup && s->warmup != default_warmup(r, stage))
+        out[SETTING_WARMUP] = arena_printf(a, "warm-up %" PRId32, s->warmup);
+    if (s->recompute) out[SETTING_RECOMPUTE] = recomputes[s->recompute];
+    if (s->zero) out[SETTING_ZERO] = arena_printf(a, "zero %" PRId32, s->zero);
     if (s->bucket_bytes)
-        fprintf(out, " bucket %s", units_print_bytes(bucket, (double)s->bucket_bytes));
+        out[SETTING_BUCKET] =
+            arena_printf(a, "bucket %s", units_print_bytes(bucket, (double)s->bucket_bytes));
 }
 
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
@@ -95,12 +80,17 @@ static int32_t type_of(const struct plan *p, const struct plan_stage *s, int32_t
     return device >= 0 && device < p->cluster.n_devices ? p->cluster.devices[device].type : -1;
 }
 
+static bool same_sharding(const struct sharding *a, const struct sharding *b)
+{
+    return a == b || (a && b && sharding_equal(a, b));
+}
+
 static bool same_stage(const struct plan *p, const struct plan_stage *a, const struct plan_stage *b)
 {
     if (a->first_layer != b->first_layer || a->last_layer != b->last_layer ||
         a->n_shards != b->n_shards || !same_text(a->order, b->order) || a->warmup != b->warmup ||
         a->recompute != b->recompute || a->zero != b->zero || a->bucket_bytes != b->bucket_bytes ||
-        a->receive_ahead != b->receive_ahead || a->sharding != b->sharding)
+        a->receive_ahead != b->receive_ahead || !same_sharding(a->sharding, b->sharding))
         return false;
     for (int32_t k = 0; k < plan_stage_devices(a); k++)
         if (type_of(p, a, k) != type_of(p, b, k) ||
@@ -127,104 +117,254 @@ int32_t plan_classes(struct arena *a, const struct plan *p, struct plan_class **
 {
     int32_t n = 0;
     struct plan_class *found = ARENA_ARRAY(a, struct plan_class, (size_t)p->n_replicas);
+    size_t *capacity = ARENA_ARRAY(a, size_t, (size_t)p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        int32_t k = p->n_replicas > PLAN_REPLICAS_ONE_BY_ONE ? 0 : n;
+        int32_t k = 0;
         while (k < n && !same_shape(p, &p->replicas[found[k].replicas[0]], &p->replicas[r])) k++;
         if (k == n) {
-            size_t room =
-                k || p->n_replicas > PLAN_REPLICAS_ONE_BY_ONE ? (size_t)(p->n_replicas - r) : 1;
-            found[n++] = (struct plan_class){.replicas = ARENA_ARRAY(a, int32_t, room)};
+            found[n++] = (struct plan_class){0};
+            capacity[k] = 0;
         }
-        found[k].replicas[found[k].n++] = r;
+        struct plan_class *x = &found[k];
+        x->replicas = arena_grow(a, x->replicas, (size_t)x->n, &capacity[k], sizeof *x->replicas);
+        x->replicas[x->n++] = r;
     }
     *out = found;
     return n;
 }
 
-/* "588 × zb-h2 split " */
-static void describe_head(FILE *out, const struct plan_replica *r)
-{
-    fprintf(out, "%" PRId32 " × ", r->microbatches);
-    describe_order(out, r);
-}
+/* --- stages --- */
 
-static int32_t default_warmup(const struct plan_replica *r, int32_t stage)
-{
-    int32_t behind = r->n_stages - stage;
-    return behind < r->microbatches ? behind : r->microbatches;
-}
+/* What stages must have in common to stand together: everything but layers and devices' names. */
+struct stage_text {
+    const char *counts; /* "8 a100", "1 h100 + 2 a100" */
+    const char *settings[SETTING_COUNT];
+    int32_t devices;
+    bool groups; /* devices of several GPUs, which have the name of one */
+};
 
-/* The tensor-parallel degree stands in front where one holds for all stages. */
-static void describe_replica(FILE *out, struct arena *scratch, const struct plan *p,
-                             const struct plan_replica *r)
+/* Sequences of a microbatch on each device: "batch 4+2", "batch 2 each". */
+static const char *shares_text(struct arena *a, const struct plan_stage *s)
 {
-    int32_t degree = one_degree(p, r);
-    describe_head(out, r);
-    if (degree > 1) fprintf(out, "tp %" PRId32 " ", degree);
-    fputc('[', out);
-    for (int32_t i = 0; i < r->n_stages; i++) {
-        const struct plan_stage *s = &r->stages[i];
-        fprintf(out, "%s%" PRId32 "-%" PRId32 " ", i ? " | " : "", s->first_layer, s->last_layer);
-        describe_devices(out, scratch, p, s);
-        if (!degree) fprintf(out, " tp %" PRId32, tensor_parallel(p, s));
-        describe_settings(out, s, default_warmup(r, i));
+    int64_t least = s->sequences[0], most = s->sequences[0];
+    const char *text = "batch ";
+    for (int32_t k = 0; k < s->n_shards; k++) {
+        least = s->sequences[k] < least ? s->sequences[k] : least;
+        most = s->sequences[k] > most ? s->sequences[k] : most;
+        if (s->n_shards <= SHARES_SHOWN)
+            text = arena_printf(a, "%s%s%" PRId64, text, k ? "+" : "", s->sequences[k]);
     }
-    fputc(']', out);
+    if (least == most) return arena_printf(a, "batch %" PRId64 " each", least);
+    return s->n_shards <= SHARES_SHOWN
+               ? text
+               : arena_printf(a, "batch %" PRId64 " to %" PRId64, least, most);
 }
 
-/* The type of a stage's devices; NULL where they differ. */
-static const char *one_type(const struct plan *p, const struct plan_stage *s)
+/* "tensor" of one device whose GPUs are counted, "tensor 4" of others. NULL: one GPU. */
+static const char *sharing_text(struct arena *a, const struct plan *p, const struct plan_stage *s,
+                                bool counted)
 {
-    const struct device_type *first = type_at(p, s, 0);
+    int32_t degree = gpus_of(type_at(p, s, 0));
     for (int32_t k = 1; k < plan_stage_devices(s); k++)
-        if (type_at(p, s, k) != first) return NULL;
-    return first ? first->name : NULL;
+        if (gpus_of(type_at(p, s, k)) != degree) degree = 0;
+    const char *shared = s->sharding                       ? sharding_kind(a, s->sharding)
+                         : s->n_shards > 0 && s->sequences ? shares_text(a, s)
+                                                           : NULL,
+               *tensor = degree == 1          ? NULL
+                         : !degree            ? "tensor, several degrees"
+                         : counted && !shared ? "tensor"
+                                              : arena_printf(a, "tensor %" PRId32, degree);
+    return shared && tensor ? arena_printf(a, "%s, %s", tensor, shared) : shared ? shared : tensor;
 }
 
-/* "h100 tp 4 × 2 devices recompute": what stages of a class have besides their layers. */
-static const char *stage_kind(struct arena *a, const struct plan *p, const struct plan_replica *r,
-                              int32_t i)
+/* GPUs by type, in the order of each type's first device. */
+static const char *counts_text(struct arena *a, const struct plan *p, const struct plan_stage *s)
 {
-    struct text text;
-    const struct plan_stage *s = &r->stages[i];
-    FILE *out = text_begin(&text);
-    int32_t n = plan_stage_devices(s), degree = tensor_parallel(p, s);
-    const char *type = one_type(p, s);
-    fputs(type ? type : "devices of several types", out);
-    if (degree > 1) fprintf(out, " tp %" PRId32, degree);
-    if (n > 1) fprintf(out, " × %" PRId32 " devices", n);
-    describe_settings(out, s, default_warmup(r, i));
-    return text_end(a, &text, NULL);
+    const char *text = "";
+    for (int32_t k = 0; k < plan_stage_devices(s); k++) {
+        const char *name = gpu_name(type_at(p, s, k));
+        int64_t gpus = 0;
+        bool first = true;
+        for (int32_t i = 0; i < k && first; i++)
+            first = strcmp(gpu_name(type_at(p, s, i)), name) != 0;
+        if (!first) continue;
+        for (int32_t i = k; i < plan_stage_devices(s); i++)
+            if (!strcmp(gpu_name(type_at(p, s, i)), name)) gpus += gpus_of(type_at(p, s, i));
+        text = arena_printf(a, "%s%s%" PRId64 " %s", text, *text ? " + " : "", gpus, name);
+    }
+    return text;
+}
+
+static struct stage_text stage_text(struct arena *a, const struct plan *p,
+                                    const struct plan_replica *r, int32_t stage, bool counted)
+{
+    const struct plan_stage *s = &r->stages[stage];
+    struct stage_text x = {.counts = counts_text(a, p, s), .devices = plan_stage_devices(s)};
+    for (int32_t k = 0; k < x.devices; k++) x.groups |= gpus_of(type_at(p, s, k)) > 1;
+    x.settings[SETTING_SHARING] = sharing_text(a, p, s, counted);
+    settings_of(a, r, stage, x.settings);
+    return x;
+}
+
+static bool same_stage_text(const struct stage_text *x, const struct stage_text *y)
+{
+    for (int k = 0; k < SETTING_COUNT; k++)
+        if (!same_text(x->settings[k], y->settings[k])) return false;
+    return x->devices == y->devices && !strcmp(x->counts, y->counts);
 }
 
 static int32_t layers_of(const struct plan_stage *s) { return s->last_layer - s->first_layer + 1; }
 
-/* "h100 tp 4: 0-2 | 3-78 in 19 stages | 79-83; v100: …": stages of one kind stand together, equal ones that follow each other as
- * one. */
-static void describe_stages(FILE *out, struct arena *scratch, const struct plan *p,
-                            const struct plan_replica *r)
+/* "0-4, 5-60 in 7 stages" of stages first … end - 1. */
+static void describe_layers(FILE *out, const struct plan_stage *s, int32_t first, int32_t end)
 {
-    const char *last = "";
-    for (int32_t i = 0, end; i < r->n_stages; i = end) {
-        const struct plan_stage *s = r->stages;
-        const char *kind = stage_kind(scratch, p, r, i);
-        for (end = i + 1; end < r->n_stages && layers_of(&s[end]) == layers_of(&s[i]) &&
-                          !strcmp(stage_kind(scratch, p, r, end), kind);)
-            end++;
-        if (end - i == 2) end--;
-        if (strcmp(kind, last) != 0)
-            fprintf(out, "%s%s: ", i ? "; " : "", kind);
-        else
-            fputs(" | ", out);
-        last = kind;
-        fprintf(out, "%" PRId32 "-%" PRId32, s[i].first_layer, s[end - 1].last_layer);
-        if (end - i > 1) fprintf(out, " in %" PRId32 " stages", end - i);
+    for (int32_t i = first, next; i < end; i = next) {
+        next = i + 1;
+        while (next < end && layers_of(&s[next]) == layers_of(&s[i])) next++;
+        if (next - i < FOLDED) next = i + 1;
+        fprintf(out, "%s%" PRId32, i > first ? ", " : "", s[i].first_layer);
+        if (s[next - 1].last_layer > s[i].first_layer)
+            fprintf(out, "-%" PRId32, s[next - 1].last_layer);
+        if (next - i > 1) fprintf(out, " in %" PRId32 " stages", next - i);
     }
 }
 
-static const char *devices_of(struct arena *a, const struct plan *p, const struct plan_class *x,
-                              size_t *n)
+/* Names in the order of the stages, ascending ones as ranges: "n0-1.0-7, m.3". */
+static const char *names_text(struct arena *a, const struct plan *p, const struct plan_stage *s,
+                              int32_t n)
 {
+    size_t count = 0, capacity = 0;
+    const char **names = NULL, *text = "";
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < plan_stage_devices(&s[i]); k++) {
+            names = arena_grow(a, names, count, &capacity, sizeof *names);
+            names[count++] = device_name(p, &s[i], k);
+        }
+    for (size_t i = 0, end; i < count; i = end) {
+        for (end = i + 1; end < count && strverscmp(names[end - 1], names[end]) < 0;) end++;
+        text = arena_printf(a, "%s%s%s", text, i ? ", " : "",
+                            ranges_of_names(a, names + i, end - i, SIZE_MAX));
+    }
+    return text;
+}
+
+/* "8 a100 each", or, if named and short enough, "n0-6.0-7, 8 each". */
+static void describe_devices(FILE *out, struct arena *a, const struct plan *p,
+                             const struct plan_stage *s, int32_t n, const struct stage_text *x,
+                             size_t names_max)
+{
+    bool named = names_max == SIZE_MAX || (names_max && !x->groups);
+    const char *names = named ? names_text(a, p, s, n) : NULL;
+    if (!names || strlen(names) > names_max)
+        fprintf(out, "%s%s", x->counts, n > 1 ? " each" : "");
+    else if (n > 1 && x->devices > 1)
+        fprintf(out, "%s, %" PRId32 " each", names, x->devices);
+    else
+        fputs(names, out);
+}
+
+/* Settings other than the hidden ones; those of a stage beside its devices. */
+static void describe_settings(FILE *out, const char *const settings[SETTING_COUNT],
+                              const char *const hidden[SETTING_COUNT], bool of_stage)
+{
+    for (int k = 0; k < SETTING_COUNT; k++)
+        if (settings[k] && !(hidden && hidden[k]))
+            fprintf(out,
+                    k != SETTING_SHARING ? ", %s"
+                    : of_stage           ? " (%s)"
+                                         : ", sharded (%s)",
+                    settings[k]);
+}
+
+/* The settings that all stages have. */
+static void common_settings(const struct stage_text *x, int32_t n, const char *out[SETTING_COUNT])
+{
+    for (int k = 0; k < SETTING_COUNT; k++) {
+        out[k] = n ? x[0].settings[k] : NULL;
+        for (int32_t i = 1; i < n; i++)
+            if (!same_text(out[k], x[i].settings[k])) out[k] = NULL;
+    }
+}
+
+static struct stage_text *stage_texts(struct arena *a, const struct plan *p,
+                                      const struct plan_replica *r, bool counted)
+{
+    struct stage_text *x = ARENA_ARRAY(a, struct stage_text, (size_t)r->n_stages + 1);
+    for (int32_t i = 0; i < r->n_stages; i++) x[i] = stage_text(a, p, r, i, counted);
+    return x;
+}
+
+/* ", zb-h1 split, zero 1: layers 0-4, 5-60 in 7 stages on 8 a100 each (tensor) | 61-72 on 4 h100". What all of several stages have
+ * stands in front, of several GPUs as "sharded (tensor)". names_max 0: no names; else the longest list of them, and every stage by
+ * itself if there is no limit. hidden: settings that are printed elsewhere; may be NULL. */
+static void describe_replica(FILE *out, struct arena *a, const struct plan *p,
+                             const struct plan_replica *r, size_t names_max,
+                             const char *const hidden[SETTING_COUNT])
+{
+    const struct stage_text *x = stage_texts(a, p, r, names_max < SIZE_MAX);
+    const char *common[SETTING_COUNT] = {0};
+    if (r->n_stages > 1) common_settings(x, r->n_stages, common);
+    if (r->schedule) fprintf(out, ", %s%s", r->schedule, r->split ? " split" : "");
+    if (r->orders) fputs(", ordered", out);
+    describe_settings(out, common, hidden, false);
+    for (int k = 0; k < SETTING_COUNT; k++)
+        if (hidden && hidden[k]) common[k] = hidden[k];
+    for (int32_t i = 0, end; i < r->n_stages; i = end) {
+        for (end = i + 1;
+             names_max < SIZE_MAX && end < r->n_stages && same_stage_text(&x[i], &x[end]);)
+            end++;
+        fputs(i ? " | " : ": layers ", out);
+        describe_layers(out, r->stages, i, end);
+        fputs(" on ", out);
+        describe_devices(out, a, p, &r->stages[i], end - i, &x[i], names_max);
+        describe_settings(out, x[i].settings, common, true);
+    }
+}
+
+/* --- plans --- */
+
+/* The settings that all stages of all classes have. */
+static void plan_settings(struct arena *a, const struct plan *p, const struct plan_class *classes,
+                          int32_t n, const char *out[SETTING_COUNT])
+{
+    struct stage_text *x = ARENA_ARRAY(a, struct stage_text, (size_t)n + 1);
+    for (int32_t i = 0; i < n; i++) {
+        const struct plan_replica *r = &p->replicas[classes[i].replicas[0]];
+        common_settings(stage_texts(a, p, r, true), r->n_stages, x[i].settings);
+    }
+    common_settings(x, n, out);
+}
+
+const char **plan_describe_classes(struct arena *a, const struct plan *p, int32_t *n,
+                                   const char **common)
+{
+    struct arena *scratch = arena_new();
+    struct plan_class *classes;
+    struct text text;
+    const char *settings[SETTING_COUNT] = {0};
+    *n = plan_classes(scratch, p, &classes);
+    const char **lines = ARENA_ARRAY(a, const char *, (size_t)*n + 1);
+    if (common && *n > 1) plan_settings(scratch, p, classes, *n, settings);
+    if (common) {
+        describe_settings(text_begin(&text), settings, NULL, false);
+        *common = text_end(a, &text, NULL);
+    }
+    for (int32_t i = 0; i < *n; i++) {
+        const struct plan_replica *r = &p->replicas[classes[i].replicas[0]];
+        FILE *out = text_begin(&text);
+        fprintf(out, "%" PRId32 " replica%s of %" PRId32 " microbatch%s", classes[i].n,
+                classes[i].n == 1 ? "" : "s", r->microbatches, r->microbatches == 1 ? "" : "es");
+        describe_replica(out, scratch, p, r, classes[i].n > 1 ? 0 : NAMES_MAX, settings);
+        lines[i] = text_end(a, &text, NULL);
+    }
+    arena_free(scratch);
+    return lines;
+}
+
+const char *plan_class_devices(struct arena *a, const struct plan *p, const struct plan_class *x,
+                               size_t *n)
+{
+    struct arena *scratch = arena_new();
     size_t capacity = 0;
     const char **names = NULL;
     *n = 0;
@@ -232,51 +372,24 @@ static const char *devices_of(struct arena *a, const struct plan *p, const struc
         for (int32_t i = 0; i < p->replicas[x->replicas[k]].n_stages; i++) {
             const struct plan_stage *s = &p->replicas[x->replicas[k]].stages[i];
             for (int32_t d = 0; d < plan_stage_devices(s); d++) {
-                names = arena_grow(a, names, *n, &capacity, sizeof *names);
+                names = arena_grow(scratch, names, *n, &capacity, sizeof *names);
                 names[(*n)++] = device_name(p, s, d);
             }
         }
-    return ranges_of_names(a, names, *n, RUNS_SHOWN);
-}
-
-static void describe_class(FILE *out, struct arena *scratch, const struct plan *p,
-                           const struct plan_class *x)
-{
-    const struct plan_replica *r = &p->replicas[x->replicas[0]];
-    size_t n = 0;
-    fprintf(out, "replica%s %s: ", x->n > 1 ? "s" : "",
-            ranges_of_numbers(scratch, x->replicas, (size_t)x->n, RUNS_SHOWN));
-    describe_head(out, r);
-    fputc('[', out);
-    describe_stages(out, scratch, p, r);
-    const char *devices = devices_of(scratch, p, x, &n);
-    fprintf(out, "] on %zu devices %s", n, devices);
-}
-
-const char **plan_describe_classes(struct arena *a, const struct plan *p, int32_t *n)
-{
-    struct arena *scratch = arena_new();
-    struct plan_class *classes;
-    *n = plan_classes(scratch, p, &classes);
-    const char **lines = ARENA_ARRAY(a, const char *, (size_t)*n + 1);
-    for (int32_t i = 0; i < *n; i++) {
-        struct text text;
-        FILE *out = text_begin(&text);
-        if (p->n_replicas > PLAN_REPLICAS_ONE_BY_ONE)
-            describe_class(out, scratch, p, &classes[i]);
-        else
-            describe_replica(out, scratch, p, &p->replicas[i]);
-        lines[i] = text_end(a, &text, NULL);
-    }
+    const char *text = ranges_of_names(a, names, *n, RUNS_SHOWN);
     arena_free(scratch);
-    return lines;
+    return text;
 }
 
 const char *plan_describe_replica(struct arena *a, const struct plan *p, int32_t replica)
 {
     struct text text;
+    const struct plan_replica *r = &p->replicas[replica];
     struct arena *scratch = arena_new();
-    describe_replica(text_begin(&text), scratch, p, &p->replicas[replica]);
+    FILE *out = text_begin(&text);
+    fprintf(out, "replica %" PRId32 " of %" PRId32 " microbatch%s", replica, r->microbatches,
+            r->microbatches == 1 ? "" : "es");
+    describe_replica(out, scratch, p, r, SIZE_MAX, NULL);
     arena_free(scratch);
     return text_end(a, &text, NULL);
 }
@@ -286,10 +399,9 @@ const char *plan_describe(struct arena *a, const struct plan *p)
     struct text text;
     int32_t n;
     struct arena *scratch = arena_new();
-    const char **lines = plan_describe_classes(scratch, p, &n);
+    const char **lines = plan_describe_classes(scratch, p, &n, NULL);
     FILE *out = text_begin(&text);
-    fprintf(out, "%" PRId32 " replica%s: ", p->n_replicas, p->n_replicas == 1 ? "" : "s");
-    for (int32_t i = 0; i < n; i++) fprintf(out, "%s%s", i ? ", " : "", lines[i]);
+    for (int32_t i = 0; i < n; i++) fprintf(out, "%s%s", i ? "; " : "", lines[i]);
     arena_free(scratch);
     return text_end(a, &text, NULL);
 }

@@ -145,23 +145,30 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
 {
     return s->n_shards > 0 && s->sequences ? s->sequences[k] : p->microbatch;
 }
-/* One line: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]". Only what differs from the
- * default is printed, and a tensor-parallel degree above 1: "8 × zb-h1 tp 4 [0-9 a.0 | 10-19 a.4]". Of more than
- * PLAN_REPLICAS_ONE_BY_ONE replicas those that differ in their devices only form a class, printed with the layers of its stages,
- * its device type and the ranges of all devices: "replicas 0-30: 5 × [h100 tp 4: 0-2 | 3-62 in 15 stages] on 496 devices
- * h0-247.[0,4]". */
+/* One line: "8 replicas of 32 microbatches, zero 1: layers 0-42 on 1 h100 | 43-67 on 2 a100 (sequence)". Replicas that differ in
+ * their devices only are one class, classes are separated by "; ". Settings (schedule, order, warm-up count, recomputation, ZeRO level,
+ * bucket) are printed where they differ from the default, those of all stages before the layers. Consecutive stages with equal
+ * devices and settings stand together: "0-4, 5-60 in 7 stages on 8 a100 each". Devices are GPUs by type; those of a class of one
+ * replica are ranges of names in the order of the stages, unless these are long. In parentheses: how the GPUs of a stage share
+ * its work: "tensor" of a tensor-parallel device, the sequences of a microbatch on each device ("batch 4+2"), or what the sharding
+ * amounts to (sharding_kind); "sharded (tensor)" in front if all stages do. */
 const char *plan_describe(struct arena *a, const struct plan *p);
-/* The same without the leading words, one line per replica or class. */
-const char **plan_describe_classes(struct arena *a, const struct plan *p, int32_t *n);
+/* The same, one line per class, in the order of plan_classes. *common, unless common is NULL: what all of several classes have,
+ * ", sharded (tensor), zero 1", and the lines do not repeat; else "". */
+const char **plan_describe_classes(struct arena *a, const struct plan *p, int32_t *n,
+                                   const char **common);
+/* "replica 3 of 32 microbatches: layers 0-42 on h0.3 | …": every stage by itself, every device by name. */
 const char *plan_describe_replica(struct arena *a, const struct plan *p, int32_t replica);
 
-enum { PLAN_REPLICAS_ONE_BY_ONE = 8 };
 struct
     plan_class { /* replicas, ascending, that differ in their devices but not in device types */
     int32_t n, *replicas;
 };
-/* Classes in order of first appearance; up to PLAN_REPLICAS_ONE_BY_ONE replicas each form their own. Returns their number. */
+/* Classes in order of first appearance. Returns their number. */
 int32_t plan_classes(struct arena *a, const struct plan *p, struct plan_class **out);
+/* Devices of all replicas of a class as ranges of names, "h0-247.[0,4]"; *n: their number. */
+const char *plan_class_devices(struct arena *a, const struct plan *p, const struct plan_class *x,
+                               size_t *n);
 /* Price per hour of all GPUs that the plan uses (`price` of their types); 0 if no type has one. Idle GPUs cost
  * nothing. O(devices + stages). */
 double plan_price_per_h(const struct plan *p);

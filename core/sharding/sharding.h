@@ -111,6 +111,17 @@ const struct sharding *sharding_copy(struct arena *a, const struct sharding *s);
 /* Whether both are for as many devices and have equal rules, ratios and algorithms; positions in a file do not count. */
 bool sharding_equal(const struct sharding *x, const struct sharding *y);
 
+/* What the rules amount to, by the indices that they name along each axis:
+ *   batch       every operator by sequences
+ *   context     every operator by positions, attention's keys and values all-gathered (Megatron-LM's context parallelism)
+ *   sequence    attention by heads, the rest by positions, all-to-all between them (Jacobs et al. 2023, DeepSpeed-Ulysses)
+ *   tensor      heads, features, inputs, vocabulary (Shoeybi et al. 2019); "tensor, sequence": the rest by positions (Korthikanti et
+ *               al. 2023)
+ *   expert      experts by experts, the rest by sequences or replicated; beside context, sequence or tensor named after them
+ *   operators   anything else
+ * "batch 2 x tensor 4" on a mesh of two axes; ", fsdp" where parameters are sharded. O(rules). */
+const char *sharding_kind(struct arena *a, const struct sharding *s);
+
 /* node: the map under `sharding:`. */
 MUST_CHECK enum status sharding_read(struct arena *a, const struct node *node, int32_t n_devices,
                                      struct sharding **out, struct error *err);

@@ -223,6 +223,17 @@ static void run(struct engine *e)
     if (e->until_ns < INT64_MAX && e->stop == STOP_NOT) e->stop = STOP_STEADY;
 }
 
+const char *sim_wait_name(enum sim_wait wait)
+{
+    static const char *const names[SIM_WAIT_COUNT] = {
+#define X(name) #name,
+        SIM_WAITS(X)
+#undef X
+    };
+    if ((int)wait < 0 || wait >= SIM_WAIT_COUNT) BUG("kind of wait %d", (int)wait);
+    return names[wait];
+}
+
 /* The step whose duration is the iteration: the steady one, else the last one that another follows. */
 static int32_t steady_step(const struct engine *e)
 {

@@ -77,6 +77,7 @@ enum sim_wait {
 #undef X
         SIM_WAIT_COUNT
 };
+const char *sim_wait_name(enum sim_wait wait);
 
 struct sim_device {
     int64_t busy_ns, idle_ns;    /* compute stream, over one steady iteration */

@@ -18,17 +18,6 @@ const char *explain_kind_name(enum explain_kind kind)
     return names[kind];
 }
 
-const char *explain_idle_name(enum explain_idle idle)
-{
-    static const char *const names[EXPLAIN_IDLE_COUNT] = {
-#define X(name) #name,
-        EXPLAIN_IDLES(X)
-#undef X
-    };
-    if ((int)idle < 0 || idle >= EXPLAIN_IDLE_COUNT) BUG("kind of idle time %d", (int)idle);
-    return names[idle];
-}
-
 /* --- the window --- */
 
 /* The last step but one, which equals the steady one; the last step only if there is no other, because nothing follows it. */

@@ -1,4 +1,4 @@
-/* sim/explain/explain.h - critical path of a steady iteration, idle time by cause, and what-if.
+/* sim/explain/explain.h - critical path of a steady iteration, the use of devices and links, and what-if.
  *
  * The critical path is traced backwards from the end of the last update of a steady step to the end of the last update of the
  * previous step. Each activity begins at the instant at which another one ends: the previous instruction of the same compute
@@ -59,20 +59,10 @@ struct explain_row { /* pieces added up by (kind, phase, op, device or link) */
     int64_t ns, pieces;
 };
 
-/* Cause of idle time of a device's compute stream. start: wait for an activation before the step's first operator; drain: wait
- * for a gradient after the step's last forward; room: wait for a free send buffer; end: no more work. */
-#define EXPLAIN_IDLES(X) X(start) X(activation) X(gradient) X(drain) X(room) X(collective) X(end)
-enum explain_idle {
-#define X(name) EXPLAIN_IDLE_##name,
-    EXPLAIN_IDLES(X)
-#undef X
-        EXPLAIN_IDLE_COUNT
-};
-const char *explain_idle_name(enum explain_idle idle);
-
 struct explain_device {
-    /* of the window; the sum of both is iteration_ns */
-    int64_t busy_ns, idle_ns[EXPLAIN_IDLE_COUNT];
+    /* of a steady step, as the simulation counts them (sim/engine/sim.h): busy without communication on the compute stream itself;
+     * the sum of both is iteration_ns */
+    int64_t busy_ns, wait_ns[SIM_WAIT_COUNT];
     int64_t path_ns;  /* of the window's critical path on this device's compute stream */
     int64_t peers_ns; /* median busy_ns of its peers */
     /* same stage of other replicas; where there is none, the replica's other stages */

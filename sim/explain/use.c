@@ -1,4 +1,4 @@
-/* Use of the window by devices and links: idle time by cause, message time, and exposed waits. */
+/* Use of the window by devices and links: message time and exposed waits. */
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
@@ -20,35 +20,6 @@ static int64_t overlap(const struct explain *x, int64_t b1, int64_t e1, int64_t 
 }
 
 /* --- devices --- */
-
-static enum explain_idle why(const struct explanation *t, const struct explained_lane *l,
-                             const struct record *r, bool first)
-{
-    bool gradient = r->kind == RECORD_RECEIVE && t->program->channels[r->arg].gradient;
-    if (r->kind == RECORD_COLLECTIVE_WAIT || r->kind == RECORD_LATE) return EXPLAIN_IDLE_collective;
-    if (r->kind == RECORD_ROOM) return EXPLAIN_IDLE_room;
-    if (gradient) return r->call > l->last_forward ? EXPLAIN_IDLE_drain : EXPLAIN_IDLE_gradient;
-    return first ? EXPLAIN_IDLE_start : EXPLAIN_IDLE_activation;
-}
-
-static void use_device(const struct explanation *t, struct explain *x, int32_t device)
-{
-    const struct explained_lane *l = &t->lanes[device];
-    struct explain_device *d = &x->devices[device];
-    int32_t computed = -1; /* the last step with any compute */
-    for (size_t i = 0; i < l->n_records; i++) {
-        const struct record *r = &l->records[i];
-        int64_t ns = inside(x, r->begin_ns, r->end_ns);
-        if (r->kind == RECORD_COMPUTE)
-            d->busy_ns += ns, computed = r->step;
-        else
-            d->idle_ns[why(t, l, r, computed != r->step)] += ns;
-    }
-    if (l->n_records)
-        d->idle_ns[EXPLAIN_IDLE_end] += inside(x, l->records[l->n_records - 1].end_ns, x->end_ns);
-    else
-        d->idle_ns[EXPLAIN_IDLE_end] = x->iteration_ns;
-}
 
 /* A device with several stages is compared by its first. */
 static int32_t stage_of(const struct explanation *t, int32_t device)
@@ -79,7 +50,11 @@ static void use_devices(const struct explanation *t, struct explain *x)
     int32_t n = t->program->n_devices;
     int64_t *scratch = ARENA_ARRAY(t->arena, int64_t, (size_t)n);
     x->devices = ARENA_ARRAY(t->arena, struct explain_device, (size_t)n);
-    for (int32_t i = 0; i < n; i++) use_device(t, x, i);
+    for (int32_t i = 0; i < n; i++) {
+        const struct sim_device *d = &t->result->devices[i];
+        x->devices[i].busy_ns = d->busy_ns - d->carried_ns;
+        memcpy(x->devices[i].wait_ns, d->wait_ns, sizeof d->wait_ns);
+    }
     for (int32_t i = 0; i < n; i++) {
         find_peers(t, x, i, scratch);
         if (x->devices[i].busy_ns > x->devices[x->busiest].busy_ns) x->busiest = i;

@@ -8,6 +8,7 @@ says "the catalogue has H100-NVL" 0 "H100-NVL" "$MUSHER" devices
 has "and marks derived values" out "*: derived"
 says "JSON has every value's source" 0 '"fp16_flops": {"value": 154850000000000, "source": "NVIDIA RTX A4000' "$MUSHER" devices --json
 has "a derived value says from what" out '"confidence": "derived"'
+has "a value from memory says so" out '"source": "from memory: NVIDIA A16 datasheet", "date": "2021", "confidence": "unverified"'
 has "a price has its day" out '"price_per_h": {"value": 3.49, "source": "RunPod secure cloud, runpod.io/pricing", "date": "2026-09-25"'
 
 cat > job.yaml <<'END'
@@ -52,6 +53,9 @@ slow=$(sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' out)
 sed 's/bf16/fp32/' job.yaml > fp32.yaml
 says "a derived peak is named" 0 "rtx: fp32 of TPU-v5e, 32.8 TFLOP/s, is derived: a sixth of bf16" "$MUSHER" plan fp32.yaml tpu.yaml -o tpu.plan --baseline even-pipeline
 says "in JSON too" 0 '"device": "TPU-v5e", "value": "fp32_flops", "number": 32800000000000' "$MUSHER" simulate tpu.plan --json
+sed 's/TPU-v5e/RTX-A5000/' tpu.yaml > memory.yaml
+says "a value from memory is named" 0 "rtx: memory bandwidth of RTX-A5000, 768 GB/s, is unverified: from memory: NVIDIA RTX A4000" "$MUSHER" plan job.yaml memory.yaml -o memory.plan --baseline even-pipeline
+says "in JSON too" 0 '"unverified": [' "$MUSHER" simulate memory.plan --json
 sed 's/bf16/fp16/' job.yaml > fp16.yaml
 says "a precision that the device lacks" 3 "(TPU-v5e) computes in fp32 and bf16" "$MUSHER" plan fp16.yaml tpu.yaml -o x.plan
 sed 's/TPU-v5e/H100/' tpu.yaml > near.yaml

@@ -11,7 +11,8 @@ small_team > "$team"
 has "the critical path is printed" text "critical path of step 2, "
 has "its kinds" text "  compute  "
 has "its longest operations" text "longest on it:"
-has "the devices and the causes of idle time" text "on the path"
+has "the devices and what they wait for" text "on the path"
+has "in the words of the table of device types" text "; waits: "
 has "the busiest device" text "busiest: "
 has "the fullest device and its largest buffers" text "fullest memory: "
 has "what if" text "what if, one at a time: no time at all (a lower bound for any speed-up of it)"
@@ -25,6 +26,9 @@ sum=$(sed -n '/"path": \[/,/^    \]/p' "$scratch/json.1" | grep -o '"ns": *[0-9]
 [[ -n $iteration && $sum == "$iteration" ]] && ok "the pieces of the path add up to the iteration" || not_ok "the pieces of the path add up to the iteration" "$sum and $iteration"
 kinds=$(grep -o '"kinds": {[^}]*}' "$scratch/json.1" | grep -o '[0-9][0-9]*' | awk '{s += $1} END {printf "%d", s}')
 [[ $kinds == "$iteration" ]] && ok "its kinds add up too" || not_ok "its kinds add up too" "$kinds and $iteration"
+has "waits by kind" json.1 '"wait_ns": {'
+waits=$(sed -n '/"explain": {/,$p' "$scratch/json.1" | grep -oE '"(busy_ns|messages|collectives|bubble|imbalance)": [0-9]+' | head -5 | awk '{s += $2} END {printf "%d", s}')
+[[ $waits == "$iteration" ]] && ok "busy and waits of a device add up to the iteration" || not_ok "busy and waits of a device add up to the iteration" "$waits and $iteration"
 has "the what-if list is present" json.1 '"what_if": ['
 has "and nothing was left out" json.1 '"what_if_left_out": 0'
 

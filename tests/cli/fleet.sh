@@ -19,7 +19,7 @@ says "equal devices and links of a cluster are one line" 0 "n0-11.0-1  g: A100-S
 "$MUSHER" show fleet.yaml --all > out
 [ "$(wc -l < out)" = 49 ] && ok "--all has one line each" || not_ok "--all has one line each" "$(wc -l < out)"
 "$MUSHER" plan job.yaml fleet.yaml --baseline data-parallel -o plan.yaml > out 2> err || not_ok "a plan" "$(cat err)"
-has "replicas of a plan are a class" out "replicas 0-23: 4 × [g: 0-"
+has "replicas of a plan are a class" out "24 replicas of 4 microbatches: layers 0-"
 says "memory has one line a class" 0 "(24 devices)" "$MUSHER" memory plan.yaml
 "$MUSHER" simulate plan.yaml --trace all.trace > /dev/null 2> err && "$MUSHER" simulate plan.yaml --fold --trace one.trace.gz > /dev/null 2>> err || not_ok "traces" "$(cat err)"
 gzip -dc one.trace.gz > one.trace

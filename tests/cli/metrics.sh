@@ -106,6 +106,6 @@ layers=(0,1 2,3 4,5 6,7 8,9 10,11 12,13 14,19)
 } > fleet.yaml
 says "a plan of 10,240 GPUs" 0 "the fp16 peak of 10240 devices" "$MUSHER" show fleet.yaml --tokens 1T
 (($(wc -l < out) <= 30)) && ok "prints in 30 lines" || not_ok "prints in 30 lines" "$(wc -l < out)"
-has "a class of replicas takes one" out "replicas 960-1279: 12 × [v100: "
+has "a class of replicas takes one" out "320 replicas of 12 microbatches: layers 0-13 in 7 stages, 14-19 on 1 v100 each"
 has "a device type too" out "  v100            2560 "
 exit $bad

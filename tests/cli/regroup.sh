@@ -35,7 +35,7 @@ global_batch: 8
 microbatch: 8
 precision: fp16
 END
-says "a stage on two GPUs" 0 "a.0×" "$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --no-sharding -o "$scratch/one.yaml"
+says "a stage on two GPUs" 0 "a.0-1 (batch " "$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --no-sharding -o "$scratch/one.yaml"
 "$MUSHER" plan "$scratch/few.yaml" "$scratch/pair.yaml" --no-sharding -o "$scratch/two.yaml" > /dev/null
 cmp -s "$scratch/one.yaml" "$scratch/two.yaml" && ok "twice the same" || not_ok "twice the same" "differ"
 says "it is simulated as planned" 0 "iteration" "$MUSHER" simulate "$scratch/one.yaml"

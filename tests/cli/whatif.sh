@@ -10,7 +10,7 @@ number() { sed -n "s/.*\"$2\": *\\([-0-9.e]*\\).*/\\1/p" "$1" | sed -n "${3:-1}p
 says "a plan of three devices" 0 "found" "$MUSHER" plan "$job" "$team" -o "$old"
 
 # --- plan --from ---
-says "plan again without a device" 0 '"plan": "1 replica: 6 × [0-7 a.0]"' "$MUSHER" plan --from "$old" --without a.1 -o "$new" --json
+says "plan again without a device" 0 '"plan": "1 replica of 6 microbatches: layers 0-7 on a.0"' "$MUSHER" plan --from "$old" --without a.1 -o "$new" --json
 grep -q 'device: a.1' "$new" && not_ok "which is in no stage" "it is" || ok "which is in no stage"
 has "the job is the old plan's" new.yaml "global_batch: 6"
 number "$scratch/out" iteration_ns > "$scratch/less"

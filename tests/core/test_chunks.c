@@ -328,8 +328,8 @@ START_TEST(a_plan_with_chunks_is_written_as_it_is_read)
     ck_assert_str_eq(written(&again), text);
     ck_assert_uint_eq(plan_hash(arena, &again), plan_hash(arena, &plan));
     ck_assert_str_eq(plan_describe(arena, &again),
-                     "2 replicas: 4 × interleaved split [0-1 a.0 | 2-3 a.1 | 4-5 a.0 | 6-7 a.1], "
-                     "2 × ordered [0-1 a.2 | 2-3 a.3 | 4-5 a.3 | 6-7 a.2]");
+                     "1 replica of 4 microbatches, interleaved split: layers 0-7 in 4 stages on a.0-1, a.0-1; "
+                     "1 replica of 2 microbatches, ordered: layers 0-7 in 4 stages on a.2-3, a.3, a.2");
     size_t n1, n2;
     char *one = plans_text(plans_lower(arena, &plan, true), &n1),
          *two = plans_text(plans_lower(arena, &again, true), &n2);

@@ -147,10 +147,100 @@ START_TEST(a_plan_is_described_in_one_line)
     struct plan p = good();
     ck_assert_str_eq(
         plan_describe(arena, &p),
-        "2 replicas: 5 × [0-3 a.0 bucket 1 MiB | 4-5 b.0 ordered], 3 × [0-5 a.1 recompute]");
+        "1 replica of 5 microbatches: layers 0-3 on a.0, bucket 1 MiB | 4-5 on b.0, ordered; "
+        "1 replica of 3 microbatches: layers 0-5 on a.1, recompute");
     p.n_replicas = 1;
-    ck_assert_str_eq(plan_describe(arena, &p),
-                     "1 replica: 5 × [0-3 a.0 bucket 1 MiB | 4-5 b.0 ordered]");
+    ck_assert_str_eq(
+        plan_describe(arena, &p),
+        "1 replica of 5 microbatches: layers 0-3 on a.0, bucket 1 MiB | 4-5 on b.0, ordered");
+}
+END_TEST
+
+#define HEAD "version: 1\nmicrobatch: 6\nreplicas:\n"
+#define TAIL                                                                                       \
+    "job: {version: 1, model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: " \
+    "16, vocab_size: 256}, sequence_length: 16, global_batch: 48}\n"                               \
+    "cluster: {version: 1, name: team, device_types: [{name: a, device: A100-SXM4-40}, {name: b, " \
+    "device: H100-SXM5}, {name: c, device: A100-SXM4-40, tensor_parallel: 4, gpu_type: a}], "      \
+    "nodes: [{name: a, devices: {type: a, count: 8}}, {name: b, devices: {type: b, count: 4}}, "   \
+    "{name: c, devices: {type: c, count: 4}}]}\n"
+#define ONE(stages) HEAD "  - {microbatches: 4, stages: [" stages "]}\n" TAIL
+#define TWO_OF(stage, x, y)                                                                        \
+    HEAD "  - {microbatches: 4, stages: [" stage(x) "]}\n"                                         \
+         "  - {microbatches: 4, stages: [" stage(y) "]}\n" TAIL
+#define SHARDED(device) "{layers: [0, 5], devices: [" device "], zero: 1, sharding: {operators: [{match: \"*\", shard: batch}]}}"
+#define SINGLE(device) "{layers: [0, 3], device: a." device "}, {layers: [4, 5], device: b." device ", recompute: true}"
+#define GROUP(device) "{layers: [0, 5], device: c." device "}"
+#define SHARDED_BY(rules) ONE("{layers: [0, 5], devices: [a.0, a.1], sharding: {operators: [" rules "]}}")
+static const struct {
+    const char *plan, *line;
+} described[] = {
+    /* equal replicas are one class, and their devices counts */
+    {TWO_OF(SINGLE, "0", "1"), "2 replicas of 4 microbatches: layers 0-3 on 1 a | 4-5 on 1 b, recompute"},
+    {TWO_OF(SHARDED, "a.0, b.0", "a.1, b.1"), "2 replicas of 4 microbatches: layers 0-5 on 1 a + 1 b (batch), zero 1"},
+    {TWO_OF(GROUP, "0", "1"), "2 replicas of 4 microbatches: layers 0-5 on 4 a (tensor)"},
+    /* the same rules on other types are two classes */
+    {TWO_OF(SHARDED, "a.0, a.1", "b.0, b.1"), "1 replica of 4 microbatches: layers 0-5 on a.0-1 (batch), zero 1; "
+                                              "1 replica of 4 microbatches: layers 0-5 on b.0-1 (batch), zero 1"},
+    /* equal stages, with one setting in front; devices in the order of the stages */
+    {ONE("{layers: [0, 1], device: a.0, zero: 1}, {layers: [2, 3], device: a.1, zero: 1}, {layers: [4, 5], device: a.2, zero: 1}"),
+     "1 replica of 4 microbatches, zero 1: layers 0-5 in 3 stages on a.0-2"},
+    {ONE("{layers: [0, 1], device: a.2}, {layers: [2, 2], device: a.0}, {layers: [3, 5], device: b.0}"),
+     "1 replica of 4 microbatches: layers 0-1, 2 on a.2, a.0 | 3-5 on b.0"},
+    {ONE("{layers: [0, 5], devices: [b.1, b.0, a.1], sequences: [1, 2, 3]}"),
+     "1 replica of 4 microbatches: layers 0-5 on b.1, b.0, a.1 (batch 1+2+3)"},
+    {ONE("{layers: [0, 5], devices: [b.0, b.1, a.1], sequences: [2, 2, 2]}"),
+     "1 replica of 4 microbatches: layers 0-5 on b.0-1, a.1 (batch 2 each)"},
+    {ONE("{layers: [0, 5], devices: [c.0, c.1], sequences: [3, 3]}"),
+     "1 replica of 4 microbatches: layers 0-5 on 8 a (tensor 4, batch 3 each)"},
+    /* what the rules amount to */
+    {SHARDED_BY("{match: \"*.attn.attention\", shard: heads}, {match: \"*\", shard: positions}"),
+     "1 replica of 4 microbatches: layers 0-5 on a.0-1 (sequence)"},
+    {SHARDED_BY("{match: \"*\", shard: positions}"), "1 replica of 4 microbatches: layers 0-5 on a.0-1 (context)"},
+    {SHARDED_BY("{match: \"*.attn.*\", shard: heads}, {match: \"*.mlp.c_fc*\", shard: features}, {match: \"*.mlp.c_proj*\", shard: inputs}"),
+     "1 replica of 4 microbatches: layers 0-5 on a.0-1 (tensor)"},
+    {SHARDED_BY("{match: \"*.attn.*\", shard: heads}, {match: \"*.mlp.*\", shard: features}, {match: \"*\", shard: positions}"),
+     "1 replica of 4 microbatches: layers 0-5 on a.0-1 (tensor, sequence)"},
+    {SHARDED_BY("{match: \"*.experts.*\", shard: experts}, {match: \"*\", shard: positions}"),
+     "1 replica of 4 microbatches: layers 0-5 on a.0-1 (context, expert)"},
+    {SHARDED_BY("{match: \"*.experts.*\", shard: experts}, {match: \"*\", shard: batch}"),
+     "1 replica of 4 microbatches: layers 0-5 on a.0-1 (expert)"},
+    {SHARDED_BY("{match: \"*.attn.*\", shard: heads}, {match: \"*\", shard: batch}"),
+     "1 replica of 4 microbatches: layers 0-5 on a.0-1 (operators)"},
+    {ONE("{layers: [0, 5], devices: [a.0, a.1, a.2, a.3], sharding: {mesh: [2, 2], operators: [{match: \"*.attn.*\", shard: [batch, heads]}, "
+         "{match: \"*\", shard: [batch, features]}], parameters: [{match: \"*\", reshard_after_forward: true}]}}"),
+     "1 replica of 4 microbatches: layers 0-5 on a.0-3 (batch 2 x tensor 2, fsdp)"},
+};
+
+START_TEST(equal_replicas_and_stages_are_described_once)
+{
+    struct plan p;
+    ck_assert_msg(parse(described[_i].plan, &p) == OK, "%s", err.text);
+    ck_assert_str_eq(plan_describe(arena, &p), described[_i].line);
+}
+END_TEST
+
+START_TEST(classes_name_what_they_have_in_common_once)
+{
+    struct plan p;
+    int32_t n;
+    size_t devices;
+    const char *common;
+    struct plan_class *classes;
+    ck_assert_msg(parse(TWO_OF(SHARDED, "a.0, a.1", "b.0, b.1"), &p) == OK, "%s", err.text);
+    const char **lines = plan_describe_classes(arena, &p, &n, &common);
+    ck_assert_int_eq(n, 2);
+    ck_assert_str_eq(common, ", sharded (batch), zero 1");
+    ck_assert_str_eq(lines[1], "1 replica of 4 microbatches: layers 0-5 on b.0-1");
+    ck_assert_str_eq(plan_describe_replica(arena, &p, 1),
+                     "replica 1 of 4 microbatches: layers 0-5 on b.0-1 (batch), zero 1");
+    ck_assert_msg(parse(TWO_OF(SHARDED, "a.0, a.1", "a.2, a.4"), &p) == OK, "%s", err.text);
+    ck_assert_str_eq(plan_describe_classes(arena, &p, &n, &common)[0],
+                     "2 replicas of 4 microbatches: layers 0-5 on 2 a (batch), zero 1");
+    ck_assert(n == 1 && !*common);
+    plan_classes(arena, &p, &classes);
+    ck_assert_str_eq(plan_class_devices(arena, &p, classes, &devices), "a.[0-2,4]");
+    ck_assert_uint_eq(devices, 4);
 }
 END_TEST
 
@@ -314,6 +404,9 @@ Suite *plan_suite(void)
                         sizeof bad / sizeof *bad);
     tcase_add_test(t, a_plan_is_read_as_written);
     tcase_add_test(t, a_plan_is_described_in_one_line);
+    tcase_add_loop_test(t, equal_replicas_and_stages_are_described_once, 0,
+                        (int)(sizeof described / sizeof *described));
+    tcase_add_test(t, classes_name_what_they_have_in_common_once);
     tcase_add_test(t, what_is_written_reads_back_to_the_same_plan_and_the_same_text);
     tcase_add_test(t, an_order_of_many_calls_survives_writing_with_single_spaces);
     tcase_add_test(t, a_plan_by_hand_needs_no_head);

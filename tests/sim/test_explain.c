@@ -64,12 +64,14 @@ START_TEST(two_stages_by_hand)
     ck_assert_int_eq(x.pieces[10].phase, 'U');
     ck_assert_int_eq(x.kind_ns[EXPLAIN_compute], 90);
     ck_assert_int_eq(x.kind_ns[EXPLAIN_transfer] + x.kind_ns[EXPLAIN_latency], 10);
-    /* d0 stands still 20-50 for gradient 0 and 70-80 for gradient 1, both behind its last forward. */
+    /* d0 waits 20-50 for gradient 0 and 70-80 for gradient 1, both behind its last forward; they are under way 45-50 and 75-80. */
     ck_assert_int_eq(x.devices[0].busy_ns, 63);
-    ck_assert_int_eq(x.devices[0].idle_ns[EXPLAIN_IDLE_drain], 40);
-    /* d1: 0-15 before its first operator; then never, until it has nothing left to do at 75. */
-    ck_assert_int_eq(x.devices[1].idle_ns[EXPLAIN_IDLE_start], 15);
-    ck_assert_int_eq(x.devices[1].idle_ns[EXPLAIN_IDLE_end], 28);
+    ck_assert_int_eq(x.devices[0].wait_ns[SIM_WAIT_bubble], 25 + 5);
+    ck_assert_int_eq(x.devices[0].wait_ns[SIM_WAIT_messages], 5 + 5);
+    /* d1: 0-15 before its first operator, 10-15 with the message under way; then never, until it has nothing left to do at 75. */
+    ck_assert_int_eq(x.devices[1].wait_ns[SIM_WAIT_bubble], 10);
+    ck_assert_int_eq(x.devices[1].wait_ns[SIM_WAIT_messages], 5);
+    ck_assert_int_eq(x.devices[1].wait_ns[SIM_WAIT_imbalance], 28);
     /* Four messages of 5; activation 0 exposed 10-15, activation 1 (20-25) hidden; gradients 45-50 and 75-80 exposed. */
     ck_assert_int_eq(x.links[0].carried_ns, 20);
     ck_assert_int_eq(x.links[0].exposed_ns, 15);
@@ -122,7 +124,9 @@ START_TEST(a_buffer_that_is_not_free_and_a_receive_that_is_not_posted_are_causes
     in.forward_ns[1] = 1, in.transfer_ns[0] = 50, in.warmup[0] = in.warmup[1] = 3, in.buffers = 1;
     struct explain x = explained(pipes_make(arena, &in), 1);
     ck_assert_int_ge(x.rooms, 2);
-    ck_assert_int_eq(x.devices[0].idle_ns[EXPLAIN_IDLE_room], 50 + 50); /* F1 and F2 */
+    /* F1 and F2 wait for the buffer; the gradients leave d1 at 182, 233 and 284, each behind the one before, and are under way 50. */
+    ck_assert_int_eq(x.devices[0].wait_ns[SIM_WAIT_messages], 50 + 50 + 3 * 50);
+    ck_assert_int_eq(x.devices[0].wait_ns[SIM_WAIT_bubble], 182 - 130);
     /* One receive ahead: message 1 is posted when d1's F0 ends at 115. */
     in = uniform(2, 3, 10, 1);
     in.forward_ns[1] = 100, in.transfer_ns[0] = 5, in.warmup[0] = in.warmup[1] = 3, in.ahead = 1;
@@ -142,7 +146,8 @@ START_TEST(a_collective_waits_for_its_slowest_member)
     ck_assert_int_eq(x.kind_ns[EXPLAIN_compute], 777);
     ck_assert_int_eq(x.kind_ns[EXPLAIN_collective], 4 * 4010);
     ck_assert_int_eq(x.devices[1].path_ns, 777);
-    ck_assert_int_eq(x.devices[0].idle_ns[EXPLAIN_IDLE_collective], 777 + 4 * 4010);
+    ck_assert_int_eq(x.devices[0].wait_ns[SIM_WAIT_imbalance], 777);
+    ck_assert_int_eq(x.devices[0].wait_ns[SIM_WAIT_collectives], 4 * 4010);
     ck_assert_int_eq(x.busiest, 1);
     ck_assert_int_eq(x.devices[1].n_peers, 2);
     ck_assert_int_eq(x.devices[1].peers_ns, 0);
@@ -268,9 +273,10 @@ static void sound(const struct program *p, const struct sim_result *r, const str
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct explain_device *d = &x->devices[i];
         int64_t whole = d->busy_ns;
-        for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++) {
-            ck_assert_int_ge(d->idle_ns[k], 0);
-            whole += d->idle_ns[k];
+        for (int w = 0; w < SIM_WAIT_COUNT; w++) {
+            ck_assert_int_ge(d->wait_ns[w], 0);
+            ck_assert_int_eq(d->wait_ns[w], r->devices[i].wait_ns[w]);
+            whole += d->wait_ns[w];
         }
         ck_assert_int_eq(whole, x->iteration_ns);
         ck_assert_int_le(d->path_ns, d->busy_ns);

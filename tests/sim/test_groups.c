@@ -70,7 +70,8 @@ START_TEST(a_plan_is_written_as_it_is_read)
     ck_assert_str_eq(written(&again), text);
     ck_assert_uint_eq(plan_hash(arena, &again), plan_hash(arena, &p));
     ck_assert_str_eq(plan_describe(arena, &p),
-                     "1 replica: 4 × [0-3 a.0×4+a.2×2 recompute | 4-7 b.1×1+b.0×2+a.1×3]");
+                     "1 replica of 4 microbatches: layers 0-3 on a.[0,2] (batch 4+2), recompute | 4-7 on b.1, b.0, "
+                     "a.1 (batch 1+2+3)");
     int64_t other[] = {3, 3};
     p.replicas[0].stages[0].sequences = other;
     ck_assert_uint_ne(plan_hash(arena, &again), plan_hash(arena, &p));

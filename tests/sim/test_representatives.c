@@ -154,8 +154,8 @@ static void explains(int32_t n, int32_t unequal, const bool *keep, int32_t kept)
         const struct explain_device *x = &of_one.devices[at], *y = &of_all.devices[i];
         ck_assert_str_eq(one.devices[at++].name, all->devices[i].name);
         ck_assert_int_eq(x->busy_ns, y->busy_ns);
-        for (int w = 0; w < EXPLAIN_IDLE_COUNT; w++)
-            near(x->idle_ns[w], y->idle_ns[w], r.iteration_ns);
+        for (int w = 0; w < SIM_WAIT_COUNT; w++)
+            near(x->wait_ns[w], y->wait_ns[w], r.iteration_ns);
     }
 }
 

@@ -262,7 +262,7 @@ START_TEST(a_table_is_read_back_from_its_csv)
                                        .done = true,
                                        .iteration_ns = 1500000000,
                                        .lower_bound_ns = 1000000000,
-                                       .outcome = {1.5, 2, 48, 0.25, 0.5},
+                                       .outcome = {1.5, {false, 2, 48}, 0.25, 0.5},
                                        .devices = 4,
                                        .devices_used = 3,
                                        .plan = "1 replica: [0-3 \"x\", y]",

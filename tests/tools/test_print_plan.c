@@ -3,7 +3,12 @@
 #include "core/base/file.h"
 #include "tests/support/plans.h"
 #include "tools/print/plan.h"
+#include "tools/print/replicas.h"
+#include "tools/wrap.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +16,13 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-static const char *printed(const struct plan_report *x)
+struct shown { /* what is printed: a report, or the replicas of a plan */
+    const struct plan_report *report;
+    const struct plan *plan;
+    struct print_replicas how;
+};
+
+static const char *printed_by(const struct shown *x)
 {
     char path[] = "/tmp/musher-plan-XXXXXX", *text = NULL;
     struct error err = {0};
@@ -20,7 +31,10 @@ static const char *printed(const struct plan_report *x)
     pid_t child = fork();
     if (!child) {
         dup2(fd, STDOUT_FILENO);
-        print_plan(arena, x);
+        if (x->report)
+            print_plan(arena, x->report);
+        else
+            print_replicas(arena, x->plan, x->how);
         _exit(fflush(stdout) ? 1 : 0);
     }
     waitpid(child, &how, 0);
@@ -34,6 +48,11 @@ static const char *printed(const struct plan_report *x)
 static struct search_baseline misfit(const char *name, const char *why)
 {
     return (struct search_baseline){.name = name, .iteration_ns = INT64_MAX, .why = why};
+}
+
+static const char *printed(const struct plan_report *x)
+{
+    return printed_by(&(struct shown){.report = x});
 }
 
 START_TEST(no_bound_and_reasons_are_said_once)
@@ -76,12 +95,80 @@ START_TEST(no_bound_and_reasons_are_said_once)
 }
 END_TEST
 
+/* 20 replicas on one device each; `each` of every class, which differ in microbatches. */
+static struct plan replicas(int32_t each)
+{
+    struct plan p = plans_new(arena, "gpt2", 1, 20);
+    int32_t last = plans_layers(arena, &p) - 1;
+    for (int32_t r = 0; r < 20; r++) plans_replica(arena, &p, 3 + r / each, 1, &last);
+    return p;
+}
+
+START_TEST(equal_replicas_are_printed_once)
+{
+    struct plan p = replicas(20);
+    const char *line = plan_describe(arena, &p);
+    struct shown x = {.plan = &p, .how = {.indent = 4, .devices = true}};
+    ck_assert_msg(strstr(line, "20 replicas of 3 microbatches: layers 0-") == line, "%s", line);
+    ck_assert_str_eq(printed_by(&x), arena_printf(arena, "%s\n    on 20 devices a.0-19\n", line));
+    p = replicas(10);
+    ck_assert_str_eq(printed_by(&x),
+                     arena_printf(arena, "20 replicas in 2 classes\n    %s\n      on 10 devices a.0-9\n    %s\n      on 10 devices a.10-19\n",
+                                  plan_describe_classes(arena, &p, &(int32_t){0}, NULL)[0],
+                                  plan_describe_classes(arena, &p, &(int32_t){0}, NULL)[1]));
+    p = replicas(1);
+    x.how.devices = false;
+    const char *text = printed_by(&x);
+    ck_assert_msg(strstr(text, "    and 4 more classes of replicas (musher show --all)\n") != NULL, "%s", text);
+    x.how.all = true;
+    text = printed_by(&x);
+    ck_assert_msg(strstr(text, "\n    replica 19 of 22 microbatches: layers 0-") != NULL, "%s", text);
+}
+END_TEST
+
+START_TEST(lines_end_at_the_width)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    fputs("ab ", out);
+    wrap_text(out, "0-4 on × | 5-60 in 7 stages on muchtoolongword x", 3, 2, 14);
+    fclose(out);
+    ck_assert_str_eq(text, "ab 0-4 on × |\n  5-60 in 7\n  stages on\n  muchtoolongword\n  x");
+    free(text); /* open_memstream */
+}
+END_TEST
+
+/* The width of a terminal; of a file that of WRAP_WIDTH. */
+START_TEST(the_width_is_the_terminals)
+{
+    int status = 0, master = posix_openpt(O_RDWR | O_NOCTTY);
+    ck_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY), file = open("/dev/null", O_WRONLY);
+    ck_assert(slave >= 0 && file >= 0);
+    ck_assert_int_eq(ioctl(slave, TIOCSWINSZ, &(struct winsize){.ws_row = 24, .ws_col = 57}), 0);
+    for (int i = 0; i < 2; i++) {
+        pid_t child = fork();
+        if (!child) {
+            dup2(i ? file : slave, STDOUT_FILENO);
+            _exit(wrap_width() == (i ? WRAP_WIDTH : 57) ? 0 : 1);
+        }
+        waitpid(child, &status, 0);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    close(slave), close(master), close(file);
+}
+END_TEST
+
 Suite *print_plan_suite(void)
 {
     Suite *s = suite_create("tools/print/plan");
     TCase *t = tcase_create("print_plan");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, no_bound_and_reasons_are_said_once);
+    tcase_add_test(t, equal_replicas_are_printed_once);
+    tcase_add_test(t, lines_end_at_the_width);
+    tcase_add_test(t, the_width_is_the_terminals);
     suite_add_tcase(s, t);
     return s;
 }

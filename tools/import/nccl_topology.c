@@ -41,7 +41,7 @@ struct importer {
     int32_t network;              /* switch, -1 */
 };
 
-/* PCI ids of NVIDIA's devices that the catalogue has (pci-ids.ucw.cz). */
+/* PCI ids of NVIDIA's devices that the catalogue has (PCI ID Repository, pciutils/pciids of August 2026). */
 static const struct {
     const char *id, *type;
 } devices[] = {

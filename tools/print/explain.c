@@ -71,16 +71,16 @@ static const char *device_text(struct arena *a, const struct explain *x,
                                const struct explain_device *sum, int32_t n)
 {
     const int64_t whole = n * x->iteration_ns;
-    const char *text = arena_printf(a, "busy %5.1f %%, on the path %5.1f %%; idle:",
+    const char *text = arena_printf(a, "busy %5.1f %%, on the path %5.1f %%; waits:",
                                     percent(sum->busy_ns, whole), percent(sum->path_ns, whole));
     bool any = false;
-    for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++) {
-        if (!sum->idle_ns[k]) continue;
+    for (int w = 0; w < SIM_WAIT_COUNT; w++) {
+        if (!sum->wait_ns[w]) continue;
         text = arena_printf(a, "%s%s %s %.1f %%", text, any ? "," : "",
-                            explain_idle_name((enum explain_idle)k), percent(sum->idle_ns[k], whole));
+                            sim_wait_name((enum sim_wait)w), percent(sum->wait_ns[w], whole));
         any = true;
     }
-    if (!any) text = arena_printf(a, "%s never", text);
+    if (!any) text = arena_printf(a, "%s none", text);
     if (n == 1 && sum->replica_peers && sum->peers_ns &&
         (double)sum->busy_ns > STRAGGLES * (double)sum->peers_ns)
         text = arena_printf(a, "%s; computes %.2f times as long as its peers in other replicas",
@@ -95,7 +95,7 @@ static const char *mean_text(struct arena *a, const void *user, const int32_t *r
     for (int32_t i = 0; i < n; i++) {
         const struct explain_device *d = &x->devices[rows[i]];
         sum.busy_ns += d->busy_ns, sum.path_ns += d->path_ns;
-        for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++) sum.idle_ns[k] += d->idle_ns[k];
+        for (int w = 0; w < SIM_WAIT_COUNT; w++) sum.wait_ns[w] += d->wait_ns[w];
     }
     return arena_printf(a, "means: %s", device_text(a, x, &sum, n));
 }
@@ -243,9 +243,9 @@ static void json_devices(struct json *j, const struct program *p, const struct e
         json_put_text(j, "id", p->devices[i].name);
         json_put_int(j, "busy_ns", d->busy_ns);
         json_put_int(j, "path_ns", d->path_ns);
-        json_put_object(j, "idle_ns");
-        for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++)
-            json_put_int(j, explain_idle_name((enum explain_idle)k), d->idle_ns[k]);
+        json_put_object(j, "wait_ns");
+        for (int w = 0; w < SIM_WAIT_COUNT; w++)
+            json_put_int(j, sim_wait_name((enum sim_wait)w), d->wait_ns[w]);
         json_close(j);
         json_put_int(j, "peers", d->n_peers);
         json_put_text(j, "peers_are", d->replica_peers ? "replicas" : "stages");

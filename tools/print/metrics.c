@@ -118,28 +118,22 @@ void print_metrics(struct arena *a, const struct metrics *m)
     print_device_types(m);
 }
 
-static double samples_per_s(const struct job *job, int64_t iteration_ns, bool *images)
-{
-    *images = model_pixels(&job->model) > 0;
-    return (double)job->global_batch / units_s_from_ns(iteration_ns) *
-           (*images ? 1 : (double)job->sequence_length);
-}
-
 const char *print_rate(struct arena *a, const struct job *job, int64_t iteration_ns)
 {
     char text[32];
-    bool images;
-    double rate = samples_per_s(job, iteration_ns, &images);
-    return arena_printf(a, "%s %s/s", units_print_count(text, rate), images ? "images" : "tokens");
+    const struct metrics_rate r = metrics_rate(job, iteration_ns);
+    return arena_printf(a, "%s %s/s",
+                        units_print_count(text, r.images ? r.samples_per_s : r.tokens_per_s),
+                        r.images ? "images" : "tokens");
 }
 
 /* --- JSON --- */
 
 void print_rate_json(struct json *j, const struct job *job, int64_t iteration_ns)
 {
-    bool images;
-    double rate = samples_per_s(job, iteration_ns, &images);
-    json_put_double(j, images ? "samples_per_s" : "tokens_per_s", rate);
+    const struct metrics_rate r = metrics_rate(job, iteration_ns);
+    json_put_double(j, r.images ? "samples_per_s" : "tokens_per_s",
+                    r.images ? r.samples_per_s : r.tokens_per_s);
 }
 
 static void put(struct json *j, const char *key, double value, bool known)
@@ -167,17 +161,12 @@ static void put_run(struct json *j, const struct metrics *m)
 
 static void put_class(struct json *j, const struct metrics *m, const struct metrics_class *x)
 {
-    static const char *const waits[] = {
-#define X(name) #name,
-        SIM_WAITS(X)
-#undef X
-    };
     json_put_object_line(j, NULL);
     json_put_text(j, "type", x->type);
     json_put_int(j, "devices", x->devices);
     json_put_int(j, "gpus", x->gpus);
     put(j, "busy", x->busy, m->simulated);
-    for (int w = 0; w < SIM_WAIT_COUNT; w++) put(j, waits[w], x->wait[w], m->simulated);
+    for (int w = 0; w < SIM_WAIT_COUNT; w++) put(j, sim_wait_name((enum sim_wait)w), x->wait[w], m->simulated);
     json_put_int(j, "peak_bytes", x->peak_bytes);
     json_put_int(j, "memory_bytes", x->memory_bytes);
     json_close(j);

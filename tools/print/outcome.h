@@ -2,11 +2,11 @@
 #ifndef TOOLS_PRINT_OUTCOME_H
 #define TOOLS_PRINT_OUTCOME_H
 
-#include "core/plan/plan.h"
+#include "sim/metrics.h"
 
 struct outcome {
-    double iteration_s, samples_per_s;
-    double tokens_per_s; /* 0: samples are images */
+    double iteration_s;
+    struct metrics_rate rate;
     double cost;         /* of an iteration, currency of the cluster's prices; 0: no price */
     double gap;          /* (iteration - lower bound) / lower bound; NAN: no bound known */
 };

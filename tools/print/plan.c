@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WHY_MAX = 160 };
+enum { WHY_MAX = 160, PLAN_INDENT = 4 };
 
 /* Two lower bounds: no plan is faster than the first; no plan of the class searched is faster than the second. */
 static void put_gap(struct json *j, const char *name, double gap)
@@ -141,7 +141,7 @@ static const char *stop_text(const char *stopped)
                                              : stopped;
 }
 
-/* Up to the plans' own lines: "found  5.71 s  costs 0.0495 per iteration  1 replica: …". */
+/* "found  5.71 s  costs 0.0495 per iteration  1 replica of 8 microbatches: …". */
 static void print_plans(struct arena *a, const struct search_result *r)
 {
     char text[32];
@@ -149,13 +149,8 @@ static void print_plans(struct arena *a, const struct search_result *r)
         const struct search_plan *x = &r->plans[i];
         const char *cost =
             x->cost > 0 ? arena_printf(a, "costs %.4g per iteration  ", x->cost) : "";
-        printf("  %-14s %10s  %s", x->plan.name, units_print_ns(text, x->iteration_ns), cost);
-        if (x->plan.n_replicas <= PLAN_REPLICAS_ONE_BY_ONE) {
-            printf("%s\n", plan_describe(a, &x->plan));
-            continue;
-        }
-        printf("%d replicas\n", (int)x->plan.n_replicas);
-        print_replicas(a, &x->plan, 27, false);
+        int at = printf("  %-14s %10s  %s", x->plan.name, units_print_ns(text, x->iteration_ns), cost);
+        print_replicas(a, &x->plan, (struct print_replicas){.at = at, .indent = PLAN_INDENT});
     }
 }
 

@@ -92,7 +92,9 @@ static bool priced_by(const struct catalogue_device *d, const struct catalogue_v
                                            : &d->fp32_flops);
 }
 
-static void print_derived(const struct cluster *c, int precision, struct json *j)
+/* Values of one confidence; word: how they are called. */
+static void print_confidence(const struct cluster *c, int precision, const char *word,
+                             struct json *j)
 {
     bool open = false;
     for (int32_t t = 0; t < c->n_types; t++) {
@@ -101,15 +103,15 @@ static void print_derived(const struct cluster *c, int precision, struct json *j
         if (team_device(&c->types[t], &room, &d, NULL) != OK) continue;
         for (const struct catalogue_column *k = catalogue_columns; k->key; k++) {
             const struct catalogue_value *v = catalogue_value_of(d, k);
-            if (!(v->value > 0) || strcmp(v->confidence, "derived") != 0 ||
+            if (!(v->value > 0) || strcmp(v->confidence, word) != 0 ||
                 !priced_by(d, v, precision))
                 continue;
             if (!j) {
-                printf("  %s: %s of %s, %.6g %s, is derived: %s\n", c->types[t].name, k->name,
-                       d->id, v->value / k->scale, k->unit, v->source);
+                printf("  %s: %s of %s, %.6g %s, is %s: %s\n", c->types[t].name, k->name, d->id,
+                       v->value / k->scale, k->unit, word, v->source);
                 continue;
             }
-            if (!open) json_put_list(j, "derived");
+            if (!open) json_put_list(j, word);
             open = true;
             json_put_object_line(j, NULL);
             json_put_text(j, "type", c->types[t].name);
@@ -126,5 +128,6 @@ static void print_derived(const struct cluster *c, int precision, struct json *j
 void print_stated(struct arena *a, const struct cluster *c, int precision, struct json *json)
 {
     print_stated_of(a, c, precision == PRINT_STATED_EVERY_DTYPE, json);
-    print_derived(c, precision, json);
+    print_confidence(c, precision, "derived", json);
+    print_confidence(c, precision, "unverified", json);
 }

@@ -31,7 +31,7 @@ static void write_row(FILE *out, struct arena *a, const struct row *r, double be
     html_cell(out, a, arena_printf(a, "%.2f ×", o->iteration_s / best_s), true);
     html_cell(out, a, isfinite(o->gap) ? arena_printf(a, "%.1f %%", 100 * o->gap) : "-", true);
     html_cell(out, a,
-              outcome_number(text, o->tokens_per_s > 0 ? o->tokens_per_s : o->samples_per_s), true);
+              outcome_number(text, o->rate.tokens_per_s > 0 ? o->rate.tokens_per_s : o->rate.samples_per_s), true);
     if (priced) html_cell(out, a, o->cost > 0 ? arena_printf(a, "%.4g", o->cost) : "-", true);
     html_cell(out, a, r->what, false);
     html_row_end(out);
@@ -97,7 +97,7 @@ void alternatives_write(FILE *out, struct arena *a, const struct report *r)
         worst_s = fmax(worst_s, rows[i].o.iteration_s);
         priced |= rows[i].o.cost > 0;
     }
-    bool images = !(rows[0].o.tokens_per_s > 0);
+    bool images = !(rows[0].o.rate.tokens_per_s > 0);
     const char *heads[] = {"Plan",         "#Iteration", "",
                            "#vs. fastest", "#vs. bound", images ? "#Images/s" : "#Tokens/s",
                            "#Cost",        "What it is"};

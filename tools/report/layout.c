@@ -32,7 +32,9 @@ static const char *settings(struct arena *a, const struct plan_stage *s)
         RECOMPUTES(X)
 #undef X
     };
-    const char *text = s->sharding ? "operators sharded" : s->sequences ? "sequences divided" : "";
+    const char *text = s->sharding    ? sharding_kind(a, s->sharding)
+                       : s->sequences ? "batch"
+                                      : "";
     const char *comma = *text ? ", " : "";
     if (s->recompute)
         text = arena_printf(a, "%s%srecompute %s", text, comma,
@@ -177,7 +179,7 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Classes of replicas that look alike: plan_classes keeps those of a small plan apart, and those that differ in details. */
+/* Classes of replicas that look alike: plan_classes keeps those apart that differ in details. */
 static int32_t find_classes(struct arena *a, const struct plan *p, struct plan_class **out)
 {
     struct plan_class *all;

@@ -23,7 +23,7 @@ static void weigh(struct arena *a, struct report_plan *x)
     const struct program *p = x->told.explained;
     struct trace *t = x->told.explained_result.trace;
     struct plan_class *classes = NULL;
-    int32_t n = x->told.by_replicas ? plan_classes(a, &x->plan, &classes) : 0;
+    int32_t n = x->told.by_replicas ? common_classes(a, &x->plan, &classes) : 0;
     x->weight = ARENA_ARRAY(a, int64_t, (size_t)p->n_devices + 1);
     for (int32_t d = 0; d < p->n_devices; d++) {
         int32_t replica = p->stages[p->lanes[d].stages[0]].replica;
@@ -37,7 +37,8 @@ enum status report_predict(struct arena *a, const struct profile *profile, struc
                            struct error *err)
 {
     const struct sim_options o = {.keep_trace = true, .beside_trace = explain_bytes, .fold = true};
-    TRY(predict(a, &x->plan, profile, &o, true, &x->told, err));
+    int64_t known_ns = x->plan.profile_id == profile->id ? x->plan.predicted_ns : 0;
+    TRY(predict(a, &x->plan, profile, &o, true, known_ns, &x->told, err));
     struct trace *t = x->told.explained_result.trace;
     x->cost = cost_new(a, profile, &x->plan.cluster);
     weigh(a, x);
@@ -65,10 +66,10 @@ static void write_tiles(FILE *out, struct arena *a, const struct report *r,
     const struct outcome *o = &x->outcome;
     fputs("<div class=\"tiles\">\n", out);
     tile(out, a, units_print_ns(text, x->told.result.iteration_ns), "an iteration, predicted");
-    if (o->tokens_per_s > 0)
-        tile(out, a, outcome_number(text, o->tokens_per_s), "tokens/s");
+    if (o->rate.tokens_per_s > 0)
+        tile(out, a, outcome_number(text, o->rate.tokens_per_s), "tokens/s");
     else
-        tile(out, a, outcome_number(text, o->samples_per_s), "images/s");
+        tile(out, a, outcome_number(text, o->rate.samples_per_s), "images/s");
     if (o->cost > 0) tile(out, a, arena_printf(a, "%.4g", o->cost), "cost of an iteration");
     if (isfinite(o->gap))
         tile(out, a, arena_printf(a, "%.1f %%", 100 * o->gap), "above the lower bound, at most");

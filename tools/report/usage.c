@@ -1,4 +1,4 @@
-/* Where the time goes: computing, waiting for messages and collectives, pipeline fill and drain; by device type and by class. */
+/* Where the time goes: busy, and waits by their kind (sim/engine/sim.h); by device type and by class. */
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "tools/report/html.h"
@@ -6,22 +6,15 @@
 
 #include <string.h>
 
-/* Causes of idle time (sim/explain/explain.h) as a reader of the page asks for them. */
-enum use { USE_BUSY, USE_MESSAGES, USE_COLLECTIVES, USE_FILL, USE_END, USE_COUNT };
+enum { USE_BUSY = SIM_WAIT_COUNT, USE_COUNT };
 static const struct {
     const char *colour, *title;
-} uses[USE_COUNT] = {{"#009E73", "computing"},
-                     {"#E69F00", "exposed: waits for activations, gradients, buffers"},
-                     {"#D55E00", "exposed: waits for collectives"},
-                     {"#999999", "pipeline fill and drain"},
-                     {"#56B4E9", "no work left in the step"}};
-static const enum use use_of[EXPLAIN_IDLE_COUNT] = {[EXPLAIN_IDLE_start] = USE_FILL,
-                                                    [EXPLAIN_IDLE_drain] = USE_FILL,
-                                                    [EXPLAIN_IDLE_activation] = USE_MESSAGES,
-                                                    [EXPLAIN_IDLE_gradient] = USE_MESSAGES,
-                                                    [EXPLAIN_IDLE_room] = USE_MESSAGES,
-                                                    [EXPLAIN_IDLE_collective] = USE_COLLECTIVES,
-                                                    [EXPLAIN_IDLE_end] = USE_END};
+} uses[USE_COUNT] = {
+    [SIM_WAIT_messages] = {"#E69F00", "messages: exposed, under way"},
+    [SIM_WAIT_collectives] = {"#D55E00", "collectives: exposed, under way"},
+    [SIM_WAIT_bubble] = {"#999999", "bubble: the pipeline fills or drains"},
+    [SIM_WAIT_imbalance] = {"#56B4E9", "imbalance: another device is later"},
+    [USE_BUSY] = {"#009E73", "busy: operators"}};
 
 enum { ROWS_SHOWN = 32 };
 
@@ -31,7 +24,7 @@ static void add(const struct report_plan *x, int32_t device, double *ns)
     const struct explain_device *d = &x->why.devices[device];
     double weight = (double)x->weight[device];
     ns[USE_BUSY] += weight * (double)d->busy_ns;
-    for (int k = 0; k < EXPLAIN_IDLE_COUNT; k++) ns[use_of[k]] += weight * (double)d->idle_ns[k];
+    for (int w = 0; w < SIM_WAIT_COUNT; w++) ns[w] += weight * (double)d->wait_ns[w];
 }
 
 static void write_row(FILE *out, struct arena *a, const char *name, const double *ns)
@@ -40,10 +33,12 @@ static void write_row(FILE *out, struct arena *a, const char *name, const double
     double all = 0;
     for (int u = 0; u < USE_COUNT; u++) all += ns[u];
     if (!(all > 0)) return;
-    for (int u = 0; u < USE_COUNT; u++)
-        parts[u] = (struct html_part){uses[u].colour, uses[u].title, ns[u] / all};
-    double exposed = (ns[USE_MESSAGES] + ns[USE_COLLECTIVES]) / all,
-           idle = (ns[USE_FILL] + ns[USE_END]) / all;
+    for (int k = 0; k < USE_COUNT; k++) {
+        int u = k ? k - 1 : USE_BUSY; /* busy first */
+        parts[k] = (struct html_part){uses[u].colour, uses[u].title, ns[u] / all};
+    }
+    double exposed = (ns[SIM_WAIT_messages] + ns[SIM_WAIT_collectives]) / all,
+           idle = (ns[SIM_WAIT_bubble] + ns[SIM_WAIT_imbalance]) / all;
     html_row(out);
     html_cell(out, a, name, false);
     html_cell_open(out);
@@ -112,9 +107,8 @@ void usage_write(FILE *out, struct arena *a, const struct report_plan *x)
         out, a, "soft",
         arena_printf(
             a,
-            "Exposed: the device waits for an activation, a gradient, a free buffer or a "
-            "collective. Idle: "
-            "pipeline fill and drain, and the end of the step.%s",
+            "Exposed: the device waits for a message or a collective that is under way. Idle: "
+            "bubble and imbalance, waits for what another device has not issued yet.%s",
             x->told.by_replicas
                 ? " One replica of each class was explained, without the traffic of the others."
                 : ""));

@@ -30,9 +30,9 @@ static double number(const struct sweep_point *x, enum table_column c)
     case TABLE_iteration_s:
         return o->iteration_s;
     case TABLE_samples_per_s:
-        return o->samples_per_s;
+        return o->rate.samples_per_s;
     case TABLE_tokens_per_s:
-        return o->tokens_per_s > 0 ? o->tokens_per_s : NAN;
+        return o->rate.tokens_per_s > 0 ? o->rate.tokens_per_s : NAN;
     case TABLE_cost:
         return o->cost > 0 ? o->cost : NAN;
     case TABLE_lower_bound_s:
@@ -80,9 +80,9 @@ static const char *cell(struct arena *a, const struct sweep_point *x, int column
     case 0:
         return arena_strdup(a, units_print_ns(buffer, x->iteration_ns));
     case 1:
-        return arena_strdup(a, outcome_number(buffer, o->samples_per_s));
+        return arena_strdup(a, outcome_number(buffer, o->rate.samples_per_s));
     case 2:
-        return arena_strdup(a, outcome_number(buffer, o->tokens_per_s));
+        return arena_strdup(a, outcome_number(buffer, o->rate.tokens_per_s));
     case 3:
         return o->cost > 0 ? arena_printf(a, "%.4g", o->cost) : "-";
     case 4:
@@ -98,7 +98,7 @@ static bool is_shown(const struct sweep_grid *s, int column)
     for (int64_t i = 0; i < s->n_points; i++) {
         const struct sweep_point *x = &s->points[i];
         if (x->done && !x->why &&
-            (column == 2   ? x->outcome.tokens_per_s > 0
+            (column == 2   ? x->outcome.rate.tokens_per_s > 0
              : column == 3 ? x->outcome.cost > 0
                            : true))
             return true;
