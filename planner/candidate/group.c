@@ -69,32 +69,50 @@ static enum status table_of(struct space *s, const struct space_group *x, int32_
     return OK;
 }
 
-/* The slower one of the first and the last GPU, by a block in the middle. Causal attention over positions has the most work on the last. */
-static enum status find_slowest(struct space *s, struct space_group *x, int32_t type,
-                                struct error *err)
+/* A block alone, of two layers where possible, as a stage of their own on the slower one of the first and the last GPU. Causal
+ * attention over positions has the most work on the last. */
+struct block {
+    int32_t first, last;
+    struct stage_cost cost;
+};
+
+static enum status price_block(struct space *s, struct space_group *x, int32_t type, int32_t first,
+                               int32_t layers, struct block *out, struct error *err)
 {
-    int32_t first = s->n_layers / 2, last = units_min(first + 1, s->n_layers - 1), slowest = 0;
     int64_t most = -1;
+    int32_t slowest = 0;
+    *out = (struct block){.first = first, .last = units_min(first + layers, s->n_layers) - 1};
     for (int32_t end = 0; end < 2; end++) {
         struct stage_table *t;
         struct stage_cost c;
         x->slowest = end * (x->n - 1);
-        TRY(table_of(s, x, first, last, &t, err));
-        TRY(stage_table_cost(t, first, last, type, &c, err));
+        TRY(table_of(s, x, first, out->last, &t, err));
+        TRY(stage_table_cost(t, first, out->last, type, &c, err));
         int64_t ns = c.forward_ns + c.input_ns + c.weight_ns;
-        if (ns > most) most = ns, slowest = x->slowest;
+        if (ns > most) most = ns, slowest = x->slowest, out->cost = c;
     }
     x->slowest = slowest;
     return OK;
+}
+
+/* In the middle, one layer later, or of one layer: with some rules a stage cannot begin at every layer, because a sum is complete only
+ * behind a later one. */
+static enum status find_block(struct space *s, struct space_group *x, int32_t type,
+                              struct block *out, struct error *err)
+{
+    int32_t middle = s->n_layers / 2;
+    enum status st = price_block(s, x, type, middle, 2, out, err);
+    if (st == ERR_INPUT && middle + 1 < s->n_layers)
+        st = price_block(s, x, type, middle + 1, 2, out, err);
+    return st == ERR_INPUT ? price_block(s, x, type, middle, 1, out, err) : st;
 }
 
 enum status group_add(struct space *s, int32_t type, const struct group_request *r,
                       struct error *err)
 {
     struct space_group *x = ARENA_ARRAY(s->arena, struct space_group, 1);
-    int32_t middle = s->n_layers / 2;
-    struct stage_table *alone;
-    struct stage_cost within, whole, one;
+    struct stage_cost within, whole;
+    struct block block;
     *x = (struct space_group){
         .n = r->n,
         .base = s->cluster->devices[r->device[0]].type,
@@ -104,15 +122,14 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
                   .of = s,
                   .beside = r->bus ? r->n : 1}};
     if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
-    TRY(find_slowest(s, x, type, err));
+    TRY(find_block(s, x, type, &block, err));
     TRY(table_of(s, x, 0, s->n_layers - 1, &x->table, err));
-    TRY(stage_table_cost(x->table, 0, s->n_layers - 1, type, &whole, err)); /* later prices cannot fail */
-    if (middle > 0 && middle + 1 < s->n_layers) {
-        TRY(table_of(s, x, middle, middle, &alone, err));
-        TRY(stage_table_cost(alone, middle, middle, type, &one, err));
-        TRY(stage_table_cost(x->table, middle, middle, type, &within, err));
-        x->forward_ns = units_max(0, one.forward_ns - within.forward_ns) / 2;
-        x->backward_ns = units_max(0, one.input_ns - within.input_ns) / 2;
+    /* later prices cannot fail */
+    TRY(stage_table_cost(x->table, 0, s->n_layers - 1, type, &whole, err));
+    if (block.first > 0 && block.last + 1 < s->n_layers) {
+        TRY(stage_table_cost(x->table, block.first, block.last, type, &within, err));
+        x->forward_ns = units_max(0, block.cost.forward_ns - within.forward_ns) / 2;
+        x->backward_ns = units_max(0, block.cost.input_ns - within.input_ns) / 2;
     }
     s->groups[type] = x;
     return OK;

@@ -3,8 +3,8 @@
  * All GPUs of a group have the same share, so the view of one (core/sharding/shard.h) stands for all: its operators at their
  * local shapes and its collectives, summed by sim/stage. It is the slower one of the first and the last, because shares of the
  * positions are unequal work in causal attention. Sizes are of one GPU. At a stage's borders activations are
- * converted to and from what crosses them (replicated, or sharded by sequences); both borders together cost what the view of one
- * layer alone costs more than that layer within the model's view, and each is taken as one half of it. Approximate where the
+ * converted to and from what crosses them (replicated, or sharded by sequences); both borders together cost what the view of two
+ * layers alone costs more than these layers within the model's view, and each is taken as one half of it. Approximate where the
  * layers' conversions differ; the simulation of a plan is exact.
  */
 #ifndef PLANNER_CANDIDATE_GROUP_H

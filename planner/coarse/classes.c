@@ -103,11 +103,14 @@ enum status coarse_classes(struct coarse *q, struct error *err)
 
 /* --- the rules of a group ---------------------------------------------------------------------- */
 
-static enum status solve(struct coarse *q, const struct coarse_class *k, struct coarse_degree *x,
-                         const struct space *s, struct error *err)
+/* The rules for layers first … last as one stage; NULL: none. */
+static enum status solve(struct coarse *q, const struct coarse_class *k,
+                         const struct coarse_degree *x, const struct space *s, int32_t first,
+                         int32_t last, const struct sharding **out, struct error *err)
 {
     struct spmd_stage_team t = {.s = s,
-                                .last_layer = s->n_layers - 1,
+                                .first_layer = first,
+                                .last_layer = last,
                                 .n = x->n,
                                 .device = k->device,
                                 .microbatches = s->microbatches,
@@ -116,7 +119,29 @@ static enum status solve(struct coarse *q, const struct coarse_class *k, struct 
                                 .rough = true};
     struct spmd_stage_answer answer;
     TRY(spmd_stage_solve(q->solved, q->t->scorer, &t, false, &answer, err));
-    if (answer.ns < INT64_MAX) x->sharding = sharding_copy(q->t->arena, answer.sharding);
+    *out = answer.ns < INT64_MAX ? sharding_copy(q->t->arena, answer.sharding) : NULL;
+    return OK;
+}
+
+static bool price(const struct coarse_class *k, const struct coarse_degree *x,
+                  struct space *s, bool bus)
+{
+    struct error why;
+    struct group_request r = {
+        .n = x->n, .device = k->device, .sharding = x->sharding, .bus = bus};
+    return x->sharding && group_add(s, x->type, &r, &why) == OK;
+}
+
+/* The best rules for the whole model may leave the residual stream as terms of a sum in every layer, and then no stage can end within
+ * it. Those of one block, which begins and ends as a stage does, follow. */
+static enum status find_rules(struct coarse *q, const struct coarse_class *k,
+                              struct coarse_degree *x, struct space *s, bool bus, struct error *err)
+{
+    const struct layer_classes *c = s->classes;
+    TRY(solve(q, k, x, s, 0, s->n_layers - 1, &x->sharding, err));
+    if (price(k, x, s, bus) || !c->n_repeats) return OK;
+    TRY(solve(q, k, x, s, c->repeats[0].first, c->repeats[0].first + c->repeats[0].period - 1,
+              &x->sharding, err));
     return OK;
 }
 
@@ -147,17 +172,13 @@ enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
         x->speed = 1e9 / (double)(all->forward_ns + all->input_ns + all->weight_ns + 1);
         for (int32_t d = 1; d < x->n_degrees; d++) {
             struct coarse_degree *y = &x->degree[d];
-            struct error why;
+            bool bus = on_bus(q->task->cluster, x);
             /* A microbatch of fewer sequences cannot be divided by batch. */
             if (y->batch && q->task->sizes[size] < y->n) continue;
             for (int32_t j = 0; j < k && !y->sharding; j++)
                 y->sharding = rules_of(&q->classes[j], y);
-            if (!y->sharding) TRY(solve(q, x, y, s, err));
-            struct group_request r = {.n = y->n,
-                                      .device = x->device,
-                                      .sharding = y->sharding,
-                                      .bus = on_bus(q->task->cluster, x)};
-            y->usable = y->sharding && group_add(s, y->type, &r, &why) == OK;
+            if (!y->sharding) TRY(find_rules(q, x, y, s, bus, err));
+            y->usable = price(x, y, s, bus);
         }
     }
     return OK;

@@ -87,6 +87,9 @@ int32_t coarse_rank(const struct coarse *q, int32_t candidate);
 bool coarse_place(struct coarse *q, const struct coarse_candidate *c, bool stages, struct arena *a,
                   struct plan *out);
 
+/* Iteration time of a plan from simulations of a part of its microbatches; *p is modified until it fits. INT64_MAX: it does not. */
+MUST_CHECK enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p,
+                                    int64_t *ns, struct error *err);
 /* The best of q->kept to the search's incumbents, with their simulated times. */
 MUST_CHECK enum status coarse_trials(struct coarse *q, struct error *err);
 

@@ -75,14 +75,12 @@ static struct pair pair_of(struct arena *a, const struct space *s, const struct 
 {
     double part = part_of(p);
     struct pair x = {.item = item, .whole = 2 * part > 0.5};
-    int64_t unused;
     for (int i = 0; i < (x.whole ? 1 : 2); i++)
         item[i] = (struct parallel_score_item){
             .plan = shorten(a, p, x.whole ? 1 : (i + 1) * part, &x.n[i]),
             .space = *s,
             .quick = true};
-    shorten(a, p, 1, &unused);
-    x.all = unused;
+    for (int32_t r = 0; r < p->n_replicas; r++) x.all += p->replicas[r].microbatches;
     return x;
 }
 
@@ -155,6 +153,17 @@ static void sort(struct trial *x, int32_t n)
 
 /* --- local search --- */
 
+enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p, int64_t *ns,
+                         struct error *err)
+{
+    struct parallel_score_item items[2];
+    struct pair pair = pair_of(q->t->arena, s, p, items);
+    TRY(parallel_score(q->t, q->task->profile, items, pair.whole ? 1 : 2, err));
+    *ns = time_of(&pair);
+    adopt(p, &items[!pair.whole].plan);
+    return OK;
+}
+
 struct improving {
     struct coarse *q;
     const struct space *space;
@@ -163,13 +172,7 @@ struct improving {
 static enum status score(void *of, struct plan *p, int64_t *ns, struct error *err)
 {
     const struct improving *x = of;
-    struct arena *a = x->q->t->arena;
-    struct parallel_score_item items[2];
-    struct pair pair = pair_of(a, x->space, p, items);
-    TRY(parallel_score(x->q->t, x->q->task->profile, items, pair.whole ? 1 : 2, err));
-    *ns = time_of(&pair);
-    adopt(p, &items[!pair.whole].plan);
-    return OK;
+    return coarse_trial(x->q, x->space, p, ns, err);
 }
 
 static enum status improve(struct coarse *q, struct trial *x, struct error *err)

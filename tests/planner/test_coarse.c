@@ -108,7 +108,7 @@ START_TEST(equal_nodes_are_a_class_wherever_their_links_are_stated)
         bool fast = !strcmp(m.cluster.types[x->type].name, "h");
         ck_assert_int_eq(x->n, fast ? 8 : 16);
         ck_assert_int_eq(x->per_node, 8);
-        ck_assert_int_eq(x->n_degrees, 4); /* 1, 2, 4, 8 */
+        ck_assert_int_eq(x->n_degrees, 7); /* 1, 2, 4, 8, and 2, 4, 8 that divide the batch */
         for (int i = 0; i < x->n; i++)
             ck_assert_int_eq(m.cluster.devices[x->device[i]].type, x->type);
     }
@@ -116,48 +116,90 @@ START_TEST(equal_nodes_are_a_class_wherever_their_links_are_stated)
 }
 END_TEST
 
-/* A stage on a group takes, by the price of its type, what the simulation of such a plan takes. */
+/* A stage on a group takes, by the price of its type, what the simulation of such a plan takes. The prices are of microbatches of
+ * one sequence, which positions and heads divide, and of four, which the batch divides too. */
+static void compare_prices(struct made *m, int32_t size, int32_t d)
+{
+    struct error err = {0};
+    const struct coarse_class *k = &m->coarse.classes[0];
+    const struct space *s = &m->coarse.spaces[size];
+    struct plan_stage stage = {.last_layer = s->n_layers - 1,
+                               .device = k->device[0],
+                               .n_shards = k->degree[d].n,
+                               .devices = k->device,
+                               .sharding = k->degree[d].sharding,
+                               .receive_ahead = 2};
+    struct plan_replica replica = {.microbatches = 1, .n_stages = 1, .stages = &stage};
+    struct plan p = {.name = "one",
+                     .microbatch = s->microbatch,
+                     .steps = 1,
+                     .n_replicas = 1,
+                     .replicas = &replica,
+                     .job = m->job,
+                     .cluster = m->cluster};
+    struct program program;
+    struct sim_result r;
+    struct lower_options o = m->lower;
+    o.check_memory = false;
+    ck_assert_ptr_nonnull(stage.sharding);
+    ck_assert_msg(lower_plan(arena, &p, &o, &program, &err) == OK, "%s", err.text);
+    ck_assert_msg(sim_run(arena, &program, m->coarse.cost, &(struct sim_options){.steps = 1}, &r,
+                          &err) == OK,
+                  "%s", err.text);
+    ck_assert_int_eq(group_type_of(s, &stage), k->degree[d].type);
+    double priced = (double)(group_stage_ns(s, &stage) + group_stage(s, &stage)->update_ns);
+    ck_assert_msg(priced <= 1.001 * (double)r.makespan_ns && priced > 0.85 * (double)r.makespan_ns,
+                  "%d GPUs%s: priced %.4g, simulated %.4g", (int)stage.n_shards,
+                  k->degree[d].batch ? ", batch" : "", priced, (double)r.makespan_ns);
+}
+
 START_TEST(the_price_of_a_group_is_that_of_its_simulation)
 {
     struct made m;
     struct error err = {0};
+    int32_t size = _i ? 2 : 0, compared = 0; /* one or four sequences */
     make(&m, rack_cluster(), llama);
-    m.job.global_batch = 1;
+    m.job.global_batch = m.sizes[size];
     ck_assert_msg(coarse_classes(&m.coarse, &err) == OK, "%s", err.text);
-    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    for (int32_t i = 0; i <= size; i++) /* in the order of the search */
+        ck_assert_msg(coarse_space(&m.coarse, i, &err) == OK, "%s", err.text);
     const struct coarse_class *k = &m.coarse.classes[0];
-    const struct space *s = &m.coarse.spaces[0];
-    for (int32_t d = 2; d < k->n_degrees; d++) {
-        struct plan_stage stage = {.last_layer = s->n_layers - 1,
-                                   .device = k->device[0],
-                                   .n_shards = k->degree[d].n,
-                                   .devices = k->device,
-                                   .sharding = k->degree[d].sharding,
-                                   .receive_ahead = 2};
-        struct plan_replica replica = {.microbatches = 1, .n_stages = 1, .stages = &stage};
-        struct plan p = {.name = "one",
-                         .microbatch = 1,
-                         .steps = 1,
-                         .n_replicas = 1,
-                         .replicas = &replica,
-                         .job = m.job,
-                         .cluster = m.cluster};
-        struct program program;
-        struct sim_result r;
-        struct lower_options o = m.lower;
-        o.check_memory = false;
-        ck_assert_ptr_nonnull(stage.sharding);
-        ck_assert_msg(lower_plan(arena, &p, &o, &program, &err) == OK, "%s", err.text);
-        ck_assert_msg(sim_run(arena, &program, m.coarse.cost, &(struct sim_options){.steps = 1}, &r,
-                              &err) == OK,
-                      "%s", err.text);
-        ck_assert_int_eq(group_type_of(s, &stage), k->degree[d].type);
-        double priced = (double)(group_stage_ns(s, &stage) + group_stage(s, &stage)->update_ns);
-        ck_assert_msg(priced <= 1.001 * (double)r.makespan_ns &&
-                          priced > 0.85 * (double)r.makespan_ns,
-                      "%d GPUs: priced %.4g, simulated %.4g", (int)stage.n_shards, priced,
-                      (double)r.makespan_ns);
+    for (int32_t d = 1; d < k->n_degrees; d++) {
+        const struct coarse_degree *x = &k->degree[d];
+        if (x->batch) ck_assert(!x->usable || x->n <= m.sizes[size]);
+        compared += x->usable;
+        if (x->usable) compare_prices(&m, size, d);
     }
+    ck_assert_int_ge(compared, _i ? 4 : 3);
+    end(&m);
+}
+END_TEST
+
+/* Two replicas of four stages, 64 microbatches each: the time of all from 8 and 16 is that of their simulation. */
+START_TEST(a_part_of_the_microbatches_gives_the_time_of_all)
+{
+    struct made m;
+    struct error err = {0};
+    int64_t ns, whole;
+    make(&m, rack_cluster(), llama);
+    m.job.global_batch = 128;
+    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
+    ck_assert_int_eq(coarse_space(&m.coarse, 0, &err), OK);
+    struct space s = m.coarse.spaces[0];
+    struct coarse_stage stages[4];
+    for (int32_t i = 0; i < 4; i++)
+        stages[i] = (struct coarse_stage){
+            .degree = 1, .first = 16 * i, .last = i < 3 ? 16 * i + 15 : s.n_layers - 1};
+    struct coarse_template t = {.replicas = 1, .n_stages = 4, .stages = stages};
+    struct coarse_candidate c = {.n_teams = 1, .team = {&t}, .share = {128}};
+    struct plan p;
+    ck_assert(coarse_place(&m.coarse, &c, false, arena, &p));
+    s.cluster = &m.cluster;
+    ck_assert_msg(coarse_trial(&m.coarse, &s, &p, &ns, &err) == OK, "%s", err.text);
+    ck_assert_msg(scorer_fit(m.context.scorer, &s, &p, &whole, &err) == OK, "%s", err.text);
+    ck_assert_int_lt(whole, INT64_MAX);
+    ck_assert_msg(llabs(ns - whole) <= whole / 200, "%lld, not %lld ns", (long long)ns,
+                  (long long)whole);
     end(&m);
 }
 END_TEST
@@ -213,7 +255,8 @@ Suite *coarse_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 600);
     tcase_add_test(c, equal_nodes_are_a_class_wherever_their_links_are_stated);
-    tcase_add_test(c, the_price_of_a_group_is_that_of_its_simulation);
+    tcase_add_loop_test(c, the_price_of_a_group_is_that_of_its_simulation, 0, 2);
+    tcase_add_test(c, a_part_of_the_microbatches_gives_the_time_of_all);
     tcase_add_test(c, a_replica_takes_no_more_gpus_than_its_team_has);
     tcase_add_test(c, no_plan_by_hand_is_better);
     suite_add_tcase(suite, c);
