@@ -86,9 +86,9 @@ START_TEST(a_message_of_others_breaks_a_claim)
 }
 END_TEST
 
-Suite *rings_suite(void)
+Suite *ahead_suite(void)
 {
-    Suite *s = suite_create("sim/engine/rings");
+    Suite *s = suite_create("sim/engine/ahead");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_ring_ends_when_its_messages_do);
