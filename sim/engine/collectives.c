@@ -186,9 +186,22 @@ static void begin(struct engine *e, struct member *m, int64_t now_ns)
         advance(e, m, now_ns);
 }
 
-int64_t collective_launched(const struct engine *e, int32_t group)
+int64_t collective_launched(const struct engine *e, int32_t name)
 {
-    return e->collectives->rendezvous[group].launched_ns;
+    return e->collectives->rendezvous[collective_named(e, name)].launched_ns;
+}
+
+static void start(struct engine *e, struct stream_state *s, struct handed h)
+{
+    struct member *m = &e->collectives->members[h.member];
+    struct rendezvous *r = &e->collectives->rendezvous[m->group];
+    s->busy = true;
+    if (h.when_ns > r->launching_ns) r->launching_ns = h.when_ns;
+    if (++r->started == e->program->collectives[m->group].n_members)
+        r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
+    m->part = 0, m->step = h.step, m->times = h.times;
+    m->active = true;
+    begin(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
 }
 
 static void run_stream(struct engine *e, int32_t lane)
@@ -197,15 +210,7 @@ static void run_stream(struct engine *e, int32_t lane)
     while (!s->busy && s->n) {
         struct handed h = s->queue[s->first];
         s->first = --s->n ? s->first + 1 : 0;
-        s->busy = true;
-        struct member *m = &e->collectives->members[h.member];
-        struct rendezvous *r = &e->collectives->rendezvous[m->group];
-        if (h.when_ns > r->launching_ns) r->launching_ns = h.when_ns;
-        if (++r->started == e->program->collectives[m->group].n_members)
-            r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
-        m->part = 0, m->step = h.step, m->times = h.times;
-        m->active = true;
-        begin(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
+        start(e, s, h);
     }
 }
 
@@ -217,50 +222,46 @@ void collectives_end(struct engine *e, struct member *m, int64_t now_ns)
 
 /* --- called by the engine --- */
 
-static int32_t find_member(const struct engine *e, int32_t group, int32_t lane)
+int32_t collective_named(const struct engine *e, int32_t name)
 {
-    const struct stream_state *s = &e->collectives->streams[lane];
-    int32_t low = 0, high = s->n_members;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (e->collectives->members[s->members[middle]].group < group)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < s->n_members && e->collectives->members[s->members[low]].group == group
-               ? s->members[low]
-               : -1;
+    return name < 0 ? -1 - name : e->collectives->members[name].group;
 }
 
-void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns)
+static void enqueue(struct engine *e, struct stream_state *s, struct handed h)
 {
-    struct stream_state *s = &e->collectives->streams[lane];
-    int32_t member = find_member(e, group, lane);
-    if (member < 0) {
-        engine_fail(e, ERR_INPUT, "%s is not a member of collective %s that it starts",
-                    e->program->devices[lane].name, e->program->collectives[group].name);
-        return;
-    }
     if (s->first + s->n == s->capacity && s->first > 0) {
         for (size_t i = 0; i < s->n; i++) s->queue[i] = s->queue[s->first + i];
         s->first = 0;
     }
     s->queue = arena_grow(e->arena, s->queue, s->first + s->n, &s->capacity, sizeof *s->queue);
-    struct member *m = &e->collectives->members[member];
-    m->next_times = m->launched++ && m->next_step == e->lanes[lane].step ? m->next_times + 1 : 0;
-    m->next_step = e->lanes[lane].step;
-    s->queue[s->first + s->n++] = (struct handed){member, m->next_step, m->next_times, now_ns};
-    run_stream(e, lane);
+    s->queue[s->first + s->n++] = h;
 }
 
-int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int32_t step)
+void collective_hand_over(struct engine *e, int32_t name, int32_t lane, int64_t now_ns)
 {
-    int32_t index = find_member(e, group, lane);
-    if (index < 0) return -1;
-    const struct member *m = &e->collectives->members[index];
-    bool several = program_collective_repeats(&e->program->collectives[group]) && m->launched > 0;
-    return m->ended >= (several ? m->launched : step + 1) ? m->end_ns : -1;
+    struct stream_state *s = &e->collectives->streams[lane];
+    if (name < 0) {
+        engine_fail(e, ERR_INPUT, "%s is not a member of collective %s that it starts",
+                    e->program->devices[lane].name,
+                    e->program->collectives[collective_named(e, name)].name);
+        return;
+    }
+    struct member *m = &e->collectives->members[name];
+    m->next_times = m->launched++ && m->next_step == e->lanes[lane].step ? m->next_times + 1 : 0;
+    m->next_step = e->lanes[lane].step;
+    struct handed h = {name, m->next_step, m->next_times, now_ns};
+    if (s->busy)
+        enqueue(e, s, h);
+    else
+        start(e, s, h);
+}
+
+int64_t collective_end(const struct engine *e, int32_t name, int32_t step)
+{
+    if (name < 0) return -1;
+    const struct member *m = &e->collectives->members[name];
+    int32_t least = m->repeats && m->launched > 0 ? m->launched : step + 1;
+    return m->ended >= least ? m->end_ns : -1;
 }
 
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns)

@@ -12,6 +12,7 @@
 struct member {
     int32_t group, index, lane; /* index in the collective */
     int32_t part, pending;      /* messages of this part that have not ended */
+    bool repeats;               /* program_collective_repeats */
     bool active;                /* in the collective */
     bool waits;                 /* for the start of the execution (ahead.c) */
     bool sent, received;        /* in this part */

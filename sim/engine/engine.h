@@ -169,12 +169,13 @@ void messages_left_link(struct engine *e, int32_t channel, const struct passage 
 
 /* collectives.c */
 MUST_CHECK enum status collective_new(struct engine *e, struct cost *k, struct error *err);
-void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns);
-int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
-                       int32_t step); /* -1: not known yet */
-/* When the last member launched the execution that the last one to start is in; that of `group`'s latest launch, if a member has
- * just waited for it. */
-int64_t collective_launched(const struct engine *e, int32_t group);
+/* Instructions of collectives that are simulated here name the lane's member, or -1 - collective if it has none. */
+int32_t collective_named(const struct engine *e, int32_t name); /* the collective */
+void collective_hand_over(struct engine *e, int32_t name, int32_t lane, int64_t now_ns);
+int64_t collective_end(const struct engine *e, int32_t name, int32_t step); /* -1: not known yet */
+/* When the last member launched the execution that the last one to start is in; that of the collective's latest launch, if a member
+ * has just waited for it. */
+int64_t collective_launched(const struct engine *e, int32_t name);
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
 bool collective_due(struct engine *e, int32_t hop); /* a ready event; false: it is outdated, or the collective goes on without it */
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
