@@ -23,7 +23,9 @@
 #include <string.h>
 
 enum {
-    /* Messages left: below it a claim in the middle of a collective costs about as much as the events that it saves. */
+    /* Messages left, below which no claim is made in the middle of a collective. Of no measurable effect: 192 GPUs in sharded stages,
+     * unfolded, 3 % of the collectives claimed late: 1.2 s with 2, 1.0 s with 8, 1.1 s with 32, 1.0 s with 128 (runs differ by 10 %;
+     * 2026-11-23, 2 cores). */
     AHEAD_LEAST = 8
 };
 
@@ -63,8 +65,8 @@ static bool find_senders(const struct engine *e, struct senders *s)
 static bool may_be_able(const struct engine *e, int32_t group)
 {
     const struct collective *g = &e->program->collectives[group];
-    bool messages = collective_of_tensor(g) ||
-                    (program_collective_rings(g) && !g->each_call && g->elements >= collectives_ranks(g));
+    bool messages = collective_of_tensor(g) || (program_collective_rings(g) && !g->each_call &&
+                                                g->elements >= collectives_ranks(g));
     return messages && collectives_ranks(g) > 1 && e->collectives->rendezvous[group].price_ns < 0;
 }
 
@@ -99,7 +101,10 @@ struct use {
     int32_t sender, receiver;
 };
 
-static void use(int32_t *who, int32_t member) { *who = !*who || *who == member + 1 ? member + 1 : -1; }
+static void use(int32_t *who, int32_t member)
+{
+    *who = !*who || *who == member + 1 ? member + 1 : -1;
+}
 
 /* Messages of a member are one after the other, those to it too: a link that is of one sender or of one receiver has one at a time. */
 static bool find_links(struct engine *e, int32_t group, const struct senders *s, struct use *of,
@@ -112,7 +117,8 @@ static bool find_links(struct engine *e, int32_t group, const struct senders *s,
     bool able = true;
     for (int32_t i = 0; i < r->n; i++)
         for (int32_t k = 0; k < each; k++) {
-            int32_t hop = hops ? hops[r->member[i] * each + k] : e->collectives->first_hop[group] + i;
+            int32_t hop =
+                hops ? hops[r->member[i] * each + k] : e->collectives->first_hop[group] + i;
             int32_t n, resource = hop < 0 ? -1 : e->collectives->hops[hop].resource;
             if (hop < 0) continue;
             able &= resource >= 0 && (network_fair(e->network, resource) || !s[resource].channels);
@@ -186,8 +192,8 @@ static void announce(struct engine *e, int32_t group)
     }
     if (together) push(e, r->ahead[0].seen_ns, EVENT_AHEAD_OVER, group, r->stamp);
     for (int32_t i = 0; i < r->n && !together; i++)
-        push(e, r->ahead[i].seen_ns, EVENT_AHEAD_ENDED, e->collectives->first_member[group] + r->member[i],
-             r->stamp);
+        push(e, r->ahead[i].seen_ns, EVENT_AHEAD_ENDED,
+             e->collectives->first_member[group] + r->member[i], r->stamp);
 }
 
 static void run_ahead(struct engine *e, int32_t group)
@@ -262,8 +268,8 @@ static void hand_back(struct engine *e, int32_t group, int32_t i, int64_t now_ns
     h->to = (int32_t)(ahead_member(e, group, x->to) - e->collectives->members);
     h->moves = true;
     m->pending++, ahead_member(e, group, x->to)->pending++;
-    network_resume(e->network, e->program->n_channels + x->hop, h->resource, x->left_bytes, x->since_ns,
-                   now_ns);
+    network_resume(e->network, e->program->n_channels + x->hop, h->resource, x->left_bytes,
+                   x->since_ns, now_ns);
 }
 
 /* A message of others is about to start on one of its links. */
@@ -271,9 +277,8 @@ static void broken(void *engine, int32_t group, int64_t now_ns)
 {
     struct engine *e = engine;
     struct ahead *r = ahead_of(e, group);
-    struct ahead_walk w = ahead_walk(e, group, r->parts, now_ns);
+    ahead_walk(e, group, r->parts, now_ns);
     for (int32_t i = 0; i < r->n; i++) r->ahead[i].gone = r->members[i].gone;
-    (void)w;
     give_up(e, group);
     for (int32_t i = 0; i < r->n; i++) {
         const struct ahead_member *x = &r->ahead[i];
@@ -341,8 +346,8 @@ static void start(struct engine *e, int32_t group)
 {
     struct ahead *r = ahead_of(e, group);
     bool all = r->here == r->n;
-    bool claims = all && !r->claims &&
-                  network_claimable(e->network, r->links, r->n_links, 0, e->now_ns);
+    bool claims =
+        all && !r->claims && network_claimable(e->network, r->links, r->n_links, 0, e->now_ns);
     r->by_messages = !all;
     if (all) wait_again(r);
     if (claims) claim(e, group);
@@ -394,7 +399,8 @@ static bool find_moving(struct engine *e, int32_t group)
     for (int32_t i = 0; free && i < r->n; i++) {
         int32_t hop = r->messages[i].hop;
         if (r->messages[i].moves)
-            free = network_moves(e->network, e->program->n_channels + hop, e->collectives->hops[hop].resource);
+            free = network_moves(e->network, e->program->n_channels + hop,
+                                 e->collectives->hops[hop].resource);
     }
     return free;
 }

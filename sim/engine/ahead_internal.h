@@ -68,8 +68,8 @@ static inline struct ahead *ahead_of(const struct engine *e, int32_t group)
 }
 static inline struct member *ahead_member(const struct engine *e, int32_t group, int32_t i)
 {
-    return &e->collectives->members[e->collectives->first_member[group] +
-                                    ahead_of(e, group)->member[i]];
+    return &e->collectives
+                ->members[e->collectives->first_member[group] + ahead_of(e, group)->member[i]];
 }
 
 /* ahead_walk.c: the collective's state by then, into `ahead`; as far as is worth it, or to its end: returns the part that is reached */
