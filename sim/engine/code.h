@@ -24,10 +24,10 @@ enum code_kind {
     CODE_BORN,             /* allocate amount bytes of buffer rings */
     CODE_COMPUTE,          /* amount ns; arg: operator, -1 for several */
     CODE_SEND,             /* channel arg */
-    CODE_COLLECTIVE_START, /* collective arg */
-    CODE_COLLECTIVE_WAIT,  /* collective arg */
+    CODE_COLLECTIVE_START, /* collective arg; from sim/engine/collectives_new.c on the lane's member of it, collective_named */
+    CODE_COLLECTIVE_WAIT,  /* the same */
     CODE_FOLDED_COLLECTIVE,       /* collective arg of folded devices: amount ns after the last member's arrival */
-    CODE_COLLECTIVE, /* collective arg inside a call; amount: expected lateness of the last member, ns */
+    CODE_COLLECTIVE, /* the same inside a call; amount: expected lateness of the last member, ns */
     CODE_CONSUMED, /* message seq of channel arg is no longer needed */
     CODE_DEAD,     /* release amount bytes of buffer rings */
     CODE_END,

@@ -31,49 +31,58 @@ int32_t collective_parts(const struct collective *g)
     return g->algorithm == ALGORITHM_RING ? 2 * (collectives_ranks(g) - 1) : 4;
 }
 
-struct part {
-    int32_t send, receive; /* hops of the collective; -1: none */
-    int64_t send_bytes, receive_bytes;
-};
-
-static struct part ring_part(const struct collective *g, int32_t i, int32_t k)
+static struct collectives_part ring_part(const struct engine *e, int32_t group, int32_t i, int32_t k)
 {
-    int32_t n = g->n_members;
+    const struct collective *g = &e->program->collectives[group];
+    int32_t n = g->n_members, first = e->collectives->first_hop[group];
     if (program_collective_gathers(g)) k += n - 1;
     int32_t chunk = k < n - 1 ? i - k : i + 1 - (k - (n - 1));
-    return (struct part){i, (i + n - 1) % n, chunk_bytes(g, chunk), chunk_bytes(g, chunk - 1)};
+    return (struct collectives_part){first + i, first + (i + n - 1) % n, (i + 1) % n, chunk_bytes(g, chunk),
+                                     chunk_bytes(g, chunk - 1)};
 }
 
-static struct part tensor_part_of(const struct engine *e, const struct member *m)
+static struct collectives_part tensor_part(const struct engine *e, int32_t group, int32_t i, int32_t k)
 {
-    const struct collective *g = &e->program->collectives[m->group];
-    const int32_t *hop = e->collectives->collective_hop_of[m->group];
-    struct collective_round s = collective_round(g, m->index, m->part);
+    const struct collective *g = &e->program->collectives[group];
+    const int32_t *hop = e->collectives->collective_hop_of[group];
+    struct collective_round s = collective_round(g, i, k);
     bool ring = g->algorithm == ALGORITHM_RING;
     int64_t size = dtype_bytes(g->dtype);
-    struct part p = {-1, -1, s.send * size, s.receive * size};
-    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * g->n_members + s.to];
+    struct collectives_part p = {-1, -1, -1, s.send * size, s.receive * size};
+    if (s.to >= 0) p.to = collective_like(g, s.to), p.send = hop[ring ? i : i * g->n_members + s.to];
     if (s.from < 0) return p;
     /* A sender that another member represents sends over that one's hop of this part. */
-    int32_t from = collective_like(g, s.from), to = m->index;
-    if (from != s.from) to = collective_round(g, from, m->part).to;
+    int32_t from = collective_like(g, s.from), to = i;
+    if (from != s.from) to = collective_round(g, from, k).to;
     p.receive = hop[ring ? from : from * g->n_members + to];
     return p;
 }
 
 /* Chain: receive the partial sum, add and forward it, receive the result, send it back. */
-static struct part chain_part(const struct collective *g, int32_t i, int32_t k)
+static struct collectives_part chain_part(const struct engine *e, int32_t group, int32_t i, int32_t k)
 {
+    const struct collective *g = &e->program->collectives[group];
     int32_t last = g->n_members - 1, hop = -1;
     if (k == 0 && i > 0) hop = i - 1;
     if (k == 1 && i < last) hop = i;
     if (k == 2 && i < last) hop = last + i;
     if (k == 3 && i > 0) hop = last + i - 1;
     int64_t bytes = hop < 0 ? 0 : g->elements * dtype_bytes(g->dtype);
-    return k % 2 ? (struct part){hop, -1, bytes, 0} : (struct part){-1, hop, 0, bytes};
+    if (hop >= 0) hop += e->collectives->first_hop[group];
+    return k % 2 ? (struct collectives_part){hop, -1, k == 1 ? i + 1 : i - 1, bytes, 0}
+                 : (struct collectives_part){-1, hop, -1, 0, bytes};
 }
 
-void collectives_ready(struct engine *e, struct hop *h)
+struct collectives_part collectives_part(const struct engine *e, int32_t group, int32_t member, int32_t part)
+{
+    const struct collective *g = &e->program->collectives[group];
+    return collective_of_tensor(g)       ? tensor_part(e, group, member, part)
+           : program_collective_rings(g) ? ring_part(e, group, member, part)
+                                         : chain_part(e, group, member, part);
+}
+
+/* Both ends of the hop's message are ready, at ready_ns. */
+static void become_ready(struct engine *e, struct hop *h)
 {
     int32_t index = (int32_t)(h - e->collectives->hops);
     if (h->outdated && h->queued_ns == h->ready_ns) { /* the event of this message is still there */
@@ -97,29 +106,21 @@ bool collective_due(struct engine *e, int32_t hop)
         h->outdated--;
         return false;
     }
-    return !rings_claim(e, hop);
+    return !ahead_claim(e, hop);
 }
 
 /* One end of a hop has reached its part; an empty message is skipped. */
-static void come(struct engine *e, struct member *m, int32_t group_hop, bool sender, int64_t bytes,
-                 int64_t now_ns)
+static void come(struct engine *e, struct member *m, int32_t hop, bool sender, int64_t bytes)
 {
-    if (group_hop < 0 || !bytes) return;
-    bool met = collective_of_tensor(&e->program->collectives[m->group]);
-    int32_t index = (met ? 0 : e->collectives->first_hop[m->group]) + group_hop;
-    struct hop *h = &e->collectives->hops[index];
-    if (met) *(sender ? &h->from : &h->to) = (int32_t)(m - e->collectives->members);
+    if (hop < 0 || !bytes) return;
+    struct hop *h = &e->collectives->hops[hop];
+    *(sender ? &h->from : &h->to) = (int32_t)(m - e->collectives->members);
     m->pending++;
-    if (now_ns > h->ready_ns) h->ready_ns = now_ns;
+    if (m->begin_ns > h->ready_ns) h->ready_ns = m->begin_ns;
     *(sender ? &h->from_here : &h->to_here) = true;
     if (!h->from_here || !h->to_here) return;
     h->bytes = bytes;
-    collectives_ready(e, h);
-}
-
-int64_t collectives_ring_bytes(const struct collective *g, int32_t member, int32_t part)
-{
-    return ring_part(g, member, part).send_bytes;
+    become_ready(e, h);
 }
 
 static void end_collective(struct engine *e, struct member *m, int64_t now_ns)
@@ -153,27 +154,54 @@ static void come_together(struct engine *e, struct member *m, int64_t now_ns)
 /* Advances from the member's part until it must wait. */
 static void advance(struct engine *e, struct member *m, int64_t now_ns)
 {
-    const struct collective *g = &e->program->collectives[m->group];
-    if (e->collectives->rendezvous[m->group].price_ns >= 0) {
-        come_together(e, m, now_ns);
-        return;
-    }
-    for (; m->part < collective_parts(g); m->part++) {
-        struct part p = collective_of_tensor(g) ? tensor_part_of(e, m)
-                        : program_collective_rings(g)   ? ring_part(g, m->index, m->part)
-                                                : chain_part(g, m->index, m->part);
+    int32_t parts = collective_parts(&e->program->collectives[m->group]);
+    for (; m->part < parts; m->part++) {
+        struct collectives_part p = collectives_part(e, m->group, m->index, m->part);
         m->begin_ns = m->part_end_ns = now_ns;
         m->part_bytes = p.send_bytes;
-        come(e, m, p.send, true, p.send_bytes, now_ns);
-        come(e, m, p.receive, false, p.receive_bytes, now_ns);
+        m->sent = m->received = false;
+        come(e, m, p.send, true, p.send_bytes);
+        come(e, m, p.receive, false, p.receive_bytes);
         if (m->pending) return;
     }
     end_collective(e, m, now_ns);
 }
 
-int64_t collective_launched(const struct engine *e, int32_t group)
+void collectives_go_on(struct engine *e, struct member *m)
 {
-    return e->collectives->rendezvous[group].launched_ns;
+    struct collectives_part p = collectives_part(e, m->group, m->index, m->part);
+    const struct hop *hops = e->collectives->hops;
+    const struct member *members = e->collectives->members;
+    bool sends = hops[p.send].moves && &members[hops[p.send].from] == m;
+    bool receives = hops[p.receive].moves && &members[hops[p.receive].to] == m;
+    if (!m->sent && !sends) come(e, m, p.send, true, p.send_bytes);
+    if (!m->received && !receives) come(e, m, p.receive, false, p.receive_bytes);
+}
+
+static void begin(struct engine *e, struct member *m, int64_t now_ns)
+{
+    if (e->collectives->rendezvous[m->group].price_ns >= 0)
+        come_together(e, m, now_ns);
+    else if (!ahead_begins(e, m, now_ns))
+        advance(e, m, now_ns);
+}
+
+int64_t collective_launched(const struct engine *e, int32_t name)
+{
+    return e->collectives->rendezvous[collective_named(e, name)].launched_ns;
+}
+
+static void start(struct engine *e, struct stream_state *s, struct handed h)
+{
+    struct member *m = &e->collectives->members[h.member];
+    struct rendezvous *r = &e->collectives->rendezvous[m->group];
+    s->busy = true;
+    if (h.when_ns > r->launching_ns) r->launching_ns = h.when_ns;
+    if (++r->started == e->program->collectives[m->group].n_members)
+        r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
+    m->part = 0, m->step = h.step, m->times = h.times;
+    m->active = true;
+    begin(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
 }
 
 static void run_stream(struct engine *e, int32_t lane)
@@ -182,17 +210,7 @@ static void run_stream(struct engine *e, int32_t lane)
     while (!s->busy && s->n) {
         struct handed h = s->queue[s->first];
         s->first = --s->n ? s->first + 1 : 0;
-        s->busy = true;
-        struct member *m = &e->collectives->members[h.member];
-        struct rendezvous *r = &e->collectives->rendezvous[m->group];
-        if (h.when_ns > r->launching_ns) r->launching_ns = h.when_ns;
-        if (++r->started == e->program->collectives[m->group].n_members)
-            r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
-        m->part = 0, m->step = h.step, m->times = h.times;
-        m->active = true;
-        if (program_collective_rings(&e->program->collectives[m->group]))
-            e->collectives->hops[e->collectives->first_hop[m->group] + m->index].done = 0;
-        advance(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
+        start(e, s, h);
     }
 }
 
@@ -204,50 +222,46 @@ void collectives_end(struct engine *e, struct member *m, int64_t now_ns)
 
 /* --- called by the engine --- */
 
-static int32_t find_member(const struct engine *e, int32_t group, int32_t lane)
+int32_t collective_named(const struct engine *e, int32_t name)
 {
-    const struct stream_state *s = &e->collectives->streams[lane];
-    int32_t low = 0, high = s->n_members;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (e->collectives->members[s->members[middle]].group < group)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < s->n_members && e->collectives->members[s->members[low]].group == group
-               ? s->members[low]
-               : -1;
+    return name < 0 ? -1 - name : e->collectives->members[name].group;
 }
 
-void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns)
+static void enqueue(struct engine *e, struct stream_state *s, struct handed h)
 {
-    struct stream_state *s = &e->collectives->streams[lane];
-    int32_t member = find_member(e, group, lane);
-    if (member < 0) {
-        engine_fail(e, ERR_INPUT, "%s is not a member of collective %s that it starts",
-                    e->program->devices[lane].name, e->program->collectives[group].name);
-        return;
-    }
     if (s->first + s->n == s->capacity && s->first > 0) {
         for (size_t i = 0; i < s->n; i++) s->queue[i] = s->queue[s->first + i];
         s->first = 0;
     }
     s->queue = arena_grow(e->arena, s->queue, s->first + s->n, &s->capacity, sizeof *s->queue);
-    struct member *m = &e->collectives->members[member];
-    m->next_times = m->launched++ && m->next_step == e->lanes[lane].step ? m->next_times + 1 : 0;
-    m->next_step = e->lanes[lane].step;
-    s->queue[s->first + s->n++] = (struct handed){member, m->next_step, m->next_times, now_ns};
-    run_stream(e, lane);
+    s->queue[s->first + s->n++] = h;
 }
 
-int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int32_t step)
+void collective_hand_over(struct engine *e, int32_t name, int32_t lane, int64_t now_ns)
 {
-    int32_t index = find_member(e, group, lane);
-    if (index < 0) return -1;
-    const struct member *m = &e->collectives->members[index];
-    bool several = program_collective_repeats(&e->program->collectives[group]) && m->launched > 0;
-    return m->ended >= (several ? m->launched : step + 1) ? m->end_ns : -1;
+    struct stream_state *s = &e->collectives->streams[lane];
+    if (name < 0) {
+        engine_fail(e, ERR_INPUT, "%s is not a member of collective %s that it starts",
+                    e->program->devices[lane].name,
+                    e->program->collectives[collective_named(e, name)].name);
+        return;
+    }
+    struct member *m = &e->collectives->members[name];
+    m->next_times = m->launched++ && m->next_step == e->lanes[lane].step ? m->next_times + 1 : 0;
+    m->next_step = e->lanes[lane].step;
+    struct handed h = {name, m->next_step, m->next_times, now_ns};
+    if (s->busy)
+        enqueue(e, s, h);
+    else
+        start(e, s, h);
+}
+
+int64_t collective_end(const struct engine *e, int32_t name, int32_t step)
+{
+    if (name < 0) return -1;
+    const struct member *m = &e->collectives->members[name];
+    int32_t least = m->repeats && m->launched > 0 ? m->launched : step + 1;
+    return m->ended >= least ? m->end_ns : -1;
 }
 
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns)
@@ -264,9 +278,10 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
     return h->resource;
 }
 
-static void message_over(struct engine *e, int32_t member, int64_t when_ns)
+static void message_over(struct engine *e, int32_t member, bool sender, int64_t when_ns)
 {
     struct member *m = &e->collectives->members[member];
+    *(sender ? &m->sent : &m->received) = true;
     if (when_ns > m->part_end_ns) m->part_end_ns = when_ns;
     if (--m->pending) return;
     if (e->trace)
@@ -287,12 +302,12 @@ void collective_started(struct engine *e, int32_t hop, int64_t start_ns)
 
 void collective_moved(struct engine *e, int32_t hop, const struct passage *passage)
 {
-    e->collectives->hops[hop].moves = false, e->collectives->hops[hop].done++;
+    e->collectives->hops[hop].moves = false;
     struct hop h = e->collectives->hops[hop];
     const struct member *m = e->collectives->members;
     if (e->overlap) overlap_ends(e, h.link, m[h.from].lane, m[h.to].lane, passage->left_ns);
-    message_over(e, h.from, passage->left_ns);
-    message_over(e, h.to, passage->arrival_ns);
+    message_over(e, h.from, true, passage->left_ns);
+    message_over(e, h.to, false, passage->arrival_ns);
     engine_wake(e, e->collectives->members[h.from].lane);
     engine_wake(e, e->collectives->members[h.to].lane);
 }

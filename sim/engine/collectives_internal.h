@@ -2,7 +2,7 @@
  *
  *   collectives.c       execution: streams, parts, messages
  *   collectives_new.c   members, hops and their links
- *   rings.c             rings that have their links to themselves
+ *   ahead.c             those that have their links to themselves
  */
 #ifndef SIM_ENGINE_COLLECTIVES_INTERNAL_H
 #define SIM_ENGINE_COLLECTIVES_INTERNAL_H
@@ -12,7 +12,10 @@
 struct member {
     int32_t group, index, lane; /* index in the collective */
     int32_t part, pending;      /* messages of this part that have not ended */
+    bool repeats;               /* program_collective_repeats */
     bool active;                /* in the collective */
+    bool waits;                 /* for the start of the execution (ahead.c) */
+    bool sent, received;        /* in this part */
     int32_t launched, ended; /* launches of this collective, one a step for a gradient all-reduce */
     int32_t step, times; /* of the running one: its step, and the earlier launches of that step */
     int32_t next_step, next_times;             /* of the last one launched */
@@ -27,9 +30,7 @@ struct hop {
     int32_t resource, link, direction, from_lane, to_lane;
     bool from_here, to_here;
     int64_t ready_ns, bytes;
-    /* of a ring of segments: messages of this execution that have ended; one is on the link; its ready events in the queue, those
-     * to be passed over, and the time of the last one */
-    int32_t done;
+    /* a message is on the link; its ready events in the queue, those to be passed over, and the time of the last one */
     bool moves;
     int32_t queued, outdated;
     int64_t queued_ns;
@@ -65,14 +66,24 @@ struct collective_streams {
     struct member *members;
     struct hop *hops;
     struct stream_state *streams; /* (n_devices) */
-    struct ring *rings;           /* (n_collectives) of rings.c; NULL: not used */
+    struct ahead *ahead;          /* (n_collectives) of ahead.c; NULL: not used */
 };
 
-/* collectives.c: bytes that a member of a ring of segments sends in a part; both ends of the hop's message are ready, at ready_ns;
- * the member has left its collective */
-int64_t collectives_ring_bytes(const struct collective *g, int32_t member, int32_t part);
-void collectives_ready(struct engine *e, struct hop *h);
-void collectives_end(struct engine *e, struct member *m, int64_t now_ns);
+/* Messages of a member in one part. */
+struct collectives_part {
+    int32_t send, receive; /* into hops; -1: none */
+    int32_t to;            /* the member of the collective that receives what it sends, or represents that one; -1: none */
+    int64_t send_bytes, receive_bytes;
+};
+
+/* collectives.c */
+struct collectives_part collectives_part(const struct engine *e, int32_t group, int32_t member, int32_t part);
+/* The member has begun its part; messages of it that have not ended, and do not move, wait for their other end. */
+void collectives_go_on(struct engine *e, struct member *m);
+void collectives_end(struct engine *e, struct member *m, int64_t now_ns); /* it has left its collective */
+
+/* ahead.c: true: the member waits for the start of the execution; false: it goes on by messages */
+bool ahead_begins(struct engine *e, struct member *m, int64_t now_ns);
 
 /* Members before folding: in a folded ring (sim/engine/fold) one represents all. */
 static inline int32_t collectives_ranks(const struct collective *g)

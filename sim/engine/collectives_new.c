@@ -134,6 +134,36 @@ static void find_collective_hops(struct engine *e)
         if (collective_of_tensor(&p->collectives[i])) see_group(&s, i);
 }
 
+/* --- instructions --- */
+
+/* The lane's member of the collective; -1: none. */
+static int32_t find_member(const struct collective_streams *c, int32_t group, int32_t lane)
+{
+    const struct stream_state *s = &c->streams[lane];
+    int32_t low = 0, high = s->n_members;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (c->members[s->members[middle]].group < group)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < s->n_members && c->members[s->members[low]].group == group
+               ? s->members[low]
+               : -1;
+}
+
+static void name_members(struct engine *e, int32_t lane, struct code *code)
+{
+    for (; code->kind != CODE_END; code++) {
+        if (code->kind != CODE_COLLECTIVE && code->kind != CODE_COLLECTIVE_START &&
+            code->kind != CODE_COLLECTIVE_WAIT)
+            continue;
+        int32_t member = find_member(e->collectives, code->arg, lane);
+        code->arg = member < 0 ? -1 - code->arg : member;
+    }
+}
+
 enum status collective_new(struct engine *e, struct cost *k, struct error *err)
 {
     const struct program *p = e->program;
@@ -153,7 +183,8 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
         for (int32_t m = 0; m < g->n_members && !collectives_elsewhere(g); m++) {
             int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
             struct stream_state *s = &c->streams[lane];
-            c->members[at] = (struct member){.group = i, .index = m, .lane = lane};
+            c->members[at] = (struct member){
+                .group = i, .index = m, .lane = lane, .repeats = program_collective_repeats(g)};
             if (collective_like(g, m) == m) s->members[s->n_members++] = at;
         }
         for (int32_t h = 0; h < hops_of(g); h++)
@@ -162,5 +193,9 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     for (int32_t h = n_reduces; h < c->n_hops; h++)
         TRY(network_join(e->network, k, c->hops[h].link, c->hops[h].direction, c->hops[h].bytes,
                          &c->hops[h].resource, err));
+    for (int32_t i = 0; i < p->n_devices; i++)
+        for (int32_t s = 0; s < p->lanes[i].n_stages; s++)
+            for (int32_t f = 0; f < p->stages[p->lanes[i].stages[s]].n_procedures; f++)
+                name_members(e, i, e->lanes[i].procedures[s][f].code);
     return OK;
 }

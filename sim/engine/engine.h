@@ -4,7 +4,7 @@
  *   lane.c         a device's compute stream; runs ahead of the event queue until it must wait
  *   messages.c     channels: messages handed over, receives posted, messages sent
  *   collectives.c  collectives on the collective streams (gradient all-reduce, ZeRO); collectives_new.c: their members and hops
- *   rings.c        collectives that have their links to themselves, computed ahead
+ *   ahead.c        collectives that have their links to themselves, computed ahead
  *   collect.c      collectives inside calls of folded devices
  *   overlap.c      operators slowed down while messages are in flight
  *   report.c       spans of the trace, and the lanes blocked in a deadlock
@@ -38,10 +38,13 @@ enum engine_event {
     EVENT_WAKE,
     EVENT_MOVING,
     EVENT_COLLECTIVE,
-    EVENT_RING,
-    EVENT_RING_ENDED
+    EVENT_AHEAD,
+    EVENT_AHEAD_DUE,
+    EVENT_AHEAD_OVER,
+    EVENT_AHEAD_ENDED
 }; /* READY: index is a channel, or n_channels + hop of a collective, stamp the lane that made it ready, -1 none; COLLECTIVE:
-    * a priced collective has ended */
+    * a priced collective has ended; AHEAD: what was computed ahead of a collective is over; AHEAD_DUE: its first message may be
+    * ready; AHEAD_OVER: it has ended; AHEAD_ENDED: index is one of its members, which has ended */
 enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_TIE, STOP_ERROR };
 
 /* Use of a lane's compute stream in one step. */
@@ -166,14 +169,15 @@ void messages_left_link(struct engine *e, int32_t channel, const struct passage 
 
 /* collectives.c */
 MUST_CHECK enum status collective_new(struct engine *e, struct cost *k, struct error *err);
-void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns);
-int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
-                       int32_t step); /* -1: not known yet */
-/* When the last member launched the execution that the last one to start is in; that of `group`'s latest launch, if a member has
- * just waited for it. */
-int64_t collective_launched(const struct engine *e, int32_t group);
+/* Instructions of collectives that are simulated here name the lane's member, or -1 - collective if it has none. */
+int32_t collective_named(const struct engine *e, int32_t name); /* the collective */
+void collective_hand_over(struct engine *e, int32_t name, int32_t lane, int64_t now_ns);
+int64_t collective_end(const struct engine *e, int32_t name, int32_t step); /* -1: not known yet */
+/* When the last member launched the execution that the last one to start is in; that of the collective's latest launch, if a member
+ * has just waited for it. */
+int64_t collective_launched(const struct engine *e, int32_t name);
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
-bool collective_due(struct engine *e, int32_t hop); /* a ready event; false: it is outdated, or the ring goes on without it */
+bool collective_due(struct engine *e, int32_t hop); /* a ready event; false: it is outdated, or the collective goes on without it */
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
 void collective_moved(struct engine *e, int32_t hop, const struct passage *passage);
 int32_t
@@ -181,11 +185,11 @@ collective_parts(const struct collective *g); /* most spans of one launch by one
 void collective_over(struct engine *e, int32_t group, int64_t now_ns); /* a priced collective has ended */
 int32_t collective_unfinished(const struct engine *e, int32_t lane);   /* collective it is in; -1 */
 
-/* rings.c */
-void rings_new(struct engine *e); /* after network_start */
-void rings_event(struct engine *e, const struct event *x);
-/* The hop's message is ready now. true: the ring goes on without events. */
-bool rings_claim(struct engine *e, int32_t hop);
+/* ahead.c */
+void ahead_new(struct engine *e); /* after network_start */
+void ahead_event(struct engine *e, const struct event *x);
+/* The hop's message is ready now. true: the collective goes on without events. */
+bool ahead_claim(struct engine *e, int32_t hop);
 
 /* collect.c */
 MUST_CHECK enum status collect_new(struct engine *e, struct cost *k, struct error *err);

@@ -153,7 +153,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         return wait_until(e, lane, l, messages_arrival(e, c->arg, l->seq), SIM_WAIT_messages,
                           messages_handed(e, c->arg, l->seq));
     case CODE_COLLECTIVE_WAIT:
-        return wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step),
+        return wait_until(e, lane, l, collective_end(e, c->arg, l->step),
                           SIM_WAIT_collectives, collective_launched(e, c->arg));
     case CODE_BORN:
         memory_from_lane(e->memory, lane, l->now_ns, c->amount);
@@ -177,7 +177,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
             collective_hand_over(e, c->arg, lane, when_ns);
         }
         l->met = true;
-        if (!wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step), SIM_WAIT_collectives,
+        if (!wait_until(e, lane, l, collective_end(e, c->arg, l->step), SIM_WAIT_collectives,
                         collective_launched(e, c->arg)))
             return false;
         l->met = false;

@@ -17,7 +17,7 @@ static int64_t spans_of_call(const struct engine *e, const struct code_procedure
         else if (c->kind == CODE_SEND)
             n += e->program->channels[c->arg].link < 0 ? 0 : 2;
         else if (c->kind == CODE_COLLECTIVE_START || c->kind == CODE_COLLECTIVE)
-            n += collective_parts(&e->program->collectives[c->arg]);
+            n += collective_parts(&e->program->collectives[collective_named(e, c->arg)]);
     return n;
 }
 
@@ -220,7 +220,8 @@ static void describe_wait(const struct engine *e, const struct lane_state *l, ch
         snprintf(out, n, "%s %" PRId64 " to leave for %s", what, seq % l->microbatches,
                  device_of_stage(e, p->channels[c->arg].to_stage));
     else
-        snprintf(out, n, "collective %s", p->collectives[c->arg].name);
+        snprintf(out, n, "collective %s",
+                 p->collectives[c->kind == CODE_FOLDED_COLLECTIVE ? c->arg : collective_named(e, c->arg)].name);
 }
 
 /* "a.0 at F2 (waits for activation 2 from b.0)"; empty where the lane is done. */

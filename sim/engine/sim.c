@@ -121,7 +121,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     if (e->trace) TRY(report_reserve(e, o, err));
     network_start(e->network, e->arena);
     overlap_new(e);
-    rings_new(e);
+    ahead_new(e);
     messages_start(e);
     start_memory(e);
     return OK;
@@ -210,8 +210,8 @@ static void run(struct engine *e)
             e->stop = STOP_LIMIT;
         else if (x.kind == EVENT_COLLECTIVE)
             collective_over(e, x.index, x.time_ns);
-        else if (x.kind == EVENT_RING || x.kind == EVENT_RING_ENDED)
-            rings_event(e, &x);
+        else if (x.kind >= EVENT_AHEAD)
+            ahead_event(e, &x);
         else if (x.kind == EVENT_READY)
             ready(e, x.index, (int32_t)x.stamp);
         else if (x.kind != EVENT_FLOW)

@@ -181,7 +181,18 @@ int32_t flows_routes_on(const struct flows *f, int32_t resource)
 }
 
 double flows_alone_Bpns(const struct flows *f, int32_t route) { return f->routes[route].cap_Bpns; }
-int64_t flows_of_route(const struct flows *f, int32_t route) { return f->routes[route].n_flows; }
+
+int64_t flows_owner(const struct flows *f, int32_t route)
+{
+    const struct flow_route *r = &f->routes[route];
+    return r->n_flows == 1 ? r->store.flows[0].owner : -1;
+}
+
+const int32_t *flows_path(const struct flows *f, int32_t route, int32_t *n)
+{
+    *n = f->routes[route].n_resources;
+    return f->routes[route].resources;
+}
 
 bool flows_end(struct flows *f, double limit_ns, struct flow_end *out)
 {

@@ -68,7 +68,8 @@ double flows_withdraw(struct flows *f, double now_ns, int32_t route);
 int32_t flows_routes_on(const struct flows *f, int32_t resource);
 /* Bytes per nanosecond of a flow that has all resources of the route to itself. */
 double flows_alone_Bpns(const struct flows *f, int32_t route);
-int64_t flows_of_route(const struct flows *f, int32_t route);
+int64_t flows_owner(const struct flows *f, int32_t route); /* of the route's only flow; -1: it has none, or several */
+const int32_t *flows_path(const struct flows *f, int32_t route, int32_t *n); /* the route's resources, each once */
 /* The next end if nothing else starts; INFINITY if there is none */
 double flows_next_ns(struct flows *f);
 /* Takes the next end if it is not after limit_ns; else false. */

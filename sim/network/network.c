@@ -21,7 +21,6 @@ struct resource {
     int64_t longest_ns;                /* occupancy of one message */
     int64_t last_bytes, last_ns;       /* of the last query: most sizes are equal */
     int32_t flow_resource, flow_route; /* fair: indices in the flows; -1 if unused */
-    int32_t *path, n_path; /* of a flow route: flow resources */
 };
 
 struct leaving { /* a message that has left and is not reported yet */
@@ -180,9 +179,7 @@ static void make_route(struct network *n, int32_t resource)
     if (!l->n_hops) path[0] = flow_resource(n, resource);
     for (int32_t i = 0; i < l->n_hops; i++)
         path[i] = flow_resource(n, resource_of(n, l->hop[i], l->hop_direction[i] ^ (resource & 1)));
-    n->resources[resource].flow_route =
-        flows_weighted_route(n->flows, path, l->hop_messages, hops);
-    n->resources[resource].path = path, n->resources[resource].n_path = hops;
+    n->resources[resource].flow_route = flows_weighted_route(n->flows, path, l->hop_messages, hops);
 }
 
 void network_start(struct network *n, struct arena *a)
@@ -264,9 +261,14 @@ bool network_flow(struct network *n, const struct event *e, int32_t *owner, stru
 /* Whoever claims a link of this resource must know. */
 static void break_claims(struct network *n, const struct resource *r, int64_t now_ns)
 {
-    for (int32_t i = 0; n->claims && i < r->n_path; i++)
-        if (n->claims[r->path[i]]) n->broken(n->with, n->claims[r->path[i]] - 1, now_ns);
+    if (!n->claims) return;
+    int32_t n_links;
+    const int32_t *links = flows_path(n->flows, r->flow_route, &n_links);
+    for (int32_t i = 0; i < n_links; i++)
+        if (n->claims[links[i]]) n->broken(n->with, n->claims[links[i]] - 1, now_ns);
 }
+
+static int64_t flow_owner(int32_t owner, int32_t resource) { return (int64_t)resource << 32 | owner; }
 
 static void start_flow(struct network *n, int32_t owner, int32_t resource, double bytes,
                        int64_t now_ns)
@@ -279,7 +281,7 @@ static void start_flow(struct network *n, int32_t owner, int32_t resource, doubl
         n->origin_ns = now_ns;
     }
     flows_start(n->flows, (double)(now_ns - n->origin_ns), r->flow_route, bytes,
-                (int64_t)resource << 32 | owner);
+                flow_owner(owner, resource));
     look_at(n, now_ns);
 }
 
@@ -293,33 +295,35 @@ void network_claims(struct network *n, network_break *broken, void *with)
 
 bool network_fair(const struct network *n, int32_t resource) { return n->resources[resource].fair; }
 
-bool network_claimable(struct network *n, int32_t resource, bool own, int64_t now_ns)
+const int32_t *network_links(const struct network *n, int32_t resource, int32_t *n_links)
 {
-    const struct resource *r = &n->resources[resource];
+    return flows_path(n->flows, n->resources[resource].flow_route, n_links);
+}
+
+bool network_moves(const struct network *n, int32_t owner, int32_t resource)
+{
+    return flows_owner(n->flows, n->resources[resource].flow_route) == flow_owner(owner, resource);
+}
+
+bool network_claimable(struct network *n, const int32_t *links, int32_t n_links, int32_t own, int64_t now_ns)
+{
     leave_until(n, now_ns, (double)(now_ns - n->origin_ns));
-    if (n->n_leaving) {
-        look_at(n, now_ns);
-        return false;
+    if (n->n_leaving) look_at(n, now_ns);
+    for (int32_t i = 0; i < n_links; i++) {
+        if (n->claims[links[i]]) return false;
+        own -= flows_routes_on(n->flows, links[i]);
     }
-    if (flows_of_route(n->flows, r->flow_route) != own) return false;
-    for (int32_t i = 0; i < r->n_path; i++)
-        if (n->claims[r->path[i]] || flows_routes_on(n->flows, r->path[i]) != own) return false;
-    return true;
+    return !own;
 }
 
-bool network_claim(struct network *n, int32_t resource, int32_t claimant)
+void network_claim(struct network *n, const int32_t *links, int32_t n_links, int32_t claimant)
 {
-    const struct resource *r = &n->resources[resource];
-    for (int32_t i = 0; i < r->n_path; i++)
-        if (n->claims[r->path[i]]) return false;
-    for (int32_t i = 0; i < r->n_path; i++) n->claims[r->path[i]] = claimant + 1;
-    return true;
+    for (int32_t i = 0; i < n_links; i++) n->claims[links[i]] = claimant + 1;
 }
 
-void network_release(struct network *n, int32_t resource)
+void network_release(struct network *n, const int32_t *links, int32_t n_links)
 {
-    const struct resource *r = &n->resources[resource];
-    for (int32_t i = 0; i < r->n_path; i++) n->claims[r->path[i]] = 0;
+    for (int32_t i = 0; i < n_links; i++) n->claims[links[i]] = 0;
 }
 
 double network_bytes(const struct network *n, int32_t resource, int64_t occupancy_ns)

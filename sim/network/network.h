@@ -56,18 +56,22 @@ bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t o
  * true: another owner's message became ready there in the same nanosecond, made so by another agent: the order of the two is
  * that of the event queue, and equal links elsewhere may have the other one. Call once before network_ready. */
 bool network_tie(struct network *n, int32_t owner, int32_t resource, int32_t agent, int64_t now_ns);
-/* Messages that the caller moves itself, because it alone knows what comes next on their links (sim/engine/rings.c).
- * A claim is for a fair resource, by a number; a message that becomes ready on one of its links breaks it first, which has to
- * release all of its resources. */
+/* Messages that the caller moves itself, because it alone knows what comes next on their links (sim/engine/ahead.c).
+ * A claim is for links that are shared fairly, by a number; a message that becomes ready on one of them breaks it first, which has
+ * to release all of its links. */
 typedef void network_break(void *with, int32_t claimant, int64_t now_ns);
 void network_claims(struct network *n, network_break *broken, void *with); /* once, after network_start */
 /* Whether messages share the resource fairly; else it is a queue. */
 bool network_fair(const struct network *n, int32_t resource);
-/* No other message moves on the links of the resource, and no other claim is there; own: a message of its own may move. Everything
- * that has ended by now must have been reported: else false. */
-bool network_claimable(struct network *n, int32_t resource, bool own, int64_t now_ns);
-bool network_claim(struct network *n, int32_t resource, int32_t claimant); /* false: already claimed */
-void network_release(struct network *n, int32_t resource);
+/* Links that a message on a fair resource uses, each once, below 2 * n_links of the program. */
+const int32_t *network_links(const struct network *n, int32_t resource, int32_t *n_links);
+/* The owner's message, and no other one, moves on the fair resource: it has not ended in an earlier call. */
+bool network_moves(const struct network *n, int32_t owner, int32_t resource);
+/* No other message moves on these links, and nobody claims one of them; own: the links that messages of the claimant's own use.
+ * Messages that have ended by now do not move, whether reported or not. */
+bool network_claimable(struct network *n, const int32_t *links, int32_t n_links, int32_t own, int64_t now_ns);
+void network_claim(struct network *n, const int32_t *links, int32_t n_links, int32_t claimant);
+void network_release(struct network *n, const int32_t *links, int32_t n_links);
 /* Bytes of a message as a flow, and its end if it is alone. */
 double network_bytes(const struct network *n, int32_t resource, int64_t occupancy_ns);
 int64_t network_alone_end(const struct network *n, int32_t resource, double bytes, int64_t since_ns);

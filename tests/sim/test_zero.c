@@ -467,8 +467,8 @@ START_TEST(equal_replicas_fold_to_one_at_every_level)
         }
         plan.cluster.links = links;
         const struct program *p = plans_lower(arena, &plan, true);
-        struct sim_result all = simulate(&plan, p, false, false),
-                          one = simulate(&plan, p, false, true);
+        struct sim_result all = simulate(&plan, p, true, false),
+                          one = simulate(&plan, p, true, true);
         ck_assert_int_eq(one.iteration_ns, all.iteration_ns);
         ck_assert_int_eq(one.devices[5].peak_bytes, all.devices[5].peak_bytes);
         ck_assert_msg(one.events * 4 <= all.events, "level %d: %ld events folded, %ld whole",

@@ -1,0 +1,81 @@
+/* sim/engine/ahead_internal.h - state of the collectives that are computed ahead; for sim/engine/ahead*.c alone.
+ *
+ *   ahead.c        which collectives, claims and their end
+ *   ahead_walk.c   what follows from a state of a collective
+ */
+#ifndef SIM_ENGINE_AHEAD_INTERNAL_H
+#define SIM_ENGINE_AHEAD_INTERNAL_H
+
+#include "sim/engine/collectives_internal.h"
+
+struct ahead_member {
+    int64_t began_ns, ends_ns; /* of its part; ends: of the message that has ended, else began */
+    int64_t seen_ns;           /* when the engine would have processed the last end */
+    int32_t part;
+    bool sent, received; /* in its part */
+    bool gone;           /* its end has been processed */
+};
+
+struct ahead_message { /* that a member sends in its part */
+    int32_t part;      /* for which the fields below hold; -1: for none */
+    int32_t to, hop;   /* the receiver, into ahead.member; into hops */
+    int64_t bytes;
+    bool moves;
+    int64_t since_ns;
+    double left_bytes; /* at since_ns */
+};
+
+struct ahead {
+    bool able, claims;
+    int32_t n, *member; /* (n) members that are simulated, in the collective */
+    int32_t *place;     /* (n_members) of each of those in `member` */
+    int32_t parts;
+    int32_t n_links, *links; /* of the network, of all its messages */
+
+    /* Members that have begun the next execution and wait: how many, the two earliest begins, the instant of the event at
+     * which the execution starts, and which event that is. by_messages: it has started without those that are not here. */
+    int32_t here;
+    bool by_messages;
+    int64_t first_ns, second_ns, due_ns, gathering;
+
+    /* With a claim. running: members whose end has not been processed; stamp: outdated events carry an older one; ahead: the
+     * state after what is computed ahead. */
+    int32_t running;
+    int64_t stamp;
+    struct ahead_member *members, *ahead;
+    struct ahead_message *messages, *ahead_messages; /* (n) */
+    /* steady_ns > 0: from the state `steady` on, which the engine would have processed by steady_seen_ns, every part takes all
+     * members so long */
+    int64_t steady_ns, steady_seen_ns;
+    struct ahead_member *steady;
+
+    /* The last execution that was computed from its start to its end, relative to the first member's begin. */
+    bool known;
+    int64_t *known_begin_ns, *known_end_ns, *known_seen_ns; /* (n) */
+};
+
+/* From the members' and messages' states: no member goes beyond part `target`, messages that end after until_ns are left
+ * moving. last_ns: when the engine would have processed the last message that has ended. */
+struct ahead_walk {
+    struct engine *e;
+    int32_t group, target;
+    int64_t until_ns, last_ns;
+};
+
+static inline struct ahead *ahead_of(const struct engine *e, int32_t group)
+{
+    return &e->collectives->ahead[group];
+}
+static inline struct member *ahead_member(const struct engine *e, int32_t group, int32_t i)
+{
+    return &e->collectives
+                ->members[e->collectives->first_member[group] + ahead_of(e, group)->member[i]];
+}
+
+/* ahead_walk.c: the collective's state by then, into `ahead`; as far as is worth it, or to its end: returns the part that is reached */
+struct ahead_walk ahead_walk(struct engine *e, int32_t group, int32_t target, int64_t until_ns);
+int32_t ahead_run(struct engine *e, int32_t group, int64_t *last_ns);
+void ahead_look_up(const struct engine *e, int32_t group, int32_t i, int32_t part,
+                   struct ahead_message *out);
+
+#endif
