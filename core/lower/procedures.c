@@ -125,43 +125,68 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     writer_op(w, x);
 }
 
+static const char *carrying_name(const struct writer *w, int32_t channel, bool received)
+{
+    static const char *const names[2][2] = {{"send", "receive"}, {"send_grad", "receive_grad"}};
+    return names[w->l->p->channels[channel].gradient][received];
+}
+
 /* On a blocking link (OP_message) both ends are busy while a message passes: the sender from its
- * issue, the receiver from its receive. Each GPU of a tensor-parallel stage sends a piece, and the
- * receiving GPUs assemble it. */
+ * issue, the receiver from its receive. */
 static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel,
                          int32_t slot, bool received)
 {
-    static const char *const names[2][2] = {{"send", "receive"}, {"send_grad", "receive_grad"}};
     if (link < 0) return;
     const struct program_stage *s = w->b->s;
-    const char *name = names[w->l->p->channels[channel].gradient][received];
     struct program_op op = {.kind = OP_message,
                             .phase = phase,
                             .attrs = {.link = link},
-                            .name = name,
+                            .name = carrying_name(w, channel, received),
                             .layer =
                                 received == (phase == PHASE_F) ? s->first_layer : s->last_layer,
                             .n_inputs = 1,
                             .input = {slot}};
     writer_op(w, op);
-    if (!received) return;
-    op.kind = OP_assemble, op.attrs = (struct op_attrs){0};
-    op.name = arena_printf(w->l->a, "%s.assemble", name);
-    writer_op(w, op);
 }
 
-/* Copies sequences of one slot to another: SLICE or PASTE. */
+/* Each GPU of a tensor-parallel stage receives a part of the tensor in `slot`; behind the last of them they exchange these. */
+static void add_assembly(struct writer *w, enum edge in, int32_t index, enum phase phase,
+                         int32_t slot)
+{
+    const struct stage_build *b = w->b;
+    const struct crossing *x = &b->edge[in].list[index];
+    if (x->link < 0) return;
+    for (int32_t i = index + 1; x->parts > 1 && i < b->edge[in].n; i++)
+        if (b->edge[in].list[i].tensor == x->tensor) return;
+    writer_op(w,
+              (struct program_op){
+                  .kind = OP_assemble,
+                  .phase = phase,
+                  .attrs = {.tp = x->parts > 1 ? b->n_shards : 0},
+                  .name = arena_printf(w->l->a, "%s.assemble", carrying_name(w, x->channel, true)),
+                  .layer = phase == PHASE_F ? b->s->first_layer : b->s->last_layer,
+                  .n_inputs = 1,
+                  .input = {slot}});
+}
+
+/* Copies sequences, or a part of each row, of one slot to another: SLICE or PASTE. */
 static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
                       const struct crossing *x, int32_t from, int32_t to)
 {
     const struct stage_build *b = w->b;
     const char *name = b->s->slots[kind == OP_slice ? from : to].name;
-    struct op_attrs attrs = {.start = x->first, .sequences = b->s->slots[to].shape.dim[0]};
+    const struct shape *whole = &b->s->slots[kind == OP_slice ? from : to].shape;
+    struct op_attrs attrs = {.start = x->first};
+    if (x->parts > 1) {
+        attrs.dim = whole->rank - 1;
+        attrs.start = lower_part(x, shape_last(whole), &attrs.sequences);
+    }
+    attrs.sequences = b->s->slots[to].shape.dim[attrs.dim];
     writer_op(w, (struct program_op){.kind = kind,
                                      .phase = phase,
                                      .attrs = attrs,
                                      .name = arena_printf(w->l->a, "%s.%s%" PRId64, name,
-                                                          op_kind_name(kind), x->first),
+                                                          op_kind_name(kind), attrs.start),
                                      .layer = (phase == PHASE_F) == (kind == OP_slice)
                                                   ? b->s->last_layer
                                                   : b->s->first_layer,
@@ -202,7 +227,9 @@ static void receive(struct writer *w, enum edge in, enum edge out)
         const struct crossing *x = &b->edge[in].list[i];
         writer_emit(w, INSTR_RECEIVE, x->channel);
         add_carrying(w, x->link, phase, x->channel, x->slot, true);
+        if (x->parts == 1) add_assembly(w, in, i, phase, x->slot);
         if (!x->whole) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
+        if (x->parts > 1) add_assembly(w, in, i, phase, slot[x->tensor]);
     }
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         const struct crossing *x = &b->edge[in].list[i];

@@ -36,6 +36,7 @@ static const struct device_type *type_at(const struct plan *p, const struct plan
 static int32_t tensor_parallel(const struct plan *p, const struct plan_stage *s)
 {
     const struct device_type *t = type_at(p, s, 0);
+    if (sharding_tensor_degree(s->sharding) > 1) return s->n_shards;
     return t && t->tensor_parallel > 1 ? t->tensor_parallel : 1;
 }
 
@@ -75,7 +76,7 @@ static void describe_devices(FILE *out, struct arena *scratch, const struct plan
 /* What of a stage is not the default. warmup: the default's. */
 static void describe_settings(FILE *out, const struct plan_stage *s, int32_t warmup)
 {
-    if (s->sharding) fputs(" sharding operators", out);
+    if (s->sharding && sharding_tensor_degree(s->sharding) < 2) fputs(" sharding operators", out);
     if (s->order) fputs(" ordered", out);
     if (s->warmup && s->warmup != warmup) fprintf(out, " w%" PRId32, s->warmup);
     if (s->recompute) fputs(" recompute", out);
@@ -100,7 +101,8 @@ static bool same_stage(const struct plan *p, const struct plan_stage *a, const s
     if (a->first_layer != b->first_layer || a->last_layer != b->last_layer ||
         a->n_shards != b->n_shards || !same_text(a->order, b->order) || a->warmup != b->warmup ||
         a->recompute != b->recompute || a->zero != b->zero || a->bucket_bytes != b->bucket_bytes ||
-        a->receive_ahead != b->receive_ahead || a->sharding != b->sharding)
+        a->receive_ahead != b->receive_ahead || !a->sharding != !b->sharding ||
+        (a->sharding && !sharding_equal(a->sharding, b->sharding)))
         return false;
     for (int32_t k = 0; k < plan_stage_devices(a); k++)
         if (type_of(p, a, k) != type_of(p, b, k) ||
@@ -192,7 +194,7 @@ static const char *stage_kind(struct arena *a, const struct plan *p, const struc
     const char *type = one_type(p, s);
     fputs(type ? type : "devices of several types", out);
     if (degree > 1) fprintf(out, " tp %" PRId32, degree);
-    if (n > 1) fprintf(out, " × %" PRId32 " devices", n);
+    if (n > 1 && degree < 2) fprintf(out, " × %" PRId32 " devices", n);
     describe_settings(out, s, default_warmup(r, i));
     return text_end(a, &text, NULL);
 }

@@ -28,8 +28,8 @@ static bool price_route(struct device_routes *r, const struct cluster *c, const 
 {
     struct error unheard;
     int32_t *hop = ARENA_ARRAY(r->arena, int32_t, (size_t)route->n_hops);
-    if (cost_link_of(r->cost, route->link[0], type[0], type[1], &out->link, &unheard) != OK)
-        return false;
+    const struct link_ends ends = link_ends_of(type[0], type[1]);
+    if (cost_link_of(r->cost, route->link[0], &ends, &out->link, &unheard) != OK) return false;
     out->own = link_of_every_pair(&c->links[route->link[0]]);
     out->n_hops = route->n_hops, out->hop = hop;
     for (int32_t i = 0; i < route->n_hops; i++) {
@@ -176,7 +176,8 @@ static enum status every_edges(struct tree *t, struct cost *k, int32_t link, str
         const struct device *a = &c->devices[first[other]], *b = &c->devices[first[s]];
         struct cost_link cost;
         if ((a->node == b->node) != inside) continue;
-        TRY(cost_link_of(k, link, a->type, b->type, &cost, err));
+        const struct link_ends ends = link_ends_of(a->type, b->type);
+        TRY(cost_link_of(k, link, &ends, &cost, err));
         add_edge(t, other, s, link, cost.bandwidth_Bps);
     }
     return OK;
