@@ -16,6 +16,15 @@ const char *measured_base(char buffer[MEASURED_BASE_MAX], const char *catalogue,
     return buffer;
 }
 
+bool measured_on(const struct profile *p, const char *catalogue, int32_t tp)
+{
+    char base[MEASURED_BASE_MAX];
+    measured_base(base, catalogue, tp);
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == OP_measured_forward && !strcmp(p->ops[i].base, base)) return true;
+    return false;
+}
+
 /* --- layers ---------------------------------------------------------------------------------- */
 
 struct point {

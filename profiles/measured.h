@@ -22,6 +22,9 @@
 enum { MEASURED_BASE_MAX = 160, MEASURED_SEQUENCES_MAX = 1024, MEASURED_GPUS_MAX = 64 };
 const char *measured_base(char buffer[MEASURED_BASE_MAX], const char *catalogue, int32_t tp);
 
+/* Whether any layer was measured on tp GPUs of a type. O(rows). */
+bool measured_on(const struct profile *p, const char *catalogue, int32_t tp);
+
 /* Position of a microbatch of `sequences` sequences relative to the measured ones. */
 enum measured_reach { MEASURED_NOT, MEASURED_THERE, MEASURED_BETWEEN, MEASURED_BEYOND };
 enum measured_reach measured_reach(const struct profile *p, const char *catalogue, int32_t tp,

@@ -58,7 +58,7 @@ struct crossing_over {
     bool gradient;
     int32_t layer;                /* the layer before the cut */
     int32_t n;                    /* tensors that cross */
-    int32_t parts;                /* of each tensor, 1: not divided */
+    int32_t parts, rounds;        /* of each tensor, 1: not divided; struct crossing */
     int32_t *out, *in;            /* (n) of the two stages' cuts: indices, see tensor_at */
     struct rows *sent, *received; /* (n_shards) rows of the current tensor on each device */
 };
@@ -104,12 +104,15 @@ static enum status find_parts(struct lowering *l, struct crossing_over *x, struc
     const struct stage_build *a = x->from, *b = x->to;
     bool whole = (a->n_shards == 1 || a->plan->sharding) && (b->n_shards == 1 || b->plan->sharding);
     int32_t link, direction;
-    x->parts = 1;
+    x->parts = x->rounds = 1;
     if (!l->plan->job.model.measured || !whole || !is_shared(x) || a->s->device == b->s->device)
         return OK;
     TRY(lower_link(l, a, b, &link, &direction, err));
-    if (l->p->links[link].paired && lower_blocking(l, link))
-        x->parts = a->n_shards > b->n_shards ? a->n_shards : b->n_shards;
+    if (!l->p->links[link].paired || !lower_blocking(l, link)) return OK;
+    bool more = a->n_shards > b->n_shards;
+    int32_t fewest = more ? b->n_shards : a->n_shards;
+    x->parts = more ? a->n_shards : b->n_shards;
+    x->rounds = (x->parts + fewest - 1) / fewest;
     return OK;
 }
 
@@ -145,7 +148,8 @@ static enum status cross(struct lowering *l, const struct crossing_over *x, int3
                          -1,
                          both.n == mine->n && x->parts == 1,
                          part,
-                         x->parts},
+                         x->parts,
+                         x->rounds},
                     r = {tensor_at(to, x, x->in[i]),
                          -1,
                          both.first - others->first,
@@ -154,7 +158,8 @@ static enum status cross(struct lowering *l, const struct crossing_over *x, int3
                          -1,
                          both.n == others->n && x->parts == 1,
                          part,
-                         x->parts};
+                         x->parts,
+                         x->rounds};
     TRY(make_channel(l, from, to, x->gradient, &s, &r, err));
     from->edge[out].list[from->edge[out].n++] = s;
     to->edge[in].list[to->edge[in].n++] = r;

@@ -14,6 +14,8 @@ struct crossing {
     bool whole; /* the message carries all that the stage has of the tensor */
     /* parts > 1: the message carries part `part` of so many, by the last dimension, and the receiving devices exchange them */
     int32_t part, parts;
+    int32_t
+        rounds; /* messages that a GPU of the smaller end has one after the other: how long both ends are busy */
 };
 enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
 struct crossings { /* by neighbour, then in order of production */

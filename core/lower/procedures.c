@@ -149,15 +149,11 @@ static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32
     writer_op(w, op);
 }
 
-/* Each GPU of a tensor-parallel stage receives a part of the tensor in `slot`; behind the last of them they exchange these. */
-static void add_assembly(struct writer *w, enum edge in, int32_t index, enum phase phase,
-                         int32_t slot)
+/* Behind a message in pieces: each GPU of a tensor-parallel stage has one, and they exchange these. */
+static void add_assembly(struct writer *w, const struct crossing *x, enum phase phase, int32_t slot)
 {
     const struct stage_build *b = w->b;
-    const struct crossing *x = &b->edge[in].list[index];
     if (x->link < 0) return;
-    for (int32_t i = index + 1; x->parts > 1 && i < b->edge[in].n; i++)
-        if (b->edge[in].list[i].tensor == x->tensor) return;
     writer_op(w,
               (struct program_op){
                   .kind = OP_assemble,
@@ -196,6 +192,39 @@ static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
                                      .output = {to}});
 }
 
+/* The next of the edge's messages of the tensor; -1: none. */
+static int32_t next_of(const struct stage_build *b, enum edge e, int32_t tensor, int32_t i)
+{
+    while (i < b->edge[e].n && b->edge[e].list[i].tensor != tensor) i++;
+    return i < b->edge[e].n ? i : -1;
+}
+
+/* The parts of a tensor that this GPU sends or receives. All GPUs of both ends are busy until the last one has its part, so GPUs of a
+ * stage stay in step, as its layers were measured. */
+static void carry_parts(struct writer *w, enum edge e, int32_t tensor, int32_t home)
+{
+    const struct stage_build *b = w->b;
+    bool received = e == ACTIVATIONS_IN || e == GRADIENTS_IN;
+    enum phase phase = e == GRADIENTS_IN || e == GRADIENTS_OUT ? PHASE_I : PHASE_F;
+    const struct crossing *x = NULL;
+    int32_t round = 0;
+    for (int32_t i = next_of(b, e, tensor, 0); i >= 0; i = next_of(b, e, tensor, i + 1)) {
+        x = &b->edge[e].list[i];
+        if (!received) add_piece(w, OP_slice, phase, x, home, x->slot);
+        writer_emit(w, received ? INSTR_RECEIVE : INSTR_SEND, x->channel);
+    }
+    for (int32_t i = next_of(b, e, tensor, 0); i >= 0; i = next_of(b, e, tensor, i + 1), round++) {
+        x = &b->edge[e].list[i];
+        add_carrying(w, x->link, phase, x->channel, x->slot, received);
+    }
+    for (; round < x->rounds; round++)
+        add_carrying(w, x->link, phase, x->channel, x->slot, received);
+    if (!received) return;
+    for (int32_t i = next_of(b, e, tensor, 0); i >= 0; i = next_of(b, e, tensor, i + 1))
+        add_piece(w, OP_paste, phase, &b->edge[e].list[i], b->edge[e].list[i].slot, home);
+    add_assembly(w, x, phase, home);
+}
+
 /* Sends the tensor's slot to all receivers: directly, copied or in pieces. */
 static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
 {
@@ -203,6 +232,10 @@ static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
     for (int32_t i = 0; i < w->b->edge[out].n; i++) {
         const struct crossing *x = &w->b->edge[out].list[i];
         if (x->tensor != tensor) continue;
+        if (x->parts > 1) {
+            carry_parts(w, out, tensor, home);
+            return;
+        }
         if (!x->whole) {
             add_piece(w, OP_slice, phase, x, home, x->slot);
         } else if (x->slot != home) {
@@ -225,11 +258,14 @@ static void receive(struct writer *w, enum edge in, enum edge out)
     const int32_t *slot = in == GRADIENTS_IN ? w->h->slot_back : w->h->slot_forward;
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         const struct crossing *x = &b->edge[in].list[i];
+        if (x->parts > 1) {
+            if (next_of(b, in, x->tensor, 0) == i) carry_parts(w, in, x->tensor, slot[x->tensor]);
+            continue;
+        }
         writer_emit(w, INSTR_RECEIVE, x->channel);
         add_carrying(w, x->link, phase, x->channel, x->slot, true);
-        if (x->parts == 1) add_assembly(w, in, i, phase, x->slot);
+        add_assembly(w, x, phase, x->slot);
         if (!x->whole) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
-        if (x->parts > 1) add_assembly(w, in, i, phase, slot[x->tensor]);
     }
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         const struct crossing *x = &b->edge[in].list[i];

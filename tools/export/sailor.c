@@ -67,6 +67,7 @@ static enum status check_stage(const struct plan *p, int32_t replica, int32_t st
     const struct device_type *t = type_of(p, s);
     const char *what = s->n_shards > 1 && sharding_tensor_degree(s->sharding) < 2
                            ? "is on several devices"
+                       : s->zero                      ? "shards optimizer state"
                        : s->recompute                 ? "recomputes"
                        : !sailor_gpu_of(t->catalogue) ? "is on a type outside Sailor's tables"
                        : t->sequence_parallel         ? "shards positions too"
