@@ -251,7 +251,9 @@ static enum status score_grids(struct scoring *x, struct error *err)
         struct plan p;
         struct space *s;
         TRY(baseline_space(k, y->tp_variant, y->size, &s, err));
-        TRY(baseline_make(k, y, x->b->name, scorer_arena(k->t->scorer), &p, err));
+        struct arena *a = scorer_arena(k->t->scorer);
+        TRY(baseline_make(k, y, x->b->name, a, &p, err));
+        TRY(baseline_shard(k, y, a, &p, &s, err));
         TRY(score(x, s, &p, &y->too_large, err));
     }
     return OK;

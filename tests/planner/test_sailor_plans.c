@@ -252,6 +252,25 @@ START_TEST(the_degrees_that_were_measured_are_planned)
 }
 END_TEST
 
+START_TEST(baselines_of_several_gpus_are_sharded_too)
+{
+    static const int32_t tp[] = {1, 2, 4};
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct search_result r;
+    MUST(sailor_case_read(a, &known[6].c, &job, &cluster, &profile, &err));
+    struct search_options o = {
+        .tensor = tp, .n_tensor = 3, .top = 1, .baseline = "alpa-coarse"};
+    MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
+    const struct plan *p = &r.plans[0].plan;
+    ck_assert_int_eq(p->cluster.n_devices, cluster.n_devices);
+    for (int32_t i = 0; i < p->n_replicas; i++)
+        for (int32_t s = 0; s < p->replicas[i].n_stages; s++)
+            ck_assert_int_eq(sharding_tensor_degree(p->replicas[i].stages[s].sharding), 2);
+}
+END_TEST
+
 START_TEST(cost_and_budget_choose_parts_of_the_team)
 {
     static const int32_t tp[] = {1, 2, 4};
@@ -281,6 +300,7 @@ Suite *sailor_plans_suite(void)
     TCase *c = tcase_create("sailor_plans");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, the_degrees_that_were_measured_are_planned);
+    tcase_add_test(c, baselines_of_several_gpus_are_sharded_too);
     tcase_add_test(c, cost_and_budget_choose_parts_of_the_team);
     tcase_add_test(c, shares_of_ones_own_are_scored_replica_by_replica);
     tcase_add_test(c, what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_told);
