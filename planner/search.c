@@ -165,7 +165,7 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
 static enum status search_sharded_stages(struct search *q, struct error *err)
 {
     const struct space *spaces[SPACES_MAX];
-    if (q->t.o->no_sharding) return OK;
+    if (q->t.o->no_sharding || q->job->model.measured) return OK;
     int32_t n = all_spaces(q, spaces);
     int64_t ms = q->cluster->n_devices > SPMD_STAGE_DEVICES_MAX ? GROUPS_MANY_MS : GROUPS_MS;
     if (q->cluster->n_devices <= GROUPS_DEVICES_MAX)
@@ -298,7 +298,7 @@ static enum status certify_sharded(struct search *q, struct search_result *out, 
     for (int32_t i = 0; i < out->n_plans; i++) shared |= spmd_stage_in_plan(&out->plans[i].plan);
     for (int32_t i = 0; i < out->n_baselines; i++)
         shared |= out->baselines[i].iteration_ns < out->lower_bound_ns;
-    if (!shared || !n) return OK;
+    if (!shared || !n || q->job->model.measured) return OK;
     TRY(bound_cluster_sharded(q->t.arena, q->cluster, spaces, n, incumbents_max_ns(q->t.o), &b,
                               err));
     put_bound(out, &b);
@@ -318,6 +318,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     TRY(coarse_search(t, &task, &n_tried, err));
+    if (q->job->model.measured) n_tried = 0; /* the fleet search also tries replicas that differ */
     if (n_tried && t->o->objective == OBJECTIVE_TIME)
         r.known_ns = t->incumbents.plans[0].iteration_ns;
     TRY(baselines_score(t, &r, out, err));
@@ -441,7 +442,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     int32_t tp[TP_OPTIONS_DEFAULT_MAX];
     struct search_options with_tp = *o;
     if (!o->tensor && !o->baseline) {
-        with_tp.n_tensor = tp_options_default(j, c, tp);
+        with_tp.n_tensor = tp_options_default(j, c, p, tp);
         with_tp.tensor = with_tp.n_tensor ? tp : NULL;
         o = &with_tp;
     }

@@ -16,6 +16,15 @@ const char *measured_base(char buffer[MEASURED_BASE_MAX], const char *catalogue,
     return buffer;
 }
 
+bool measured_on(const struct profile *p, const char *catalogue, int32_t tp)
+{
+    char base[MEASURED_BASE_MAX];
+    measured_base(base, catalogue, tp);
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (p->ops[i].kind == OP_measured_forward && !strcmp(p->ops[i].base, base)) return true;
+    return false;
+}
+
 /* --- layers ---------------------------------------------------------------------------------- */
 
 struct point {
@@ -147,19 +156,29 @@ static int32_t tp_of(const struct device_type *t)
     return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
 }
 
-static bool curve_of_type(const struct profile *p, const struct device_type *t, bool same_node,
-                          struct link_model *out)
+static bool curve_of_type(const struct profile *p, const struct device_type *t, int32_t gpus,
+                          bool same_node, struct link_model *out)
 {
-    if (!find_curve(p, same_node, t->catalogue, tp_of(t), out)) return false;
-    for (int32_t i = 0; i < out->n_points; i++) out->points[i].bytes *= tp_of(t);
+    int32_t n = gpus > 1 ? gpus : tp_of(t);
+    if (!find_curve(p, same_node, t->catalogue, n, out)) return false;
+    for (int32_t i = 0; i < out->n_points; i++) out->points[i].bytes *= n;
     return true;
 }
 
-bool measured_link(const struct profile *p, const struct device_type *from,
-                   const struct device_type *to, bool same_node, struct link_model *out)
+/* One of the messages. */
+static void divide(struct link_model *m, const struct link_ends *e)
+{
+    int32_t most = e->gpus[0] > e->gpus[1] ? e->gpus[0] : e->gpus[1];
+    for (int32_t i = 0; i < m->n_points && most > 1; i++)
+        m->points[i].bytes /= most, m->points[i].Bps /= e->at_once;
+}
+
+bool measured_link(const struct profile *p, const struct cluster *c, const struct link_ends *e,
+                   bool same_node, struct link_model *out)
 {
     struct link_model one, other;
-    if (!curve_of_type(p, from, same_node, &one) || !curve_of_type(p, to, same_node, &other))
+    if (!curve_of_type(p, &c->types[e->type[0]], e->gpus[0], same_node, &one) ||
+        !curve_of_type(p, &c->types[e->type[1]], e->gpus[1], same_node, &other))
         return false;
     *out = (struct link_model){.min_bytes = one.min_bytes, .max_bytes = one.max_bytes};
     for (int32_t i = 0, k = 0; i < one.n_points || k < other.n_points;) {
@@ -170,6 +189,7 @@ bool measured_link(const struct profile *p, const struct device_type *from,
         out->points[out->n_points++] = (struct link_point){
             bytes, fmin(link_model_Bps(&one, bytes), link_model_Bps(&other, bytes))};
     }
+    divide(out, e);
     out->source = SOURCE_MEASURED;
     out->bandwidth_Bps = out->points[out->n_points - 1].Bps;
     return true;
@@ -177,12 +197,11 @@ bool measured_link(const struct profile *p, const struct device_type *from,
 
 /* --- operators ------------------------------------------------------------------------------- */
 
-static enum status assemble_seconds(const struct profile *p, const struct device_type *t,
+static enum status assemble_seconds(const struct profile *p, const struct device_type *t, int32_t n,
                                     const struct op_shapes *shapes, enum dtype dtype, double *out,
                                     struct error *err)
 {
     double bytes = (double)(shape_elements(&shapes->input[0]) * dtype_bytes(dtype));
-    int32_t n = tp_of(t);
     struct link_model m;
     *out = 0;
     for (size_t i = 0; i < p->n_fits; i++)
@@ -196,19 +215,37 @@ static enum status assemble_seconds(const struct profile *p, const struct device
     return OK;
 }
 
+/* "1, 2, 4": numbers of GPUs on which any microbatch of the layer was measured; false: none. */
+static bool measured_degrees(const struct profile *p, const char *catalogue, int64_t row,
+                             char out[64])
+{
+    size_t n = 0;
+    *out = '\0';
+    for (int32_t tp = 1; tp <= MEASURED_GPUS_MAX && n < 56; tp++)
+        if (measured_reach(p, catalogue, tp, row, 1) != MEASURED_NOT)
+            n += (size_t)snprintf(out + n, 64 - n, "%s%" PRId32, n ? ", " : "", tp);
+    return n > 0;
+}
+
 enum status measured_op_seconds(const struct profile *p, const struct device_type *t,
                                 enum op_kind kind, const struct op_attrs *attrs,
                                 const struct op_shapes *shapes, enum dtype dtype, double *out,
                                 enum source *source, struct error *err)
 {
-    char base[MEASURED_BASE_MAX];
+    char base[MEASURED_BASE_MAX], others[64];
+    int32_t tp = attrs->tp > 1 ? attrs->tp : tp_of(t);
     *source = SOURCE_MEASURED;
-    if (kind == OP_assemble) return assemble_seconds(p, t, shapes, dtype, out, err);
+    if (kind == OP_assemble) return assemble_seconds(p, t, tp, shapes, dtype, out, err);
     if (kind == OP_message) BUG("a message is priced by its link");
-    measured_base(base, t->catalogue, tp_of(t));
+    measured_base(base, t->catalogue, tp);
     if (layer_seconds(p, base, kind, attrs->row, attrs->sequences, out)) return OK;
-    return error_set(err, ERR_INPUT,
-                     "no microbatch of this layer was measured on %s; import a profile with it "
-                     "(musher import)",
-                     base);
+    if (!measured_degrees(p, t->catalogue, attrs->row, others))
+        return error_set(err, ERR_INPUT,
+                         "no microbatch of this layer was measured on %s; import a profile with it "
+                         "(musher import)",
+                         base);
+    return error_set(
+        err, ERR_INPUT,
+        "no microbatch of this layer was measured on %s; of %s it was measured on %s GPUs", base,
+        t->catalogue, others);
 }

@@ -19,8 +19,11 @@
 #include "core/cluster/cluster.h"
 #include "profiles/profile.h"
 
-enum { MEASURED_BASE_MAX = 160, MEASURED_SEQUENCES_MAX = 1024 };
+enum { MEASURED_BASE_MAX = 160, MEASURED_SEQUENCES_MAX = 1024, MEASURED_GPUS_MAX = 64 };
 const char *measured_base(char buffer[MEASURED_BASE_MAX], const char *catalogue, int32_t tp);
+
+/* Whether any layer was measured on tp GPUs of a type. O(rows). */
+bool measured_on(const struct profile *p, const char *catalogue, int32_t tp);
 
 /* Position of a microbatch of `sequences` sequences relative to the measured ones. */
 enum measured_reach { MEASURED_NOT, MEASURED_THERE, MEASURED_BETWEEN, MEASURED_BEYOND };
@@ -33,9 +36,10 @@ MUST_CHECK enum status measured_op_seconds(const struct profile *p, const struct
                                            const struct op_shapes *shapes, enum dtype dtype,
                                            double *out, enum source *source, struct error *err);
 
-/* The curve between the two types' GPUs; false if one of them has none. Bytes are the total of all GPUs of one end. */
-bool measured_link(const struct profile *p, const struct device_type *from,
-                   const struct device_type *to, bool same_node, struct link_model *out);
+/* The curve between the two types' GPUs; false if one of them has none. Bytes are those of one of the messages into which the larger
+ * end divides a tensor, one for each of its GPUs; the GPUs that send at once share the bandwidth of all GPUs of an end. */
+bool measured_link(const struct profile *p, const struct cluster *c, const struct link_ends *ends,
+                   bool same_node, struct link_model *out);
 /* A row of a curve for profile_set_link. */
 const char *measured_curve_row(struct arena *a, bool same_node, const char *catalogue, int32_t tp,
                                int64_t bytes);

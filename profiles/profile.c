@@ -372,9 +372,9 @@ static bool curve_between(const struct profile *p, const struct cluster *c, cons
     for (int32_t i = 0; i < n[0]; i++)
         for (int32_t k = 0; k < n[1]; k++) {
             const struct device *a = &c->devices[first[0] + i], *b = &c->devices[first[1] + k];
+            const struct link_ends ends = link_ends_of(a->type, b->type);
             struct link_model m;
-            if (!measured_link(p, &c->types[a->type], &c->types[b->type], a->node == b->node, &m))
-                return false;
+            if (!measured_link(p, c, &ends, a->node == b->node, &m)) return false;
             if (!any || m.bandwidth_Bps < out->bandwidth_Bps) *out = m;
             any = true;
         }
@@ -410,14 +410,13 @@ enum status profile_link(const struct profile *p, const struct cluster *c, int32
 }
 
 enum status profile_link_of(const struct profile *p, const struct cluster *c, int32_t link,
-                            int32_t type, int32_t other, struct link_model *out, struct error *err)
+                            const struct link_ends *ends, struct link_model *out, struct error *err)
 {
     const struct link *l = &c->links[link];
     if (!link_of_every_pair(l)) return profile_link(p, c, link, out, err);
-    if (row_of_link(p, l, out) ||
-        measured_link(p, &c->types[type], &c->types[other], l->kind[0] == END_INSIDE, out))
+    if (row_of_link(p, l, out) || measured_link(p, c, ends, l->kind[0] == END_INSIDE, out))
         return OK;
     return error_set(err, ERR_INPUT,
                      "link %s has no bandwidth, and the profile no curve between '%s' and '%s'",
-                     l->name, c->types[type].name, c->types[other].name);
+                     l->name, c->types[ends->type[0]].name, c->types[ends->type[1]].name);
 }

@@ -141,10 +141,19 @@ profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t typ
 double profile_issue(const struct profile *p, const struct cluster *c, int32_t type,
                      enum op_kind kind, const struct op_attrs *attrs,
                      const struct op_shapes *shapes);
+/* The ends of messages: device types, and of stages on several GPUs (profiles/measured.h) their numbers of GPUs, and how many of them
+ * send or receive at a time. */
+struct link_ends {
+    int32_t type[2], gpus[2], at_once;
+};
+static inline struct link_ends link_ends_of(int32_t type, int32_t other)
+{
+    return (struct link_ends){{type, other}, {1, 1}, 1};
+}
 /* Model of a cluster link between two devices of these types: for a link of every two devices without a bandwidth, their measured
  * curve; otherwise as profile_link. */
 MUST_CHECK enum status profile_link_of(const struct profile *p, const struct cluster *c,
-                                       int32_t link, int32_t type, int32_t other,
+                                       int32_t link, const struct link_ends *ends,
                                        struct link_model *out, struct error *err);
 /* Model of link `link` of the cluster: the profile's if it was measured, else as the cluster states it. */
 MUST_CHECK enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,

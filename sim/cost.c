@@ -16,8 +16,9 @@ struct cost_entry {
     int64_t ns;
 };
 
-struct cost_pair { /* of a link of every two devices, by their types */
-    int32_t link, low, high;
+struct cost_pair { /* of a link of every two devices, by their types and GPUs */
+    int32_t link;
+    struct link_ends ends; /* lower type first */
     struct cost_link cost;
 };
 
@@ -151,33 +152,44 @@ enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struc
     return take_model(k, link, &m, out, err);
 }
 
+static struct link_ends sorted(const struct link_ends *e)
+{
+    int swap = e->type[0] > e->type[1] || (e->type[0] == e->type[1] && e->gpus[0] > e->gpus[1]);
+    return (struct link_ends){
+        {e->type[swap], e->type[!swap]}, {e->gpus[swap], e->gpus[!swap]}, e->at_once};
+}
+
 /* Few pairs of types, asked for over and over. */
-enum status cost_link_of(struct cost *k, int32_t link, int32_t type, int32_t other,
+enum status cost_link_of(struct cost *k, int32_t link, const struct link_ends *ends,
                          struct cost_link *out, struct error *err)
 {
     struct link_model m;
     TRY(known_link(k, link, err));
     if (!link_of_every_pair(&k->cluster->links[link])) return cost_link(k, link, out, err);
-    int32_t low = type < other ? type : other, high = type < other ? other : type;
-    if (low < 0 || high >= k->cluster->n_types)
+    struct link_ends e = sorted(ends);
+    if (e.type[0] < 0 || e.type[1] >= k->cluster->n_types)
         return error_set(err, ERR_INPUT, "link %s between unknown device types",
                          k->cluster->links[link].name);
     for (size_t i = 0; i < k->n_pairs; i++)
-        if (k->pairs[i].link == link && k->pairs[i].low == low && k->pairs[i].high == high) {
+        if (k->pairs[i].link == link && !memcmp(&k->pairs[i].ends, &e, sizeof e)) {
             *out = k->pairs[i].cost;
             return OK;
         }
-    TRY(profile_link_of(k->profile, k->cluster, link, low, high, &m, err));
+    TRY(profile_link_of(k->profile, k->cluster, link, &e, &m, err));
     TRY(take_model(k, link, &m, out, err));
     k->pairs = arena_grow(k->arena, k->pairs, k->n_pairs, &k->pair_capacity, sizeof *k->pairs);
-    k->pairs[k->n_pairs++] = (struct cost_pair){link, low, high, *out};
+    k->pairs[k->n_pairs++] = (struct cost_pair){link, e, *out};
     return OK;
 }
 
 enum status cost_program_link(struct cost *k, const struct program_link *l, int32_t index,
                               struct cost_link *out, struct error *err)
 {
-    if (l->paired) return cost_link_of(k, l->of, l->type[0], l->type[1], out, err);
+    if (l->paired) {
+        struct link_ends ends = {
+            {l->type[0], l->type[1]}, {l->gpus[0], l->gpus[1]}, l->gpus_at_once};
+        return cost_link_of(k, l->of, &ends, out, err);
+    }
     int32_t found = cost_link_index(k, index, l->name);
     if (found >= 0) return cost_link(k, found, out, err);
     return error_set(err, ERR_INPUT, "link %s is not a link of the cluster", l->name);

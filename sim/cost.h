@@ -36,8 +36,8 @@ struct cost_link {
 };
 MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link *out,
                                  struct error *err);
-/* The same for two devices of these types (order does not matter): a link of every two devices is priced by both. */
-MUST_CHECK enum status cost_link_of(struct cost *k, int32_t link, int32_t type, int32_t other,
+/* The same between two ends (order does not matter): a link of every two devices is priced by both. */
+MUST_CHECK enum status cost_link_of(struct cost *k, int32_t link, const struct link_ends *ends,
                                     struct cost_link *out, struct error *err);
 /* Of a program link that is no route; index: its position. */
 MUST_CHECK enum status cost_program_link(struct cost *k, const struct program_link *l,

@@ -37,19 +37,10 @@ static int32_t max_on_a_node(const struct cluster *c, int32_t type)
     return most;
 }
 
-static bool is_measured(const struct profile *p, const struct device_type *t, int32_t tp)
-{
-    char base[MEASURED_BASE_MAX];
-    measured_base(base, t->catalogue, tp);
-    for (size_t i = 0; i < p->n_ops; i++)
-        if (p->ops[i].kind == OP_measured_forward && !strcmp(p->ops[i].base, base)) return true;
-    return false;
-}
-
 static bool is_possible(const struct model *m, const struct profile *p, const struct device_type *t,
                         int32_t tp)
 {
-    return m->measured ? is_measured(p, t, tp) : model_allows_tp(m, tp);
+    return m->measured ? measured_on(p, t->catalogue, tp) : model_allows_tp(m, tp);
 }
 
 static enum status refuse(const struct model *m, const struct profile *p,

@@ -153,6 +153,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_ROW) {
         out[n++] = (struct key_attr){"row=", a->row};
         out[n++] = (struct key_attr){"sequences=", a->sequences};
+        if (a->tp > 1) out[n++] = (struct key_attr){"tp=", a->tp};
         return n;
     }
     if (has & A_LINK) out[n++] = (struct key_attr){"link=", a->link};
@@ -171,6 +172,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     /* names are no part of the number: another one than eager's */
     if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
+    if ((has & A_TP) && a->tp > 1) out[n++] = (struct key_attr){"tp=", a->tp};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     /* Causal: later queries see more keys than there are queries. */
     if ((has & A_HEADS) && a->start + a->lines.first) {

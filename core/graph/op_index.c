@@ -50,6 +50,8 @@ static enum op_index index_of_letter(char letter)
         return INDEX_rows;
     case 's':
         return INDEX_slots;
+    case 't':
+        return INDEX_tensor;
     default:
         return INDEX_none;
     }
@@ -111,6 +113,12 @@ bool form_balanced(const struct graph *g, const struct graph_op *op)
 {
     (void)g;
     return op->attrs.scale != 0;
+}
+
+bool form_first(const struct graph *g, const struct graph_op *op)
+{
+    (void)g;
+    return op->attrs.first;
 }
 
 bool form_separate(const struct graph *g, const struct graph_op *op)
@@ -256,6 +264,7 @@ static struct operand_sharding sharding_of(const struct lettered *l, int32_t k, 
     const char *s = in ? l->input[j] : l->output[j];
     int32_t t = in ? l->op->input[j] : l->op->output[j], dim = op_index_letter_dim(s, letter);
     if (!in && *s == '.') return (struct operand_sharding){.how = PLACED_OWN};
+    if (dim < 0 && letter == 't') return (struct operand_sharding){.how = PLACED_REPLICATED};
     if (dim < 0)
         return (struct operand_sharding){.how = in ? PLACED_REPLICATED : PLACED_PARTIAL,
                                          .gradient_partial = in};

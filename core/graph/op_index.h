@@ -7,7 +7,7 @@
  * One row per kind; a kind without a row can only be replicated, which every kind can (index none).
  *
  * Letters: b batch, p positions, f and o features, i inputs (the features a matmul sums over), h heads, v vocabulary,
- * e experts, c channels, r rows of an image, s slots of an expert; any other character is a dimension that is never sharded; "." is
+ * e experts, c channels, r rows of an image, s slots of an expert, t tensor; any other character is a dimension that is never sharded; "." is
  * an operand that stays on its device and is read only by the operator's own gradients (statistics). An operand with fewer
  * dimensions than letters lacks p.
  *
@@ -18,6 +18,8 @@
  * heads, the one into the loss by vocabulary; the names features and inputs are accepted as well.
  *
  * The index `partial` is for linear kinds: every operand is partial, and so is the output.
+ * The index `tensor` is for measured layers (core/model/measured.h): each of N equal devices has 1/N of the parameters; activations
+ * between layers are replicated, because the measured time of degree N includes the communication that makes them so.
  * O(operands) each.
  */
 #ifndef CORE_GRAPH_OP_INDEX_H
@@ -35,7 +37,8 @@ struct arena;
     X(none)                                                                                        \
     X(batch)                                                                                       \
     X(positions)                                                                                   \
-    X(features) X(inputs) X(heads) X(vocabulary) X(experts) X(channels) X(partial) X(rows) X(slots)
+    X(features)                                                                                    \
+    X(inputs) X(heads) X(vocabulary) X(experts) X(channels) X(partial) X(rows) X(slots) X(tensor)
 enum op_index {
 #define X(name) INDEX_##name,
     OP_INDICES(X)

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-const char op_all_letters[] = "bpfoihvecrs";
+const char op_all_letters[] = "bpfoihvecrst";
 
 bool grain_equal(const struct grain *x, const struct grain *y)
 {

@@ -35,7 +35,8 @@ enum {
     A_CAPACITY = 131072,
     A_WEIGHTED = 262144,
     A_RENORMALISE = 524288,
-    A_NARROWS = 1048576
+    A_NARROWS = 1048576,
+    A_TP = 2097152
 };
 
 /* The part of an operand's shape that determines the cost: all of it, (rows, last), or its elements. */

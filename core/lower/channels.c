@@ -14,6 +14,11 @@
 static int64_t bytes_of(const struct stage_build *b, const struct crossing *x)
 {
     const struct tensor *t = &b->v->g->tensors[x->tensor];
+    if (x->parts > 1) {
+        int64_t n, row = shape_last(&t->shape);
+        lower_part(x, row, &n);
+        return graph_tensor_bytes(b->v->g, x->tensor) / row * n;
+    }
     return graph_tensor_bytes(b->v->g, x->tensor) / t->shape.dim[0] * x->n;
 }
 
@@ -53,6 +58,7 @@ struct crossing_over {
     bool gradient;
     int32_t layer;                /* the layer before the cut */
     int32_t n;                    /* tensors that cross */
+    int32_t parts, rounds;        /* of each tensor, 1: not divided; struct crossing */
     int32_t *out, *in;            /* (n) of the two stages' cuts: indices, see tensor_at */
     struct rows *sent, *received; /* (n_shards) rows of the current tensor on each device */
 };
@@ -90,13 +96,46 @@ static struct rows in_common(const struct rows *x, const struct rows *y)
     return (struct rows){first, (end_x < end_y ? end_x : end_y) - first};
 }
 
+/* Whether a measured layer's activation crosses in parts, one for each GPU of the larger end, which the receiving GPUs then exchange
+ * (OP_assemble; Megatron-LM's scatter/gather optimisation, Narayanan et al. 2021): where messages keep compute streams busy, on links
+ * of every two devices, which are measured by the number of GPUs that send together. */
+static enum status find_parts(struct lowering *l, struct crossing_over *x, struct error *err)
+{
+    const struct stage_build *a = x->from, *b = x->to;
+    bool whole = (a->n_shards == 1 || a->plan->sharding) && (b->n_shards == 1 || b->plan->sharding);
+    int32_t link, direction;
+    x->parts = x->rounds = 1;
+    if (!l->plan->job.model.measured || !whole || !is_shared(x) || a->s->device == b->s->device)
+        return OK;
+    TRY(lower_link(l, a, b, &link, &direction, err));
+    if (!l->p->links[link].paired || !lower_blocking(l, link)) return OK;
+    bool more = a->n_shards > b->n_shards;
+    int32_t fewest = more ? b->n_shards : a->n_shards;
+    x->parts = more ? a->n_shards : b->n_shards;
+    x->rounds = (x->parts + fewest - 1) / fewest;
+    return OK;
+}
+
+/* The part that one device sends the other; -1: none. */
+static int32_t part_between(const struct crossing_over *x, const struct stage_build *from,
+                            const struct stage_build *to)
+{
+    int32_t part = from->n_shards == x->parts ? from->shard : to->shard;
+    return part * from->n_shards / x->parts == from->shard &&
+                   part * to->n_shards / x->parts == to->shard
+               ? part
+               : -1;
+}
+
 /* One tensor of the cut, from one device to another. */
 static enum status cross(struct lowering *l, const struct crossing_over *x, int32_t i,
                          struct stage_build *from, struct stage_build *to, struct error *err)
 {
     const struct rows *mine = &x->sent[from->shard], *others = &x->received[to->shard];
     struct rows both = in_common(mine, others);
-    if (both.n <= 0 || !lower_shard_gives(from, to, x->sent)) return OK;
+    int32_t part = x->parts > 1 ? part_between(x, from, to) : 0;
+    if (both.n <= 0 || part < 0 || (x->parts == 1 && !lower_shard_gives(from, to, x->sent)))
+        return OK;
     enum edge out = x->gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT,
               in = x->gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
     make_room(l, &from->edge[out], x->n, to);
@@ -107,9 +146,20 @@ static enum status cross(struct lowering *l, const struct crossing_over *x, int3
                          both.n,
                          -1,
                          -1,
-                         both.n == mine->n},
-                    r = {tensor_at(to, x, x->in[i]), -1, both.first - others->first, both.n, -1, -1,
-                         both.n == others->n};
+                         both.n == mine->n && x->parts == 1,
+                         part,
+                         x->parts,
+                         x->rounds},
+                    r = {tensor_at(to, x, x->in[i]),
+                         -1,
+                         both.first - others->first,
+                         both.n,
+                         -1,
+                         -1,
+                         both.n == others->n && x->parts == 1,
+                         part,
+                         x->parts,
+                         x->rounds};
     TRY(make_channel(l, from, to, x->gradient, &s, &r, err));
     from->edge[out].list[from->edge[out].n++] = s;
     to->edge[in].list[to->edge[in].n++] = r;
@@ -173,6 +223,7 @@ static enum status all_rows(struct lowering *l, struct crossing_over *x, struct 
                             struct rows **received, struct error *err)
 {
     TRY(pair_up(l, x, err));
+    TRY(find_parts(l, x, err));
     *sent = ARENA_ARRAY(l->tables, struct rows, (size_t)x->n * (size_t)x->from->n_shards);
     *received = ARENA_ARRAY(l->tables, struct rows, (size_t)x->n * (size_t)x->to->n_shards);
     for (int32_t i = 0; i < x->n; i++) {

@@ -12,6 +12,10 @@ struct crossing {
     /* set by slots.c: slot of the tensor, of a piece, or of a copy that is forwarded unchanged */
     int32_t slot;
     bool whole; /* the message carries all that the stage has of the tensor */
+    /* parts > 1: the message carries part `part` of so many, by the last dimension, and the receiving devices exchange them */
+    int32_t part, parts;
+    int32_t
+        rounds; /* messages that a GPU of the smaller end has one after the other: how long both ends are busy */
 };
 enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
 struct crossings { /* by neighbour, then in order of production */
@@ -23,6 +27,14 @@ struct crossings { /* by neighbour, then in order of production */
 MUST_CHECK enum status lower_channels(struct lowering *l, struct error *err);
 /* Sets the slots of the stage's ends in the program's channels. */
 void lower_join_channels(struct lowering *l, const struct stage_build *b);
+
+/* The part's first element of the last dimension of `whole` elements, and their number. */
+static inline int64_t lower_part(const struct crossing *x, int64_t whole, int64_t *n)
+{
+    int64_t first = whole * x->part / x->parts;
+    *n = whole * (x->part + 1) / x->parts - first;
+    return first;
+}
 
 /* The message with the complete tensor; NULL if it crosses in pieces or not at all. */
 static inline struct crossing *lower_crossing(const struct stage_build *b, enum edge e,

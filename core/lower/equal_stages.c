@@ -89,7 +89,8 @@ static bool same_edges(const struct stage_build *a, const struct stage_build *b)
         for (int32_t i = 0; i < a->edge[e].n; i++) {
             const struct crossing *x = &a->edge[e].list[i], *y = &b->edge[e].list[i];
             if (x->tensor != y->tensor || x->first != y->first || x->n != y->n ||
-                x->link != y->link || x->whole != y->whole)
+                x->link != y->link || x->whole != y->whole || x->part != y->part ||
+                x->parts != y->parts || x->rounds != y->rounds)
                 return false;
         }
     }

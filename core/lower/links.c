@@ -22,6 +22,7 @@ struct links {
     int32_t n_slots;
     int32_t (*pair)[2]; /* (n) devices; the k-th pair's route or instance is link c->n_links + k */
     size_t pair_capacity;
+    int32_t *least; /* (n_layers) least_degree, 0: not known yet; NULL: of no layer */
 };
 
 struct program_device lower_device(const struct cluster *c, int32_t device)
@@ -99,15 +100,21 @@ static const char *name_of(const struct links *r, const struct route *route)
     return name;
 }
 
+struct ends { /* GPUs of the stages at both ends of a message, and how many of them send at once */
+    int32_t gpus[2], at_once;
+};
+
 /* Two devices' instance of an `every` link; equal for all pairs of their types. */
-static void make_pair(const struct links *r, int32_t low, int32_t high, int32_t of,
-                      struct program_link *out)
+static void make_pair(const struct links *r, int32_t low, int32_t high, int32_t of, bool ascends,
+                      const struct ends *ends, struct program_link *out)
 {
     const struct cluster *c = r->c;
     const struct device *a = &c->devices[low], *b = &c->devices[high];
     *out = link_of(c, of);
     out->name = arena_printf(r->a, "%s:%s-%s", out->name, a->name, b->name);
     out->paired = true, out->of = of, out->type[0] = a->type, out->type[1] = b->type;
+    out->gpus[0] = ends->gpus[!ascends], out->gpus[1] = ends->gpus[ascends];
+    out->gpus_at_once = ends->at_once;
 }
 
 static bool make_route(const struct links *r, int32_t low, int32_t high, struct program_link *out)
@@ -133,7 +140,8 @@ static bool make_route(const struct links *r, int32_t low, int32_t high, struct 
 }
 
 /* The pair's own link after the cluster's: an instance of the cluster's link `of`, or a route if that is -1. */
-static bool pair_link(struct links *r, int32_t from, int32_t to, int32_t of, int32_t *link)
+static bool pair_link(struct links *r, int32_t from, int32_t to, int32_t of,
+                      const struct ends *ends, int32_t *link)
 {
     struct program *p = r->p;
     struct program_link made;
@@ -143,7 +151,7 @@ static bool pair_link(struct links *r, int32_t from, int32_t to, int32_t of, int
     *link = r->c->n_links + known;
     if (known >= 0) return true;
     if (of >= 0)
-        make_pair(r, low, high, of, &made);
+        make_pair(r, low, high, of, from == low, ends, &made);
     else if (!make_route(r, low, high, &made))
         return false;
     r->pair = arena_grow(r->a, r->pair, (size_t)r->n, &r->pair_capacity, sizeof *r->pair);
@@ -155,6 +163,39 @@ static bool pair_link(struct links *r, int32_t from, int32_t to, int32_t of, int
     return true;
 }
 
+static int32_t degree_of(const struct stage_build *b)
+{
+    return b->plan->sharding ? b->n_shards : 1;
+}
+
+/* The fewest devices on which a replica has the layer. */
+static int32_t least_degree(struct lowering *l, int32_t layer)
+{
+    struct links *k = l->links;
+    if (!k->least) k->least = ARENA_ARRAY(k->a, int32_t, (size_t)l->n_layers);
+    for (int32_t r = 0; r < l->plan->n_replicas && (r || !k->least[layer]); r++) {
+        int32_t n = degree_of(&l->stages[lower_owner(l, r, layer)]);
+        if (!r || n < k->least[layer]) k->least[layer] = n;
+    }
+    return k->least[layer];
+}
+
+/* Of measured layers only, whose links are curves by the number of GPUs: the GPUs of a stage send parts of a tensor
+ * (core/lower/channels.c). Of gradients as many devices as have the largest shard add theirs up at a time, because each adds up one
+ * intersection of shards after the other (core/lower/cells.c), and share the bandwidth of all GPUs of the stage. */
+static struct ends ends_of(struct lowering *l, const struct stage_build *from,
+                           const struct stage_build *to)
+{
+    struct ends e = {{1, 1}, 1};
+    if (!l->plan->job.model.measured) return e;
+    e.gpus[0] = degree_of(from), e.gpus[1] = degree_of(to);
+    int32_t a = from->plan->first_layer, b = to->plan->first_layer;
+    e.at_once = from->replica != to->replica ? least_degree(l, a > b ? a : b)
+                : e.gpus[0] < e.gpus[1]      ? e.gpus[0]
+                                             : e.gpus[1];
+    return e;
+}
+
 enum status lower_link(struct lowering *l, const struct stage_build *from,
                        const struct stage_build *to, int32_t *link, int32_t *direction,
                        struct error *err)
@@ -164,8 +205,9 @@ enum status lower_link(struct lowering *l, const struct stage_build *from,
     *link = topology_direct(l->links->topology, a, b, direction);
     bool every = *link >= 0 && link_of_every_pair(&c->links[*link]);
     if (*link >= 0 && !every) return OK;
+    struct ends ends = ends_of(l, from, to);
     if (!every) *direction = a > b;
-    if (a != b && pair_link(l->links, a, b, *link, link)) return OK;
+    if (a != b && pair_link(l->links, a, b, *link, &ends, link)) return OK;
     return lower_error(l, from, err, ERR_INPUT,
                        c->n_switches ? "no route from %s to %s" : "no link from %s to %s",
                        c->devices[a].name, c->devices[b].name);

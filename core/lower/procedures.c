@@ -125,43 +125,64 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     writer_op(w, x);
 }
 
+static const char *carrying_name(const struct writer *w, int32_t channel, bool received)
+{
+    static const char *const names[2][2] = {{"send", "receive"}, {"send_grad", "receive_grad"}};
+    return names[w->l->p->channels[channel].gradient][received];
+}
+
 /* On a blocking link (OP_message) both ends are busy while a message passes: the sender from its
- * issue, the receiver from its receive. Each GPU of a tensor-parallel stage sends a piece, and the
- * receiving GPUs assemble it. */
+ * issue, the receiver from its receive. */
 static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel,
                          int32_t slot, bool received)
 {
-    static const char *const names[2][2] = {{"send", "receive"}, {"send_grad", "receive_grad"}};
     if (link < 0) return;
     const struct program_stage *s = w->b->s;
-    const char *name = names[w->l->p->channels[channel].gradient][received];
     struct program_op op = {.kind = OP_message,
                             .phase = phase,
                             .attrs = {.link = link},
-                            .name = name,
+                            .name = carrying_name(w, channel, received),
                             .layer =
                                 received == (phase == PHASE_F) ? s->first_layer : s->last_layer,
                             .n_inputs = 1,
                             .input = {slot}};
     writer_op(w, op);
-    if (!received) return;
-    op.kind = OP_assemble, op.attrs = (struct op_attrs){0};
-    op.name = arena_printf(w->l->a, "%s.assemble", name);
-    writer_op(w, op);
 }
 
-/* Copies sequences of one slot to another: SLICE or PASTE. */
+/* Behind a message in pieces: each GPU of a tensor-parallel stage has one, and they exchange these. */
+static void add_assembly(struct writer *w, const struct crossing *x, enum phase phase, int32_t slot)
+{
+    const struct stage_build *b = w->b;
+    if (x->link < 0) return;
+    writer_op(w,
+              (struct program_op){
+                  .kind = OP_assemble,
+                  .phase = phase,
+                  .attrs = {.tp = x->parts > 1 ? b->n_shards : 0},
+                  .name = arena_printf(w->l->a, "%s.assemble", carrying_name(w, x->channel, true)),
+                  .layer = phase == PHASE_F ? b->s->first_layer : b->s->last_layer,
+                  .n_inputs = 1,
+                  .input = {slot}});
+}
+
+/* Copies sequences, or a part of each row, of one slot to another: SLICE or PASTE. */
 static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
                       const struct crossing *x, int32_t from, int32_t to)
 {
     const struct stage_build *b = w->b;
     const char *name = b->s->slots[kind == OP_slice ? from : to].name;
-    struct op_attrs attrs = {.start = x->first, .sequences = b->s->slots[to].shape.dim[0]};
+    const struct shape *whole = &b->s->slots[kind == OP_slice ? from : to].shape;
+    struct op_attrs attrs = {.start = x->first};
+    if (x->parts > 1) {
+        attrs.dim = whole->rank - 1;
+        attrs.start = lower_part(x, shape_last(whole), &attrs.sequences);
+    }
+    attrs.sequences = b->s->slots[to].shape.dim[attrs.dim];
     writer_op(w, (struct program_op){.kind = kind,
                                      .phase = phase,
                                      .attrs = attrs,
                                      .name = arena_printf(w->l->a, "%s.%s%" PRId64, name,
-                                                          op_kind_name(kind), x->first),
+                                                          op_kind_name(kind), attrs.start),
                                      .layer = (phase == PHASE_F) == (kind == OP_slice)
                                                   ? b->s->last_layer
                                                   : b->s->first_layer,
@@ -171,6 +192,39 @@ static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
                                      .output = {to}});
 }
 
+/* The next of the edge's messages of the tensor; -1: none. */
+static int32_t next_of(const struct stage_build *b, enum edge e, int32_t tensor, int32_t i)
+{
+    while (i < b->edge[e].n && b->edge[e].list[i].tensor != tensor) i++;
+    return i < b->edge[e].n ? i : -1;
+}
+
+/* The parts of a tensor that this GPU sends or receives. All GPUs of both ends are busy until the last one has its part, so GPUs of a
+ * stage stay in step, as its layers were measured. */
+static void carry_parts(struct writer *w, enum edge e, int32_t tensor, int32_t home)
+{
+    const struct stage_build *b = w->b;
+    bool received = e == ACTIVATIONS_IN || e == GRADIENTS_IN;
+    enum phase phase = e == GRADIENTS_IN || e == GRADIENTS_OUT ? PHASE_I : PHASE_F;
+    const struct crossing *x = NULL;
+    int32_t round = 0;
+    for (int32_t i = next_of(b, e, tensor, 0); i >= 0; i = next_of(b, e, tensor, i + 1)) {
+        x = &b->edge[e].list[i];
+        if (!received) add_piece(w, OP_slice, phase, x, home, x->slot);
+        writer_emit(w, received ? INSTR_RECEIVE : INSTR_SEND, x->channel);
+    }
+    for (int32_t i = next_of(b, e, tensor, 0); i >= 0; i = next_of(b, e, tensor, i + 1), round++) {
+        x = &b->edge[e].list[i];
+        add_carrying(w, x->link, phase, x->channel, x->slot, received);
+    }
+    for (; round < x->rounds; round++)
+        add_carrying(w, x->link, phase, x->channel, x->slot, received);
+    if (!received) return;
+    for (int32_t i = next_of(b, e, tensor, 0); i >= 0; i = next_of(b, e, tensor, i + 1))
+        add_piece(w, OP_paste, phase, &b->edge[e].list[i], b->edge[e].list[i].slot, home);
+    add_assembly(w, x, phase, home);
+}
+
 /* Sends the tensor's slot to all receivers: directly, copied or in pieces. */
 static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
 {
@@ -178,6 +232,10 @@ static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
     for (int32_t i = 0; i < w->b->edge[out].n; i++) {
         const struct crossing *x = &w->b->edge[out].list[i];
         if (x->tensor != tensor) continue;
+        if (x->parts > 1) {
+            carry_parts(w, out, tensor, home);
+            return;
+        }
         if (!x->whole) {
             add_piece(w, OP_slice, phase, x, home, x->slot);
         } else if (x->slot != home) {
@@ -200,8 +258,13 @@ static void receive(struct writer *w, enum edge in, enum edge out)
     const int32_t *slot = in == GRADIENTS_IN ? w->h->slot_back : w->h->slot_forward;
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         const struct crossing *x = &b->edge[in].list[i];
+        if (x->parts > 1) {
+            if (next_of(b, in, x->tensor, 0) == i) carry_parts(w, in, x->tensor, slot[x->tensor]);
+            continue;
+        }
         writer_emit(w, INSTR_RECEIVE, x->channel);
         add_carrying(w, x->link, phase, x->channel, x->slot, true);
+        add_assembly(w, x, phase, x->slot);
         if (!x->whole) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
     }
     for (int32_t i = 0; i < b->edge[in].n; i++) {

@@ -111,13 +111,25 @@ static void add_known(struct shard_views *x, struct known_view k)
     *first = (int32_t)x->n_known;
 }
 
+/* Measured layers were measured on equal GPUs of one node. */
+static enum status check_equal(const struct lowering *l, const struct stage_build *b,
+                               struct error *err)
+{
+    const struct device *d = l->plan->cluster.devices, *first = &d[plan_stage_device(b->plan, 0)],
+                        *here = &d[b->device];
+    if (here->type == first->type && here->node == first->node) return OK;
+    return error_set(
+        err, ERR_INPUT,
+        "%s and %s are not %s: measured layers are sharded over equal devices of one node",
+        first->name, here->name, here->type != first->type ? "of one type" : "on one node");
+}
+
 static enum status check_device(const struct lowering *l, const struct stage_build *b,
                                 struct error *err)
 {
     const struct plan *p = l->plan;
     const struct device_type *t = &p->cluster.types[p->cluster.devices[b->device].type];
-    if (p->job.model.measured)
-        return error_set(err, ERR_INPUT, "measured layers cannot be sharded");
+    if (p->job.model.measured) TRY(check_equal(l, b, err));
     if (t->tensor_parallel > 1)
         return error_set(err, ERR_INPUT,
                          "device type %s is tensor parallel; its devices cannot "

@@ -131,11 +131,14 @@ static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase bor
 
 /* --- tensors in pieces --- */
 
-static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, int64_t n, struct buffer_ring life)
+static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, const struct crossing *x,
+                          struct buffer_ring life)
 {
     struct slot s = lower_slot_like(h, tensor, SLOT_BUFFER_RING);
+    int64_t *last = &s.shape.dim[s.shape.rank - 1];
     s.name = arena_printf(h->l->a, "%s.shard", s.name);
-    s.shape.dim[0] = n;
+    s.shape.dim[0] = x->n;
+    if (x->parts > 1) lower_part(x, *last, last);
     return add_buffer_ring_slot(h, s, life, -1);
 }
 
@@ -150,7 +153,7 @@ static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, e
         if (x->tensor != tensor) continue;
         /* A buffer is sent to one receiver only; further receivers get a copy. */
         bool own = x->whole && x == lower_crossing(h->b, out, tensor);
-        x->slot = own ? home : piece_slot(h, tensor, x->n, life);
+        x->slot = own ? home : piece_slot(h, tensor, x, life);
     }
 }
 
@@ -162,7 +165,7 @@ static void received_slots(struct stage_scratch *h, enum edge in, int32_t tensor
         struct crossing *x = &h->b->edge[in].list[i];
         struct buffer_ring life = {
             .birth = PHASE_RECEIVE, .death = orders_stage_phase(h->b, phase), .sent = -1, .received = x->channel};
-        if (x->tensor == tensor) x->slot = piece_slot(h, tensor, x->n, life);
+        if (x->tensor == tensor) x->slot = piece_slot(h, tensor, x, life);
     }
 }
 

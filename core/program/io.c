@@ -117,7 +117,9 @@ static enum status read_link(struct reader *r, struct program *p, int32_t i)
     TRY(words_start(r, k->paired ? "pair" : "link"));
     if (k->paired) {
         TRY(words_int(r, 0, INT32_MAX, &k->of));
-        for (int e = 0; e < 2; e++) TRY(words_int(r, 0, INT32_MAX, &k->type[e]));
+        TRY(words_list(r, 2, INT32_MAX, k->type));
+        TRY(words_list(r, 2, INT32_MAX, k->gpus));
+        TRY(words_int(r, 1, INT32_MAX, &k->gpus_at_once));
     }
     TRY(words_name(r, &k->name));
     TRY(words_double(r, &k->bandwidth_Bps));
@@ -224,7 +226,8 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         TRY(words_int64(r, 0, INT64_MAX, sizes[i]));
     TRY(words_bool(r, &a->first));
-    return words_int(r, 0, INT32_MAX, &a->link);
+    TRY(words_int(r, 0, INT32_MAX, &a->link));
+    return words_int(r, 0, INT32_MAX, &a->tp);
 }
 
 static enum status read_op(struct reader *r, const struct program_stage *s, struct program_op *op)

@@ -118,9 +118,10 @@ struct program_link {
     /* sim/engine/fold, else NULL: (n_hops) equal messages on this hop, at the same time, that one message on the route stands
      * for. Such a route may have one hop. */
     const int32_t *hop_messages;
-    /* one pair's instance of the cluster's link `of` (`every:`), priced by the device types of both ends */
+    /* one pair's instance of the cluster's link `of` (`every:`), priced by the device types of both ends and, of stages on several GPUs,
+     * by their numbers of GPUs and how many of these send at once (core/lower/links.c) */
     bool paired;
-    int32_t of, type[2];
+    int32_t of, type[2], gpus[2], gpus_at_once;
 };
 
 enum slot_class {
@@ -423,7 +424,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* A program file is readable only by the musher version that wrote its format; others report the version they found.
  * Lowering the plan again makes a new file. */
-enum { PROGRAM_VERSION = 6 };
+enum { PROGRAM_VERSION = 7 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -87,7 +87,9 @@ static void write_devices(struct lines *out, const struct program *p)
             continue;
         }
         lines_text(out, k->paired ? "pair" : "link");
-        if (k->paired) put(out, k->of), put(out, k->type[0]), put(out, k->type[1]);
+        if (k->paired)
+            put(out, k->of), put_list(out, k->type, 2), put_list(out, k->gpus, 2),
+                put(out, k->gpus_at_once);
         put_name(out, k->name), put_double(out, k->bandwidth_Bps), put_double(out, k->latency_s);
         put(out, k->half_duplex), put(out, k->emulated), put(out, k->sharing);
         put_double(out, k->compute_slowdown);
@@ -132,7 +134,7 @@ static void write_op(struct lines *out, const struct program_op *op)
         put_double(out, a->scale);
     if (op_is_measured(op->kind))
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
-            put(out, a->first), put(out, a->link);
+            put(out, a->first), put(out, a->link), put(out, a->tp);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
     if (op->kind == OP_rescale) put(out, a->grows_after);
     if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);

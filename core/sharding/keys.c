@@ -17,7 +17,8 @@ const struct document_key sharding_keys[] = {
 const struct document_key sharding_operator_keys[] = {
     {"match", "pattern", NULL, "names of operators; * stands for any characters, e.g. h.*.attn.*"},
     {"shard", "index, or list of one per axis", NULL,
-     "index to shard by: batch, heads, features and so on (docs/reference/operators.md), or none"},
+     "index to shard by: batch, heads, features and so on (docs/reference/operators.md), or none; "
+     "tensor: a measured layer, on all devices of the stage in the time measured for as many GPUs"},
     {"ratio", "number, or list of one per axis", "0", "vector of ratios, counted from 0"},
     {"sufficient_factors", "true or false", "false",
      "weight gradient computed by every device from gathered activations (sufficient factors) "

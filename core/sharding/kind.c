@@ -6,7 +6,8 @@
 
 #define BIT(index) (1u << INDEX_##index)
 #define TENSOR                                                                                     \
-    (BIT(heads) | BIT(features) | BIT(inputs) | BIT(vocabulary) | BIT(channels) | BIT(partial))
+    (BIT(heads) | BIT(features) | BIT(inputs) | BIT(vocabulary) | BIT(channels) | BIT(partial) |    \
+     BIT(tensor))
 #define EXPERTS (BIT(experts) | BIT(slots))
 
 struct used {

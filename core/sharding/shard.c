@@ -255,6 +255,8 @@ static enum status add_op(struct shard_view *v, int32_t i, struct error *err)
         if (status != OK) return error_wrap(err, status, "operator '%s'", op->name);
     }
     local_attrs(v, i, &attrs, err);
+    bool measured = shard_tensor_axis(v, i) >= 0;
+    if (measured) TRY(shard_measured_attrs(v, i, &attrs, err));
     if (shards_vocabulary(v, i))
         TRY(shard_cross_entropy(v, i, &attrs, in, out, err));
     else {
@@ -270,7 +272,7 @@ static enum status add_op(struct shard_view *v, int32_t i, struct error *err)
             own = own || need->output[k].axis[x].how == PLACED_OWN;
         if (!own) note_shard(v, out[k], &need->output[k], &whole->shape);
         struct tensor *y = &v->g->tensors[out[k]];
-        y->dtype = whole->dtype, y->shares = whole->shares;
+        y->dtype = whole->dtype, y->shares = measured ? NULL : whole->shares;
         shard_add_version(v, op->output[k], &need->output[k], out[k]);
     }
     return OK;

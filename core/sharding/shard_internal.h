@@ -76,6 +76,12 @@ int32_t shard_add_version(struct shard_view *v, int32_t t, const struct placemen
 /* The tensor of the view that has `t` in placement p, for operator `reader` (-1: none). */
 MUST_CHECK enum status shard_version_of(struct shard_view *v, int32_t t, const struct placement *p,
                                         int32_t reader, int32_t *out, struct error *err);
+/* The axis over which a measured layer is sharded; -1: it is replicated. */
+int32_t shard_tensor_axis(const struct shard_view *v, int32_t op);
+/* The degree of a measured layer that is sharded, and what its backward keeps at that degree. ERR_INPUT: unequal ratios, an axis
+ * that does not have all devices, a degree whose sizes are not known. */
+MUST_CHECK enum status shard_measured_attrs(const struct shard_view *v, int32_t op,
+                                            struct op_attrs *attrs, struct error *err);
 /* Choices of the window's operators outside the stage: sharded by batch where the neighbour in the stage is, else replicated. */
 void shard_choose_outside(struct shard_view *v);
 /* A tensor from before the window, as its producer places it; NULL: it is from inside. */

@@ -130,16 +130,19 @@ bool sharding_equal(const struct sharding *x, const struct sharding *y)
            same_rules(x->parameters, y->parameters, x->n_parameters);
 }
 
-struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices)
+struct sharding *sharding_of_index(struct arena *a, enum op_index index, const double *ratios,
+                                   int32_t n_devices)
 {
     struct sharding *s = ARENA_ARRAY(a, struct sharding, 1);
     struct sharding_rule *all = ARENA_ARRAY(a, struct sharding_rule, 1);
-    *all = (struct sharding_rule){.match = "*", .choice.index = {INDEX_batch}};
+    double *all_ratios = ARENA_ARRAY(a, double, (size_t)n_devices);
+    for (int32_t d = 0; d < n_devices; d++) all_ratios[d] = ratios ? ratios[d] : 1;
+    *all = (struct sharding_rule){.match = "*", .choice.index = {index}};
     *s = (struct sharding){.n_devices = n_devices,
                            .n_axes = 1,
                            .mesh = {n_devices, 1},
                            .n_ratios = 1,
-                           .ratios = arena_copy(a, ratios, sizeof *ratios * (size_t)n_devices),
+                           .ratios = all_ratios,
                            .n_operators = 1,
                            .operators = all};
     return s;

@@ -33,6 +33,8 @@
  * `sufficient_factors: true` (sufficient factors; Xie et al. 2016) is for matmuls by an unshared parameter whose gradient would be
  * partial over the axis: every device all-gathers x and dy and computes all of dW, in every call, in place of the gradient all-reduce
  * once a step. It reduces traffic if T·(I + O) < 2·I·O, T = the rows of all calls of a step.
+ * `shard: tensor` is for models of measured layers (core/model/measured.h): {match: "*", shard: tensor} runs every layer on all N
+ * devices of the stage, equal ones of one node, in the time measured for N GPUs.
  * Along an axis a position's ratio is the sum over its devices: a mesh is divided by its margins, so devices in one
  * column have the same shard of what the columns share. Ratios become integer units by largest remainder (sharding_extents).
  * Ownership: the arena's. Errors: ERR_INPUT with file:line:column.
@@ -102,8 +104,17 @@ int32_t sharding_algorithm_for(const struct sharding *s, const char *name, enum 
 /* The default algorithm; even: all shards have one size. */
 enum collective_algorithm sharding_default_algorithm(enum collective_kind kind, bool even);
 
-/* One axis, one ratio vector, every operator sharded by batch if it can be. */
-struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices);
+/* One axis, one ratio vector (NULL: of ones), every operator sharded by this index if it can be. */
+struct sharding *sharding_of_index(struct arena *a, enum op_index index, const double *ratios,
+                                   int32_t n_devices);
+/* Number of devices over which measured layers are sharded; 1: none (also s NULL). */
+static inline int32_t sharding_tensor_degree(const struct sharding *s)
+{
+    for (int32_t r = 0; s && r < s->n_operators; r++)
+        for (int32_t x = 0; x < s->n_axes; x++)
+            if (s->operators[r].choice.index[x] == INDEX_tensor) return s->mesh[x];
+    return 1;
+}
 
 /* Deep copy without the rules' positions in a file. */
 const struct sharding *sharding_copy(struct arena *a, const struct sharding *s);

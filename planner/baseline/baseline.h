@@ -40,6 +40,7 @@ struct tp_variant {
     struct cost *cost;
     struct device_graph *graph;
     struct space **spaces; /* (n_sizes) */
+    const struct sharding *sharding; /* of a stage of measured layers; NULL: not made yet */
 };
 
 /* Inputs of all families, and the settings of the current family. */
@@ -85,5 +86,9 @@ MUST_CHECK enum status baseline_add(struct baseline_task *k, struct baseline_set
 MUST_CHECK enum status baseline_make(struct baseline_task *k, const struct baseline_setting *x,
                                      const char *name, struct arena *a, struct plan *out,
                                      struct error *err);
+/* Of measured layers at a degree above 1: the plan's stages become sharded stages on the cluster as given, and *s the space of it. */
+MUST_CHECK enum status baseline_shard(struct baseline_task *k, const struct baseline_setting *x,
+                                      struct arena *a, struct plan *p, struct space **s,
+                                      struct error *err);
 
 #endif

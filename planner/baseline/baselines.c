@@ -152,9 +152,8 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
         scoring_note(x, text, INT64_MAX);
         return OK;
     }
-    int64_t before = scorer_calls(t->scorer);
+    int64_t before = scorer_calls(t->scorer), left = t->evaluations_left;
     x->tries++, x->layers += layers;
-    int64_t left = t->evaluations_left;
     scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
     TRY(search_context_score(t, s, p, &ns, err));
     scorer_quick(t->scorer, false);
@@ -211,8 +210,7 @@ static enum status find_settings(struct scoring *x, baseline_family *family, str
     TRY(family(k, err));
     x->settings = k->settings, x->n = k->n_settings;
     if (!x->n) return OK;
-    qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate);
-    lead(x->settings, x->n);
+    qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate), lead(x->settings, x->n);
     TRY(baseline_space(k, x->settings[0].tp_variant, x->settings[0].size, &s, err));
     x->least = (int64_t)x->settings[0].replicas * s->n_layers;
     return OK;
@@ -251,7 +249,9 @@ static enum status score_grids(struct scoring *x, struct error *err)
         struct plan p;
         struct space *s;
         TRY(baseline_space(k, y->tp_variant, y->size, &s, err));
-        TRY(baseline_make(k, y, x->b->name, scorer_arena(k->t->scorer), &p, err));
+        struct arena *a = scorer_arena(k->t->scorer);
+        TRY(baseline_make(k, y, x->b->name, a, &p, err));
+        TRY(baseline_shard(k, y, a, &p, &s, err));
         TRY(score(x, s, &p, &y->too_large, err));
     }
     return OK;
@@ -299,8 +299,8 @@ static enum status settle(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
     struct search_baseline *b = x->b;
-    if (x->settled_ns == b->iteration_ns) return OK;
-    if (k->cluster->n_devices > LANES_A_FAMILY) return OK; /* its first step is used */
+    /* of very many devices the first step is used */
+    if (x->settled_ns == b->iteration_ns || k->cluster->n_devices > LANES_A_FAMILY) return OK;
     for (int32_t i = 0; i < k->n_tp_variants; i++)
         for (int32_t size = 0; k->tp_variants[i].possible && size < k->n_sizes; size++) {
             const struct space *s = k->tp_variants[i].spaces[size];
@@ -377,7 +377,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
         struct scoring *x = &all[i];
         if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
         x->rival_ns = fastest;
-        if (beside) x->beyond_ns = k->known_ns;
+        x->beyond_ns = beside ? k->known_ns : 0;
         x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
         k->max_tries = x->b->quick ? 1 : TRIES_MAX;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))

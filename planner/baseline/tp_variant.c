@@ -3,6 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/cluster/group.h"
+#include "core/sharding/sharding.h"
 #include "profiles/team.h"
 
 enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t size,
@@ -86,4 +87,22 @@ enum status baseline_tp_variants(struct baseline_task *k, struct error *err)
             TRY(make_tp_variant(k, &k->tp_variants[k->n_tp_variants++], o->tensor[i], err));
     for (int32_t i = 0; i < k->n_tp_variants; i++) TRY(try_tp_variant(k, i, err));
     return OK;
+}
+
+enum status baseline_shard(struct baseline_task *k, const struct baseline_setting *x,
+                           struct arena *a, struct plan *p, struct space **s, struct error *err)
+{
+    struct tp_variant *b = &k->tp_variants[x->tp_variant];
+    if (!k->job->model.measured || b->tp < 2) return OK;
+    if (!b->sharding) b->sharding = sharding_of_index(k->arena, INDEX_tensor, NULL, b->tp);
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *y = &p->replicas[r].stages[i];
+            int32_t *device = ARENA_ARRAY(a, int32_t, (size_t)b->tp), first = y->device * b->tp;
+            for (int32_t d = 0; d < b->tp; d++) device[d] = first + d; /* group_gpus */
+            y->device = first, y->devices = device;
+            y->n_shards = b->tp, y->sharding = b->sharding;
+        }
+    p->cluster = *k->cluster;
+    return baseline_space(k, 0, x->size, s, err);
 }

@@ -135,6 +135,16 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
     return OK;
 }
 
+void group_add_measured(struct space *s, int32_t type, int32_t base,
+                        const struct sharding *sharding)
+{
+    struct space_group *x = ARENA_ARRAY(s->arena, struct space_group, 1);
+    *x = (struct space_group){
+        .n = sharding->n_devices, .base = base, .stage = {.sharding = sharding}, .table = s->table};
+    if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
+    s->groups[type] = x;
+}
+
 struct stage_table *group_table(const struct space *s, int32_t type)
 {
     return s->groups && s->groups[type] ? s->groups[type]->table : s->table;
@@ -156,7 +166,8 @@ int32_t group_type_of(const struct space *s, const struct plan_stage *x)
     int32_t base = s->cluster->devices[x->device].type;
     for (int32_t t = 0; s->groups && x->sharding && t < s->n_types; t++) {
         const struct space_group *g = s->groups[t];
-        if (g && g->base == base && g->n == x->n_shards && g->stage.sharding == x->sharding)
+        if (g && g->base == base && g->n == x->n_shards &&
+            sharding_equal(g->stage.sharding, x->sharding))
             return t;
     }
     return base;

@@ -3,6 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
+#include "core/model/measured.h"
 #include "planner/candidate/group.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
@@ -65,7 +66,18 @@ static int32_t *first_of_nodes(struct coarse *q, int32_t *n)
     return nodes;
 }
 
-/* One priced type for each class and power of two of its GPUs on a node. */
+/* Whether a stage may have n GPUs: a power of two; measured layers: a degree that was measured, and requested if any was. */
+static bool offered(const struct coarse *q, int32_t n)
+{
+    const struct measured_model *m = q->task->job->model.measured;
+    const struct search_options *o = q->t->o;
+    bool known = !m, asked = !o->tensor;
+    for (int32_t i = 0; m && i < m->n_tp; i++) known |= m->tp[i] == n;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) asked |= o->tensor[i] == n;
+    return n == 1 || (m ? known && asked : !(n & (n - 1)));
+}
+
+/* One priced type for each class and number of its GPUs on a node. */
 static void add_degrees(struct coarse *q)
 {
     struct cluster *c = &q->priced;
@@ -75,13 +87,26 @@ static void add_degrees(struct coarse *q)
     c->types = types;
     for (int32_t k = 0; k < q->n_classes; k++) {
         struct coarse_class *x = &q->classes[k];
-        for (int batch = 0; batch < 2; batch++)
-            for (int32_t n = 1 + batch; n <= x->per_node && n < 1 << COARSE_DEGREES / 2; n *= 2) {
+        bool measured = q->task->job->model.measured; /* with the batch not divided */
+        for (int batch = 0; batch < (measured ? 1 : 2); batch++)
+            for (int32_t n = 1 + batch; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n++) {
+                if (!offered(q, n)) continue;
                 x->degree[x->n_degrees++] = (struct coarse_degree){
                     .n = n, .type = n > 1 ? c->n_types : x->type, .batch = batch, .usable = n == 1};
                 if (n > 1) types[c->n_types++] = types[x->type];
             }
     }
+}
+
+/* Links of measured layers are curves by the number of GPUs that send together. */
+static void tell_gpus(struct coarse *q)
+{
+    int32_t *gpus = ARENA_ARRAY(q->arena, int32_t, (size_t)q->priced.n_types);
+    for (int32_t t = 0; t < q->priced.n_types; t++) gpus[t] = 1;
+    for (int32_t k = 0; k < q->n_classes; k++)
+        for (int32_t d = 0; d < q->classes[k].n_degrees; d++)
+            gpus[q->classes[k].degree[d].type] = q->classes[k].degree[d].n;
+    q->graph->gpus = gpus;
 }
 
 enum status coarse_classes(struct coarse *q, struct error *err)
@@ -98,6 +123,7 @@ enum status coarse_classes(struct coarse *q, struct error *err)
             add_device(q, shape, class_shape, c->nodes[nodes[i]].first_device + d);
     add_degrees(q);
     q->graph->n_types = q->priced.n_types;
+    if (q->task->job->model.measured) tell_gpus(q);
     return OK;
 }
 
@@ -108,6 +134,10 @@ static enum status solve(struct coarse *q, const struct coarse_class *k,
                          const struct coarse_degree *x, const struct space *s, int32_t first,
                          int32_t last, const struct sharding **out, struct error *err)
 {
+    if (q->task->job->model.measured) {
+        *out = sharding_of_index(q->t->arena, INDEX_tensor, NULL, x->n);
+        return OK;
+    }
     struct spmd_stage_team t = {.s = s,
                                 .first_layer = first,
                                 .last_layer = last,
@@ -123,12 +153,11 @@ static enum status solve(struct coarse *q, const struct coarse_class *k,
     return OK;
 }
 
-static bool price(const struct coarse_class *k, const struct coarse_degree *x,
-                  struct space *s, bool bus)
+static bool price(const struct coarse_class *k, const struct coarse_degree *x, struct space *s,
+                  bool bus)
 {
     struct error why;
-    struct group_request r = {
-        .n = x->n, .device = k->device, .sharding = x->sharding, .bus = bus};
+    struct group_request r = {.n = x->n, .device = k->device, .sharding = x->sharding, .bus = bus};
     return x->sharding && group_add(s, x->type, &r, &why) == OK;
 }
 

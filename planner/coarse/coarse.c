@@ -11,7 +11,6 @@ enum {
 
 static bool applies(const struct fleet_task *task)
 {
-    if (task->job->model.measured) return false;
     for (int32_t t = 0; t < task->cluster->n_types; t++)
         if (task->cluster->types[t].tensor_parallel > 1) return false;
     return true;
@@ -48,7 +47,7 @@ enum status coarse_search(struct search_context *t, const struct fleet_task *tas
                           struct error *err)
 {
     *n_tried = 0;
-    if (!applies(task) || t->o->tensor) return OK;
+    if (!applies(task) || (t->o->tensor && !task->job->model.measured)) return OK;
     struct arena *a = arena_new();
     struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
     *q = (struct coarse){.t = t, .task = task, .arena = a, .solved = spmd_stage_new()};

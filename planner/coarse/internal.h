@@ -9,7 +9,7 @@
 struct spmd_stage;
 
 enum {
-    COARSE_CLASSES = 8, /* more classes: those of the fewest GPUs are left to other searches */
+    COARSE_CLASSES = 8,  /* more classes: those of the fewest GPUs are left to other searches */
     COARSE_DEGREES = 16, /* 1, 2, 4 … 128 GPUs, without and with the batch divided among them */
     COARSE_STAGES = 64,
     COARSE_REPLICAS = 24, /* numbers of replicas tried for a team */

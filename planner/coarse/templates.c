@@ -118,6 +118,17 @@ static bool balance(struct line *l)
 
 /* --- estimates --- */
 
+/* An activation of measured layers in parts, of which a GPU of the smaller end has several (core/lower/channels.c); -1: it is sent
+ * whole. */
+static int64_t part_ns(const struct line *l, int32_t i, const struct device_route *r)
+{
+    int32_t n = degree_of(l, i)->n, m = degree_of(l, i + 1)->n, most = n > m ? n : m;
+    if (!l->s->job->model.measured || !r->blocking || !r->own) return -1;
+    int32_t fewest = n < m ? n : m, rounds = (most + fewest - 1) / fewest;
+    return rounds * cost_occupancy_ns(&r->link, l->s->cut_bytes[l->stage[i].last] / most) +
+           r->link.latency_ns;
+}
+
 /* A message of the cut behind stage i to the next stage: every GPU of the receiver takes a copy, over the same links if they
  * leave the node. */
 static int64_t transfer_ns(const struct line *l, int32_t i, bool *blocking)
@@ -127,9 +138,11 @@ static int64_t transfer_ns(const struct line *l, int32_t i, bool *blocking)
                            degree_of(l, i + 1)->type);
     if (!r) return INT64_MAX;
     const struct device *d = l->q->task->cluster->devices;
+    int64_t sent = part_ns(l, i, r);
+    *blocking = r->blocking;
+    if (sent >= 0) return sent;
     int64_t copies =
         r->own || d[l->device[i]].node == d[l->device[i + 1]].node ? 1 : degree_of(l, i + 1)->n;
-    *blocking = r->blocking;
     return cost_occupancy_ns(&r->link, copies * l->s->cut_bytes[l->stage[i].last]) +
            r->link.latency_ns;
 }
@@ -227,13 +240,20 @@ static bool lay(struct making *m, struct line *l, const int32_t *order, int32_t 
     for (int32_t k = 0; k < n; k++) {
         const struct coarse_class *x = &m->q->classes[order[k]];
         int32_t gpus = x->n / m->replicas, width = x->degree[degree[k]].n;
-        if (!x->degree[degree[k]].usable || gpus < width || l->n + gpus / width > COARSE_STAGES) return false;
+        if (!x->degree[degree[k]].usable || gpus < width || l->n + gpus / width > COARSE_STAGES)
+            return false;
         for (int32_t i = 0; i < gpus / width; i++) {
             l->device[l->n] = x->device[i * width];
             l->stage[l->n++] = (struct coarse_stage){.of = order[k], .degree = degree[k]};
         }
     }
     return l->n > 0;
+}
+
+/* ZeRO 0, and 1 where there may be several replicas; measured layers are planned as they were measured, with their state whole. */
+static int zero_levels(const struct making *m)
+{
+    return !m->q->task->job->model.measured && (m->q->n_classes > 1 || m->replicas > 1) ? 2 : 1;
 }
 
 static void try_order(struct making *m, const int32_t *order, int32_t n)
@@ -243,7 +263,7 @@ static void try_order(struct making *m, const int32_t *order, int32_t n)
         struct line l = {.q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
         struct coarse_template x;
         if (lay(m, &l, order, n, degree))
-            for (l.zero = 0; l.zero < (m->q->n_classes > 1 || m->replicas > 1 ? 2 : 1); l.zero++) {
+            for (l.zero = 0; l.zero < zero_levels(m); l.zero++) {
                 /* twice the best template's time is of no use to any mix */
                 int64_t bar = m->n[l.zero] == m->most ? m->ns[l.zero][m->most - 1] : 0;
                 l.most_ns = bar ? bar / m->microbatches + 1 : 0;

@@ -20,8 +20,9 @@ enum {
     STEPS = 24,   /* of each local search */
     WHOLE = 3,    /* plans simulated whole */
     WITHIN = 101, /* percent of the best trial, for the second and third of them */
-    WORK_MS = 2500, /* counted work of the trials, and again of the local searches; the first trial is made in any case */
-    FEWEST = 2      /* microbatches for each stage, in the shorter simulation */
+    WORK_MS =
+        2500, /* counted work of the trials, and again of the local searches; the first trial is made in any case */
+    FEWEST = 2 /* microbatches for each stage, in the shorter simulation */
 };
 
 struct trial {
@@ -60,11 +61,11 @@ static struct plan shorten(struct arena *a, const struct plan *p, double part, i
 /* What scorer_fit changed in the stages. */
 static void adopt(struct plan *p, const struct plan *fitted)
 {
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        p->replicas[r].stages = fitted->replicas[r].stages;
+    for (int32_t r = 0; r < p->n_replicas; r++) p->replicas[r].stages = fitted->replicas[r].stages;
 }
 
-struct pair { /* of simulations; whole: the first one is of all microbatches, and there is no second */
+struct
+    pair { /* of simulations; whole: the first one is of all microbatches, and there is no second */
     struct parallel_score_item *item;
     int64_t n[2], all;
     bool whole;
@@ -191,12 +192,10 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     int32_t taken = 0;
     for (int32_t i = 0; i < n && taken < WHOLE; i++)
         if (x[i].ns < INT64_MAX && (!i || x[i].ns <= x[0].ns / 100 * WITHIN))
-            items[taken++] =
-                (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
+            items[taken++] = (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
     TRY(parallel_score(q->t, q->task->profile, items, taken, err));
     for (int32_t i = 0; i < taken; i++)
-        if (items[i].ns < INT64_MAX)
-            incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
+        if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
     return OK;
 }
 
@@ -219,7 +218,8 @@ enum status coarse_trials(struct coarse *q, struct error *err)
     sort(x, n);
     before = q->t->work_end;
     q->t->work_end = scorer_work(q->t->scorer) + (int64_t)WORK_MS * 1000000;
-    for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++) TRY(improve(q, &x[i], err));
+    for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++)
+        TRY(improve(q, &x[i], err));
     q->t->work_end = before;
     sort(x, n);
     return simulate_whole(q, x, n, err);

@@ -15,7 +15,7 @@ struct improvement {
     int64_t *iteration_ns;
     int64_t left; /* simulations */
     struct fleet_local_search_score score;
-    bool better;  /* whether the last candidate improved */
+    bool better; /* whether the last candidate improved */
     int32_t n_groups;
     int32_t *group; /* (n_replicas) groups of equal replicas */
 };
@@ -50,8 +50,9 @@ static bool same_devices(const struct plan *p, const struct plan_replica *a,
     for (int32_t i = 0; i < a->n_stages; i++) {
         const struct plan_stage *x = &a->stages[i], *y = &b->stages[i];
         if (x->last_layer != y->last_layer || x->n_shards != y->n_shards ||
-            x->sharding != y->sharding)
+            !x->sharding != !y->sharding)
             return false;
+        if (x->sharding && !sharding_equal(x->sharding, y->sharding)) return false;
         for (int32_t k = 0; k < plan_stage_devices(x); k++)
             if (p->cluster.devices[plan_stage_device(x, k)].type !=
                     p->cluster.devices[plan_stage_device(y, k)].type ||

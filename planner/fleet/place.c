@@ -126,6 +126,23 @@ bool place_mix(struct arena *a, const struct template_maker *m, const struct mix
 
 /* --- the plan --- */
 
+/* Stages of measured layers are sharded; their plan is of the task's cluster. */
+static void shard_stages(struct arena *a, const struct tp_options *o, const struct placed *x,
+                         struct plan *out, struct space *space)
+{
+    int32_t at = 0;
+    for (int32_t r = 0; r < out->n_replicas; r++)
+        for (int32_t s = 0; s < out->replicas[r].n_stages; s++, at++) {
+            const struct template_class *k = &x->maker->classes[x->device_class[at]];
+            struct plan_stage *stage = &out->replicas[r].stages[s];
+            if (k->tp < 2) continue;
+            stage->n_shards = k->tp, stage->sharding = o->sharding[k->type];
+            stage->devices = arena_copy(a, x->gpus[at], (size_t)k->tp * sizeof *stage->devices);
+        }
+    space->cluster = x->maker->g->cluster;
+    out->cluster = *space->cluster;
+}
+
 enum status place_plan(struct arena *a, const struct tp_options *o, const struct placed *x,
                        struct plan *out, struct space *space, struct error *err)
 {
@@ -133,6 +150,10 @@ enum status place_plan(struct arena *a, const struct tp_options *o, const struct
     struct cluster_group *groups = ARENA_ARRAY(a, struct cluster_group, (size_t)x->n_stages);
     *out = scorer_copy_plan(a, &x->plan);
     *space = *x->maker->s;
+    if (o->sharding) {
+        shard_stages(a, o, x, out, space);
+        return OK;
+    }
     for (int32_t i = 0; i < x->n_stages; i++) {
         int32_t tp = x->maker->classes[x->device_class[i]].tp;
         if (tp > 1) groups[n++] = (struct cluster_group){tp, x->gpus[i], false};

@@ -4,20 +4,28 @@
 #include "planner/fleet/fleet.h"
 #include "sim/engine/sim.h"
 
-/* The cluster with a node for each device. */
-static void part_nodes(struct arena *a, struct cluster *c)
+/* The cluster with a node for each device, or for each stage of several. */
+static void part_nodes(struct arena *a, const struct plan *p, struct cluster *c)
 {
+    int32_t n = 0, *first = ARENA_ARRAY(a, int32_t, (size_t)c->n_devices);
+    for (int32_t i = 0; i < c->n_devices; i++) first[i] = i;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            for (int32_t k = 0; x->sharding && k < x->n_shards; k++)
+                if (x->devices[k] == x->devices[0] + k) first[x->devices[k]] = x->devices[0];
+        }
     struct node_spec *nodes = ARENA_ARRAY(a, struct node_spec, (size_t)c->n_devices);
     struct device *devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
     for (int32_t i = 0; i < c->n_devices; i++) {
         devices[i] = c->devices[i];
-        devices[i].node = i, devices[i].index = 0;
-        nodes[i] = (struct node_spec){.name = devices[i].name,
-                                      .host = c->nodes[c->devices[i].node].host,
-                                      .first_device = i,
-                                      .n_devices = 1};
+        if (first[i] == i)
+            nodes[n++] = (struct node_spec){.name = devices[i].name,
+                                            .host = c->nodes[c->devices[i].node].host,
+                                            .first_device = i};
+        devices[i].node = n - 1, devices[i].index = nodes[n - 1].n_devices++;
     }
-    c->nodes = nodes, c->n_nodes = c->n_devices, c->devices = devices;
+    c->nodes = nodes, c->n_nodes = n, c->devices = devices;
 }
 
 /* The first step alone, from rest. */
@@ -47,7 +55,7 @@ enum status robust_ns(const struct search_context *t, const struct profile *p,
     struct program program;
     struct error why = {0};
     o.check_memory = false, o.unhashed = true;
-    if (fleet_has_dedicated_links(&separate.cluster)) part_nodes(a, &separate.cluster);
+    if (fleet_has_dedicated_links(&separate.cluster)) part_nodes(a, plan, &separate.cluster);
     *out_ns = INT64_MAX;
     enum status st = lower_plan(a, &separate, &o, &program, &why);
     if (st == OK) st = measure(a, &program, cost_new(a, p, &separate.cluster), out_ns, &why);

@@ -2,6 +2,10 @@
 
 #include "core/base/arena.h"
 #include "core/cluster/group.h"
+#include "core/model/measured.h"
+#include "core/sharding/sharding.h"
+#include "planner/candidate/group.h"
+#include "profiles/measured.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -59,6 +63,19 @@ static void make_types(struct arena *a, struct tp_options *o, const struct clust
             if (numbers[i] > 1 && numbers[i] <= most_of[t]) type_of(a, o, t, numbers[i], most);
 }
 
+/* Plans compare shardings by address, so types of one degree have one. */
+static void make_shardings(struct arena *a, struct tp_options *o)
+{
+    const struct cluster *c = &o->priced;
+    o->sharding = ARENA_ARRAY(a, const struct sharding *, (size_t)c->n_types);
+    for (int32_t t = o->n_base; t < c->n_types; t++) {
+        int32_t same = o->n_base, tp = c->types[t].tensor_parallel;
+        while (c->types[same].tensor_parallel != tp) same++;
+        o->sharding[t] =
+            same < t ? o->sharding[same] : sharding_of_index(a, INDEX_tensor, NULL, tp);
+    }
+}
+
 static void make_classes(struct tp_options *o, const int32_t *numbers, int32_t n)
 {
     for (int32_t pool = 0; pool < o->graph->n_classes; pool++) {
@@ -85,6 +102,7 @@ enum status tp_options_make(struct arena *a, const struct job *j, const struct c
     memcpy(out->priced.types, c->types, (size_t)c->n_types * sizeof *c->types);
     for (int32_t t = 0; t < c->n_types; t++) out->base_type[t] = t;
     if (numbers) make_types(a, out, c, numbers, n, most);
+    if (j->model.measured) make_shardings(a, out);
     out->cost = cost_new(a, p, &out->priced);
     out->classes = ARENA_ARRAY(a, struct template_class, TEMPLATE_CLASSES_MAX);
     TRY(device_graph_new(a, c, out->cost, &out->graph, err));
@@ -95,15 +113,47 @@ enum status tp_options_make(struct arena *a, const struct job *j, const struct c
 /* Approximate bytes per parameter with gradient and AdamW state. */
 enum { STATE_BYTES = 16, DEVICES_OF_A_REPLICA = 12 };
 
-int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t *numbers)
+static int32_t most_on_node(const struct cluster *c, int32_t type)
+{
+    int32_t most = 0;
+    for (int32_t i = 0; i < c->n_nodes; i++) {
+        int32_t n = 0;
+        for (int32_t d = 0; d < c->nodes[i].n_devices; d++)
+            n += c->devices[c->nodes[i].first_device + d].type == type;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+/* 0: only single GPUs were measured. */
+static int32_t measured_degrees(const struct measured_model *m, const struct cluster *c,
+                                const struct profile *p, int32_t *numbers)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < m->n_tp && n < TP_OPTIONS_DEFAULT_MAX; i++) {
+        bool everywhere = true, possible = false;
+        for (int32_t t = 0; t < c->n_types; t++) {
+            if (most_on_node(c, t) < m->tp[i]) continue;
+            possible = true;
+            everywhere &= measured_on(p, c->types[t].catalogue, m->tp[i]);
+        }
+        if (possible && everywhere) numbers[n++] = m->tp[i];
+    }
+    return n && numbers[n - 1] > 1 ? n : 0;
+}
+
+int32_t tp_options_default(const struct job *j, const struct cluster *c, const struct profile *p,
+                           int32_t numbers[TP_OPTIONS_DEFAULT_MAX])
 {
     int64_t least = INT64_MAX, on_node = 0, tp = 1;
     int32_t n = 0;
-    if (c->n_devices <= TP_OPTIONS_LARGE || c->emulated || j->model.measured) return 0;
+    if (c->n_devices <= TP_OPTIONS_FEW || c->emulated) return 0;
+    if (c->n_devices <= TP_OPTIONS_LARGE && !j->model.measured) return 0;
     for (int32_t t = 0; t < c->n_types; t++) {
         if (shared(&c->types[t])) return 0;
         if (c->types[t].memory_bytes < least) least = c->types[t].memory_bytes;
     }
+    if (j->model.measured) return measured_degrees(j->model.measured, c, p, numbers);
     for (int32_t i = 0; i < c->n_nodes; i++)
         if (c->nodes[i].n_devices > on_node) on_node = c->nodes[i].n_devices;
     double bytes = STATE_BYTES * (double)model_parameters(&j->model);
@@ -122,6 +172,8 @@ enum status tp_options_size(struct arena *a, const struct tp_options *o, int64_t
                             struct template_maker **maker, struct error *err)
 {
     TRY(space_make_on(a, &o->job, &o->priced, o->cost, o->graph, microbatch, lower, space, err));
+    for (int32_t t = o->n_base; o->sharding && t < o->priced.n_types; t++)
+        group_add_measured(space, t, o->base_type[t], o->sharding[t]);
     *maker = template_maker_new(a, space, o->graph, o->classes, o->n_classes);
     return OK;
 }

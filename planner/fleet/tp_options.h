@@ -21,6 +21,8 @@ struct tp_options {
     int32_t n_classes, n_base;  /* n_base: types of the task's cluster, which come first */
     struct template_class *classes;
     int32_t *base_type; /* (types of priced) type of a single GPU */
+    /* (types of priced) of stages of measured layers, which are sharded; NULL: other models, whose GPUs act as one device */
+    const struct sharding **sharding;
 };
 
 /* numbers: (n) degrees; NULL: the devices of the cluster file. Classes beyond TEMPLATE_CLASSES_MAX are dropped. */
@@ -28,12 +30,19 @@ MUST_CHECK enum status tp_options_make(struct arena *a, const struct job *j,
                                        const struct cluster *c, const struct profile *p,
                                        const int32_t *numbers, int32_t n, struct tp_options *out,
                                        struct error *err);
-/* Default degrees if the options name none. On clusters of more than TP_OPTIONS_LARGE GPUs, a model that fills half of twelve
+/* Default degrees if the options name none. Measured layers on more than TP_OPTIONS_FEW GPUs: those measured on every type of which a
+ * node has as many GPUs. Other models on more than TP_OPTIONS_LARGE: a model that fills half of twelve
  * devices of the least memory gets the least power of two for which it does not, and twice that, if its heads and the nodes
  * allow it; degrees that leave more than TP_OPTIONS_DEVICES_MAX devices are too small. Returns the number of degrees; 0: single
- * GPUs, as on all other clusters. Certificates then hold for these degrees. */
-enum { TP_OPTIONS_LARGE = 1024, TP_OPTIONS_DEVICES_MAX = 2560, TP_OPTIONS_DEFAULT_MAX = 2 };
-int32_t tp_options_default(const struct job *j, const struct cluster *c, int32_t *numbers);
+ * GPUs, as in all other cases. Certificates then hold for these degrees. */
+enum {
+    TP_OPTIONS_FEW = 8,
+    TP_OPTIONS_LARGE = 1024,
+    TP_OPTIONS_DEVICES_MAX = 2560,
+    TP_OPTIONS_DEFAULT_MAX = 16
+};
+int32_t tp_options_default(const struct job *j, const struct cluster *c, const struct profile *p,
+                           int32_t numbers[TP_OPTIONS_DEFAULT_MAX]);
 /* The space of a microbatch size and its template generator. */
 MUST_CHECK enum status tp_options_size(struct arena *a, const struct tp_options *o,
                                        int64_t microbatch, const struct lower_options *lower,

@@ -89,8 +89,8 @@ static void simpler(struct arena *a, struct spmd_stage_spot *diverse_starts, int
         struct spmd_stage_spot *x = &diverse_starts[k];
         struct plan_stage *stage = &p->replicas[x->replica].stages[x->stage];
         const struct sharding *s = x->answer.sharding;
-        stage->sharding =
-            turn ? sharding_of_batch(a, s->ratios, s->n_devices) : replicated_ties(a, x);
+        stage->sharding = turn ? sharding_of_index(a, INDEX_batch, s->ratios, s->n_devices)
+                               : replicated_ties(a, x);
     }
 }
 

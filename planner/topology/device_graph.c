@@ -23,13 +23,19 @@ struct device_routes { /* open hash, never more than half full */
 };
 
 /* A message over several links has the bandwidth of the slowest and the sum of their latencies (sim/network/network.h). */
-static bool price_route(struct device_routes *r, const struct cluster *c, const int32_t type[2],
+static bool price_route(const struct device_graph *g, const int32_t type[2],
                         const struct route *route, struct device_route *out)
 {
+    struct device_routes *r = g->routes;
+    const struct cluster *c = g->cluster;
     struct error unheard;
     int32_t *hop = ARENA_ARRAY(r->arena, int32_t, (size_t)route->n_hops);
-    if (cost_link_of(r->cost, route->link[0], type[0], type[1], &out->link, &unheard) != OK)
-        return false;
+    struct link_ends ends = link_ends_of(type[0], type[1]);
+    if (g->gpus) {
+        ends.gpus[0] = g->gpus[type[0]], ends.gpus[1] = g->gpus[type[1]];
+        ends.at_once = ends.gpus[0] < ends.gpus[1] ? ends.gpus[0] : ends.gpus[1];
+    }
+    if (cost_link_of(r->cost, route->link[0], &ends, &out->link, &unheard) != OK) return false;
     out->own = link_of_every_pair(&c->links[route->link[0]]);
     out->n_hops = route->n_hops, out->hop = hop;
     for (int32_t i = 0; i < route->n_hops; i++) {
@@ -81,9 +87,8 @@ const struct device_route *device_graph_route(const struct device_graph *g, int3
         struct route route;
         struct device_route *made = *e = ARENA_ARRAY(r->arena, struct device_route, 1);
         made->key = key;
-        made->linked =
-            topology_route(r->topology, from, to, &route) &&
-            price_route(r, g->cluster, (const int32_t[2]){from_type, to_type}, &route, made);
+        made->linked = topology_route(r->topology, from, to, &route) &&
+                       price_route(g, (const int32_t[2]){from_type, to_type}, &route, made);
     }
     return (*e)->linked ? *e : NULL;
 }
@@ -176,7 +181,8 @@ static enum status every_edges(struct tree *t, struct cost *k, int32_t link, str
         const struct device *a = &c->devices[first[other]], *b = &c->devices[first[s]];
         struct cost_link cost;
         if ((a->node == b->node) != inside) continue;
-        TRY(cost_link_of(k, link, a->type, b->type, &cost, err));
+        const struct link_ends ends = link_ends_of(a->type, b->type);
+        TRY(cost_link_of(k, link, &ends, &cost, err));
         add_edge(t, other, s, link, cost.bandwidth_Bps);
     }
     return OK;

@@ -33,6 +33,8 @@ struct device_graph {
     const struct cluster *cluster;
     int32_t n_devices, n_sites, n_zones, n_classes;
     int32_t n_types; /* types of the costs; may exceed the cluster's */
+    const int32_t *
+        gpus; /* (n_types) GPUs of a stage of this type, which send at once (link_ends); NULL: one */
     int32_t *site_of, *zone_of, *class_of; /* (n_devices) */
     int32_t *order;                        /* (n_devices) neighbours adjacent */
     struct device_class *classes;          /* (n_classes) by their first devices in order */

@@ -161,7 +161,8 @@ START_TEST(logits_that_cross_to_devices_that_share_the_loss_are_as_long_as_the_v
         struct plan_replica *x = plans_replica(arena, &p, 2, 2, (const int32_t[]){end - 1, end});
         if (shared) {
             x->stages[1].n_shards = 2, x->stages[1].devices = devices;
-            x->stages[1].sharding = sharding_of_batch(arena, (const double[]){1, 1}, 2);
+            x->stages[1].sharding =
+                sharding_of_index(arena, INDEX_batch, (const double[]){1, 1}, 2);
         }
         struct program out;
         ck_assert_msg(lower_plan(arena, &p, &o, &out, &err) == OK, "%s", err.text);

@@ -207,6 +207,15 @@ static void add_curve(bool same_node, const char *id, int32_t tp, const double (
 
 static const double slow[][2] = {{1e6, 1e9}, {4e6, 3e9}}, quick[][2] = {{1e6, 2e9}, {4e6, 10e9}};
 
+static bool between(const struct device_type *from, const struct device_type *to, bool same_node,
+                    struct link_model *out)
+{
+    struct device_type types[2] = {*from, *to};
+    const struct cluster c = {.n_types = 2, .types = types};
+    const struct link_ends ends = link_ends_of(0, 1);
+    return measured_link(&rows, &c, &ends, same_node, out);
+}
+
 START_TEST(two_types_join_at_the_slower_ones_pace_whatever_the_size)
 {
     struct device_type t = {.name = "t", .catalogue = "T4", .tensor_parallel = 1},
@@ -214,20 +223,20 @@ START_TEST(two_types_join_at_the_slower_ones_pace_whatever_the_size)
     struct link_model m;
     fresh();
     add_curve(false, "T4", 1, slow, 2);
-    ck_assert(!measured_link(&rows, &t, &v, false, &m));
+    ck_assert(!between(&t, &v, false, &m));
     add_curve(false, "L4", 2, quick, 2);
-    ck_assert(!measured_link(&rows, &t, &v, true, &m));
+    ck_assert(!between(&t, &v, true, &m));
     for (int turn = 0; turn < 2; turn++) {
-        ck_assert(measured_link(&rows, turn ? &v : &t, turn ? &t : &v, false, &m));
+        ck_assert(between(turn ? &v : &t, turn ? &t : &v, false, &m));
         ck_assert_double_eq_tol(link_model_Bps(&m, 1e6), 1e9, 1);
         ck_assert_double_eq_tol(link_model_Bps(&m, 2e6), 2e9,
                                 1); /* 2 GB/s on both: 1 MB a GPU of v */
         ck_assert_double_eq_tol(link_model_Bps(&m, 1e9), 3e9, 1);
     }
-    ck_assert(measured_link(&rows, &v, &v, false, &m));
+    ck_assert(between(&v, &v, false, &m));
     ck_assert_double_eq_tol(link_model_Bps(&m, 4e6), 6e9, 1); /* 2 MB a GPU: half way up */
     v.tensor_parallel = 8; /* the next fewer GPUs that were measured */
-    ck_assert(measured_link(&rows, &v, &v, false, &m));
+    ck_assert(between(&v, &v, false, &m));
     ck_assert_double_eq_tol(link_model_Bps(&m, 16e6), 6e9, 1);
 }
 END_TEST

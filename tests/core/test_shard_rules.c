@@ -258,6 +258,7 @@ START_TEST(every_kind_that_can_be_sharded_has_a_case)
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         bool tested = false;
         for (int i = 0; i < N_CASES; i++) tested = tested || cases[i].kind == (enum op_kind)kind;
+        if (op_is_measured((enum op_kind)kind)) continue; /* no kernels; test_measured_shards */
         ck_assert_msg(tested == op_index_has_row((enum op_kind)kind), "%s",
                       op_kind_name((enum op_kind)kind));
     }

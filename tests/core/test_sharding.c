@@ -189,7 +189,7 @@ START_TEST(what_is_written_reads_back)
     ck_assert(s->n_axes == 2 && s->mesh[0] == 2 && s->mesh[1] == 2);
     ck_assert_int_eq(s->operators[1].choice.index[1], INDEX_heads);
     check_same_text(s);
-    check_same_text(sharding_of_batch(arena, (const double[]){1, 1.0 / 3, 0}, 3));
+    check_same_text(sharding_of_index(arena, INDEX_batch, (const double[]){1, 1.0 / 3, 0}, 3));
 }
 END_TEST
 

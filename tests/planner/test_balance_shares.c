@@ -117,13 +117,13 @@ START_TEST(large_clusters_are_offered_the_tensor_parallel_degrees_the_model_need
     struct cluster many = texts_cluster(arena, arena_printf(arena, text, "200", "200")),
                    few = texts_cluster(arena, arena_printf(arena, text, "128", "128"));
     int32_t tp[TP_OPTIONS_DEFAULT_MAX];
-    ck_assert_int_eq(tp_options_default(&j, &many, tp), 2);
+    ck_assert_int_eq(tp_options_default(&j, &many, NULL, tp), 2);
     ck_assert_int_eq(tp[0], 4);
     ck_assert_int_eq(tp[1], 8);
-    ck_assert_int_eq(tp_options_default(&small, &many, tp), 0);
-    ck_assert_int_eq(tp_options_default(&j, &few, tp), 0);
+    ck_assert_int_eq(tp_options_default(&small, &many, NULL, tp), 0);
+    ck_assert_int_eq(tp_options_default(&j, &few, NULL, tp), 0);
     j.model.intermediate += 2; /* which two divides, and four does not */
-    ck_assert_int_eq(tp_options_default(&j, &many, tp), 1);
+    ck_assert_int_eq(tp_options_default(&j, &many, NULL, tp), 1);
     ck_assert_int_eq(tp[0], 2);
 }
 END_TEST

@@ -38,9 +38,10 @@ START_TEST(a_step_is_its_computing_and_twice_its_reduces)
     struct profile profile;
     struct plan p;
     struct cost_link net;
+    const struct link_ends ends = link_ends_of(0, 0);
     MUST(sailor_case_read(a, &a16, &job, &c, &profile, &err));
     MUST(sailor_case_plan(a, &job, &c, 2, 16, &whole, 1, &p, &err));
-    MUST(cost_link_of(cost_new(a, &profile, &c), 1, 0, 0, &net, &err));
+    MUST(cost_link_of(cost_new(a, &profile, &c), 1, &ends, &net, &err));
     double sums = 30 * units_s_from_ns(cost_occupancy_ns(&net, 1629724672 / 16) + net.latency_ns);
     ck_assert_double_eq_tol(units_s_from_ns(robust_of(&p, &profile)), 32 * 0.395741 + 2 * sums,
                             2e-3);

@@ -150,8 +150,8 @@ END_TEST
 
 /* --- ours ------------------------------------------------------------------------------------ */
 
-/* What our plans must keep, in the order of `known`: a ratchet that stands where we are. first_s: the first plan simulated, and by the
- * referee, replica by replica. both_s: the referee's score of one plan of the 64 that fits by its rule of memory and takes no
+/* What our plans must keep, in the order of `known`: a ratchet that stands where we are. the first plan simulated; first_s: the first one that Sailor's format can
+ * express, by the referee, replica by replica. both_s: the referee's score of one plan of the 64 that fits by its rule of memory and takes no
  * longer than the known plan when both are simulated: it is at least as good as the best known in every case. The first plan is
  * as well in five (planner/fleet/robust.h). In the others more is between the two models than a near tie bridges: for us a stage in
  * the middle is busy with what it receives too, messages on a node are quick, and sums begin while other stages still compute;
@@ -159,10 +159,10 @@ END_TEST
 static const struct kept_so_far {
     double simulated_s, first_s, both_s;
     bool small; /* planned in every run of the tests */
-} so_far[N_KNOWN] = {{14.51, 14.4215, 14.4215, true}, {21.73, 21.81, 21.85, true},
-                     {11.59, 11.88, 11.88, false},    {4.91, 4.92, 4.92, false},
+} so_far[N_KNOWN] = {{14.51, 14.4215, 14.4215, true}, {21.83, 21.81, 21.85, true},
+                     {11.63, 11.88, 11.88, false},    {4.91, 4.92, 4.92, false},
                      {2.46, 2.96, 2.42, false},       {1.77, 1.785, 1.785, false},
-                     {74.8, 78.7, 73.9, false},       {30.97, 33.4, 30.92, false}};
+                     {74.83, 78.7, 73.9, false},      {32.12, 33.4, 30.92, false}};
 
 struct ours {
     double simulated_s, known_s, referee_s, both_s, cpu_s;
@@ -191,9 +191,9 @@ static void plan_case(const struct known *k, struct ours *out)
                          .referee_s = INFINITY,
                          .both_s = INFINITY};
     for (int32_t i = 0; i < r.n_plans; i++) {
-        /* A plan that recomputes cannot be said in its format. */
+        /* Plans that recompute or shard optimizer state cannot be said in its format. */
         if (sailor_case_score_plan(a, &k->c, &r.plans[i].plan, true, &s, &err) != OK) continue;
-        if (i == 0 && s.fits) out->referee_s = s.total_s;
+        if (isinf(out->referee_s) && s.fits) out->referee_s = s.total_s;
         if (s.fits && r.plans[i].iteration_ns <= ns) out->both_s = fmin(out->both_s, s.total_s);
     }
 }
@@ -207,6 +207,7 @@ static void tell(const struct known *k, const struct ours *x)
             "%7.3f (known plan %7.3f), referee %8.3f | %.2f s CPU\n",
             k->c.cluster, k->c.model, k->c.best_known_s, x->both_s, x->simulated_s, x->known_s,
             x->referee_s, x->cpu_s);
+    fflush(stdout);
 }
 
 START_TEST(our_plans_beat_the_best_known_by_the_referee_and_by_the_simulator)
@@ -222,6 +223,51 @@ START_TEST(our_plans_beat_the_best_known_by_the_referee_and_by_the_simulator)
     /* The best known are rounded to a hundredth; for one cluster there is only our enumeration. */
     double best = known[_i].c.best_known_s;
     ck_assert_double_le(x.both_s, best > 0 ? best + 0.005 : known[_i].referee_s);
+}
+END_TEST
+
+/* Stages on several GPUs are sharded, and the degrees need not be requested. */
+START_TEST(the_degrees_that_were_measured_are_planned)
+{
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct search_result asked, usual;
+    static const int32_t tp[] = {1, 2, 4};
+    MUST(sailor_case_read(a, &known[1].c, &job, &cluster, &profile, &err));
+    job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = 2;
+    struct search_options o = {.top = 1};
+    MUST(search_plans(a, &job, &cluster, &profile, &o, &usual, &err));
+    o.tensor = tp, o.n_tensor = 3;
+    MUST(search_plans(a, &job, &cluster, &profile, &o, &asked, &err));
+    ck_assert_int_eq(usual.plans[0].iteration_ns, asked.plans[0].iteration_ns);
+    const struct plan *p = &usual.plans[0].plan;
+    bool sharded = false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
+            sharded |= sharding_tensor_degree(p->replicas[r].stages[s].sharding) > 1;
+    ck_assert(sharded);
+    for (int32_t t = 0; t < p->cluster.n_types; t++)
+        ck_assert_int_le(p->cluster.types[t].tensor_parallel, 1);
+}
+END_TEST
+
+START_TEST(baselines_of_several_gpus_are_sharded_too)
+{
+    static const int32_t tp[] = {1, 2, 4};
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct search_result r;
+    MUST(sailor_case_read(a, &known[6].c, &job, &cluster, &profile, &err));
+    struct search_options o = {
+        .tensor = tp, .n_tensor = 3, .top = 1, .baseline = "alpa-coarse"};
+    MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
+    const struct plan *p = &r.plans[0].plan;
+    ck_assert_int_eq(p->cluster.n_devices, cluster.n_devices);
+    for (int32_t i = 0; i < p->n_replicas; i++)
+        for (int32_t s = 0; s < p->replicas[i].n_stages; s++)
+            ck_assert_int_eq(sharding_tensor_degree(p->replicas[i].stages[s].sharding), 2);
 }
 END_TEST
 
@@ -253,6 +299,8 @@ Suite *sailor_plans_suite(void)
     Suite *s = suite_create("sailor_plans");
     TCase *c = tcase_create("sailor_plans");
     tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, the_degrees_that_were_measured_are_planned);
+    tcase_add_test(c, baselines_of_several_gpus_are_sharded_too);
     tcase_add_test(c, cost_and_budget_choose_parts_of_the_team);
     tcase_add_test(c, shares_of_ones_own_are_scored_replica_by_replica);
     tcase_add_test(c, what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_told);

@@ -313,7 +313,7 @@ static int32_t random_stages(struct draw *d, const struct space *s, struct plan 
         n[i] = 1 + (int32_t)random_teams_below(d, STAGES);
         for (int k = 0; k < n[i]; k++) device[k] = at++, ratios[k] = (double)(1 + random_teams_below(d, 2));
         struct sharding *how =
-            sharding_of_batch(arena, arena_copy(arena, ratios, sizeof ratios), n[i]);
+            sharding_of_index(arena, INDEX_batch, arena_copy(arena, ratios, sizeof ratios), n[i]);
         struct sharding_rule rule = {.match = "*"};
         rule.choice.index[0] = algorithms[random_teams_below(d, 3)];
         how->operators = arena_copy(arena, &rule, sizeof rule), how->n_operators = 1;

@@ -1,8 +1,8 @@
 #include "tests/support/sailor_cases.h"
 
 #include "core/base/arena.h"
-#include "core/cluster/group.h"
 #include "core/lower/lower.h"
+#include "core/sharding/sharding.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "sim/engine/sim.h"
@@ -53,11 +53,10 @@ struct places {
     struct arena *a;
     const struct cluster *c;
     int32_t *used; /* (n_nodes) GPUs taken, the first ones */
-    struct cluster_group *groups;
-    int32_t n_groups;
 };
 
-static enum status take_gpus(struct places *x, const struct sailor_stage *s, struct error *err)
+static enum status take_gpus(struct places *x, const struct sailor_stage *s, struct plan_stage *out,
+                             struct error *err)
 {
     for (int32_t n = 0; n < x->c->n_nodes; n++) {
         const struct node_spec *node = &x->c->nodes[n];
@@ -66,7 +65,11 @@ static enum status take_gpus(struct places *x, const struct sailor_stage *s, str
         if (x->used[n] + s->tp > node->n_devices) continue;
         int32_t *tp = ARENA_ARRAY(x->a, int32_t, (size_t)s->tp);
         for (int32_t i = 0; i < s->tp; i++) tp[i] = node->first_device + x->used[n]++;
-        x->groups[x->n_groups++] = (struct cluster_group){.n = s->tp, .devices = tp};
+        *out = (struct plan_stage){
+            .first_layer = s->first, .last_layer = s->last, .device = tp[0], .receive_ahead = 1};
+        if (s->tp < 2) return OK;
+        out->n_shards = s->tp, out->devices = tp;
+        out->sharding = sharding_of_index(x->a, INDEX_tensor, NULL, s->tp);
         return OK;
     }
     return error_set(err, ERR_INPUT, "too few GPUs of type %s", s->type);
@@ -77,34 +80,26 @@ enum status sailor_case_plan(struct arena *a, const struct job *job, const struc
                              const struct sailor_stage *stages, int32_t n_stages, struct plan *out,
                              struct error *err)
 {
-    int32_t *where, all = (int32_t)(job->global_batch / microbatch);
-    size_t n = (size_t)n_replicas * (size_t)n_stages;
+    int32_t all = (int32_t)(job->global_batch / microbatch);
     struct places x = {.a = a, .c = cluster};
     x.used = ARENA_ARRAY(a, int32_t, (size_t)cluster->n_nodes);
-    x.groups = ARENA_ARRAY(a, struct cluster_group, n);
-    for (int32_t s = 0; s < n_stages; s++)
-        for (int32_t r = 0; r < n_replicas; r++) TRY(take_gpus(&x, &stages[s], err));
     *out = (struct plan){.name = "known",
                          .microbatch = microbatch,
                          .steps = 1,
                          .seed = 1,
                          .job = *job,
+                         .cluster = *cluster,
                          .n_replicas = n_replicas};
-    TRY(cluster_group(a, cluster, x.groups, x.n_groups, &out->cluster, &where, err));
     out->replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)n_replicas);
     for (int32_t r = 0; r < n_replicas; r++) {
         struct plan_replica *p = &out->replicas[r];
         p->microbatches = all * (r + 1) / n_replicas - all * r / n_replicas;
         p->n_stages = n_stages;
         p->stages = ARENA_ARRAY(a, struct plan_stage, (size_t)n_stages);
-        for (int32_t s = 0; s < n_stages; s++)
-            p->stages[s] = (struct plan_stage){
-                .first_layer = stages[s].first,
-                .last_layer = stages[s].last,
-                .device = where[x.groups[s * n_replicas + r].devices[0]],
-                .receive_ahead = 1,
-            };
     }
+    for (int32_t s = 0; s < n_stages; s++)
+        for (int32_t r = 0; r < n_replicas; r++)
+            TRY(take_gpus(&x, &stages[s], &out->replicas[r].stages[s], err));
     return plan_check(out, (int32_t)job->model.layers, err);
 }
 

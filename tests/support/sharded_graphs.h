@@ -115,7 +115,7 @@ static inline void sharded_graphs_compare_stage(const struct graph *forward, str
                                  const char *what)
 {
     struct shard_interpreter one = sharded_graphs_interpreter(1), many = sharded_graphs_interpreter(s->n_devices);
-    struct sharding *alone = sharding_of_batch(arena, (const double[]){1}, 1);
+    struct sharding *alone = sharding_of_index(arena, INDEX_batch, (const double[]){1}, 1);
     one.g[0] = differentiated;
     for (int32_t i = 0; i < forward->n_forward; i++)
         if (forward->ops[i].attrs.counted)

@@ -48,6 +48,13 @@ static const struct device_type *type_of(const struct plan *p, const struct plan
     return &p->cluster.types[p->cluster.devices[s->device].type];
 }
 
+/* GPUs of a stage. */
+static int32_t degree_of(const struct plan *p, const struct plan_stage *s)
+{
+    int32_t n = type_of(p, s)->tensor_parallel;
+    return s->n_shards > 1 ? s->n_shards : n > 1 ? n : 1;
+}
+
 static int32_t tp_of(const struct device_type *t)
 {
     return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
@@ -58,7 +65,9 @@ static enum status check_stage(const struct plan *p, int32_t replica, int32_t st
 {
     const struct plan_stage *s = &p->replicas[replica].stages[stage];
     const struct device_type *t = type_of(p, s);
-    const char *what = s->n_shards > 1                ? "is on several devices"
+    const char *what = s->n_shards > 1 && sharding_tensor_degree(s->sharding) < 2
+                           ? "is on several devices"
+                       : s->zero                      ? "shards optimizer state"
                        : s->recompute                 ? "recomputes"
                        : !sailor_gpu_of(t->catalogue) ? "is on a type outside Sailor's tables"
                        : t->sequence_parallel         ? "shards positions too"
@@ -108,7 +117,7 @@ static void put_spot(struct json *j, const struct plan *p, const struct plan_sta
     json_put_text(j, NULL, zone);
     json_close(j);
     json_close(j);
-    json_put_int(j, NULL, tp_of(t));
+    json_put_int(j, NULL, degree_of(p, s));
     json_close(j);
 }
 
