@@ -179,6 +179,10 @@ static enum status certify(struct search *q, struct search_result *out, struct e
 {
     struct bound_certificate b = {.binding = "no bound was computed", .class_text = ""};
     const struct space *spaces[SPACES_MAX];
+    const struct incumbents *k = &q->t.incumbents;
+    if (k->n && !q->n_spaces && !q->t.n_presets) /* the search was stopped early */
+        TRY(space_make(q->spaces, q->job, q->cluster, q->cost, k->plans[0].plan.microbatch,
+                       q->t.lower, &q->space[q->n_spaces++], err));
     int32_t n = all_spaces(q, spaces);
     if (n)
         TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, incumbents_max_ns(q->t.o), &b,

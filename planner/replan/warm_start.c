@@ -299,30 +299,65 @@ static bool enough(const struct warm *q, const struct warm_plans *out)
     return same && (double)out->plans[0].iteration_ns <= ENOUGH * expected_ns(q);
 }
 
-/* Plans with sharded stages are kept unchanged on the same devices or dropped, because other devices need another sharding,
- * which only a search finds. */
-static enum status as_it_was(struct warm *q, struct warm_plans *out, struct error *err)
+/* The replica on the new cluster; false: it has lost a device. */
+static bool move_replica(const struct warm *q, struct plan_replica *r)
+{
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        struct plan_stage *x = &r->stages[i];
+        int32_t n = plan_stage_devices(x);
+        int32_t *now = ARENA_ARRAY(q->arena, int32_t, (size_t)n);
+        for (int32_t k = 0; k < n; k++)
+            if ((now[k] = q->where[plan_stage_device(x, k)]) < 0) return false;
+        x->device = now[0];
+        if (x->n_shards) x->devices = now;
+    }
+    return true;
+}
+
+/* Replicas of sharded stages that have all their devices are kept and take over the batch of the others, in proportion to their own.
+ * Other devices would need another sharding, which only a search finds. */
+static enum status keep_replicas(struct warm *q, struct warm_plans *out, struct error *err)
 {
     struct error why;
     struct plan p = scorer_copy_plan(q->arena, q->from);
-    int64_t ns;
+    int64_t ns, all = 0, own = 0, given = 0;
+    int32_t n = 0;
     p.job = q->job, p.cluster = q->cluster, p.file = NULL;
-    for (int32_t r = 0; r < p.n_replicas; r++)
-        for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
-            struct plan_stage *x = &p.replicas[r].stages[i];
-            int32_t n = plan_stage_devices(x);
-            int32_t *now = ARENA_ARRAY(q->arena, int32_t, (size_t)n);
-            for (int32_t k = 0; k < n; k++)
-                if ((now[k] = q->where[plan_stage_device(x, k)]) < 0) return OK;
-            x->device = now[0];
-            if (x->n_shards) x->devices = now;
-        }
-    if (p.microbatch != q->space.microbatch || plan_check(&p, q->space.n_layers, &why) != OK)
-        return OK;
+    for (int32_t r = 0; r < p.n_replicas; r++) {
+        struct plan_replica *x = &p.replicas[r];
+        all += x->microbatches;
+        if (!move_replica(q, x)) continue;
+        own += x->microbatches;
+        p.replicas[n++] = *x;
+    }
+    if (!n || p.microbatch != q->space.microbatch) return OK;
+    p.n_replicas = n;
+    for (int32_t r = 0, sum = 0; r < n && own < all; r++) {
+        struct plan_replica *x = &p.replicas[r];
+        sum += x->microbatches;
+        int64_t until = (sum * all + own / 2) / own; /* rounded as a running sum */
+        x->microbatches = (int32_t)(until - given);
+        given = until;
+    }
+    if (plan_check(&p, q->space.n_layers, &why) != OK) return OK;
     TRY(multi_device_graphs(q->arena, q->t->lower, &q->space, &p, err));
     TRY(search_context_score(q->t, &q->space, &p, &ns, err));
     if (ns < INT64_MAX) insert_plan(q, out, &p, ns);
     return OK;
+}
+
+/* Whether the plans suffice, and then the bound of their microbatch size. */
+static enum status finish(struct warm *q, struct warm_plans *out, struct bound_certificate *bound,
+                          struct error *err)
+{
+    out->enough = out->n && enough(q, out);
+    if (!out->n || !bound || (!out->enough && !search_context_stopped(q->t))) return OK;
+    const struct space *one = &q->space;
+    struct cost *single = cost_new(q->arena, q->task->profile, q->task->cluster);
+    double most_ns = incumbents_max_ns(q->t->o);
+    if (spmd_stage_in_plan(q->from))
+        return bound_cluster_sharded(q->t->arena, q->task->cluster, &one, 1, most_ns, bound, err);
+    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, most_ns, bound, err);
 }
 
 static enum status search_old_plan(struct warm *q, struct warm_plans *out,
@@ -331,7 +366,10 @@ static enum status search_old_plan(struct warm *q, struct warm_plans *out,
     TRY(find_team(q, err));
     struct cost *cost = cost_new(q->arena, q->task->profile, &q->cluster);
     TRY(space_make(q->arena, &q->job, &q->cluster, cost, size_of(q), q->t->lower, &q->space, err));
-    if (spmd_stage_in_plan(q->from)) return as_it_was(q, out, err);
+    if (spmd_stage_in_plan(q->from)) {
+        TRY(keep_replicas(q, out, err));
+        return finish(q, out, bound, err);
+    }
     q->prices = (struct warm_prices){&q->space, NULL};
     if (has_shards(q->from) && q->space.microbatch > 1) {
         TRY(space_make_on(q->arena, &q->job, &q->cluster, cost, q->space.devices, 1, q->t->lower,
@@ -344,14 +382,8 @@ static enum status search_old_plan(struct warm *q, struct warm_plans *out,
             add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
     q->left_us = BUDGET_US + BUDGET_DEVICE_US * (int64_t)q->cluster.n_devices;
     TRY(simulate(q, out, err));
-    if (!out->n) return OK;
-    TRY(improve(q, out, err));
-    out->enough = enough(q, out);
-    if (!bound || (!out->enough && !search_context_stopped(q->t))) return OK;
-    const struct space *one = &q->space;
-    struct cost *single = cost_new(q->arena, q->task->profile, q->task->cluster);
-    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, incumbents_max_ns(q->t->o),
-                         bound, err);
+    if (out->n) TRY(improve(q, out, err));
+    return finish(q, out, bound, err);
 }
 
 enum status warm_start_search(struct search_context *t, const struct warm_task *task,
