@@ -340,8 +340,10 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (!n_tried) TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
-    if (n_tried) TRY(certify(q, out, err));
-    if (n_tried) return certify_sharded(q, out, err);
+    if (n_tried || b[0].lower_bound_ns <= 0) { /* or the fleet search was stopped before its bound */
+        TRY(certify(q, out, err));
+        return certify_sharded(q, out, err);
+    }
     for (int32_t i = 0; i < out->n_plans; i++)
         wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||
                 out->plans[i].cost < b[0].lower_cost;
