@@ -16,8 +16,8 @@ enum {
     HAP_ALONE_MS = 30000, /* requested alone: limit of work for everything; 24 mixed GPUs spend all of it in 40 CPU s */
     HAP_NEAR =
         10, /* percent: beside a search ratios are optimised only within this distance of the best other baseline */
-    /* Beside a search, if that has found a plan: on 24 GPUs HAP's search takes 1.2 of 5 CPU s, on 32 it takes 4 of 24 and its plan
-     * exceeds the limit of a simulation (docs/measurements.md, 2026-11-23). */
+    /* Beside a search that has found a plan. On 24 GPUs HAP's search took 24 % of 9 CPU s, on 32 20 % of 24, and its plan exceeded the
+     * limit of a simulation (docs/measurements.md, 2026-11-23). */
     HAP_DEVICES_KNOWN = 16,
     HAP_DEVICES_BESIDE = 128 /* larger clusters exceed that limit */
 };

@@ -23,6 +23,7 @@
 
 void bench_flows(void);   /* bench_flows.c */
 void bench_layers(void);  /* bench_layers.c */
+void bench_questions(void); /* bench_questions.c */
 void bench_spmd(void);    /* bench_spmd.c */
 void bench_scaling(void); /* bench_simgrid.c */
 void bench_simgrid(void); /* the same */
@@ -360,6 +361,7 @@ static const struct {
                {"flows", bench_flows},   {"scale", bench_scale},     {"planner", bench_planner},
                {"fleets", bench_fleets}, {"replan", bench_replan},   {"layers", bench_layers},
                {"depth", bench_depth},   {"spmd", bench_spmd},       {"fit", bench_fit},
+               {"questions", bench_questions},
                {"exec", bench_exec},     {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
 
 /* Runs all benchmarks, or those named. */
