@@ -66,15 +66,15 @@ static int32_t *first_of_nodes(struct coarse *q, int32_t *n)
     return nodes;
 }
 
-/* Whether a stage may have n GPUs: a power of two; measured layers: a degree that was measured, and requested if any was. */
+/* Whether a stage may have n GPUs: the requested numbers, else powers of two; of measured layers those that were measured, and one. */
 static bool offered(const struct coarse *q, int32_t n)
 {
     const struct measured_model *m = q->task->job->model.measured;
     const struct search_options *o = q->t->o;
-    bool known = !m, asked = !o->tensor;
+    bool known = !m, asked = !o->tensor && (m || !(n & (n - 1)));
     for (int32_t i = 0; m && i < m->n_tp; i++) known |= m->tp[i] == n;
     for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) asked |= o->tensor[i] == n;
-    return n == 1 || (m ? known && asked : !(n & (n - 1)));
+    return (m && n == 1) || (known && asked);
 }
 
 /* One priced type for each class and number of its GPUs on a node. */
@@ -90,9 +90,12 @@ static void add_degrees(struct coarse *q)
         bool measured = q->task->job->model.measured; /* with the batch not divided */
         for (int batch = 0; batch < (measured ? 1 : 2); batch++)
             for (int32_t n = 1 + batch; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n++) {
-                if (!offered(q, n)) continue;
-                x->degree[x->n_degrees++] = (struct coarse_degree){
-                    .n = n, .type = n > 1 ? c->n_types : x->type, .batch = batch, .usable = n == 1};
+                if (n > 1 && !offered(q, n)) continue;
+                x->degree[x->n_degrees++] =
+                    (struct coarse_degree){.n = n,
+                                           .type = n > 1 ? c->n_types : x->type,
+                                           .batch = batch,
+                                           .usable = n == 1 && offered(q, 1)};
                 if (n > 1) types[c->n_types++] = types[x->type];
             }
     }

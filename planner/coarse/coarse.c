@@ -1,16 +1,20 @@
 #include "planner/coarse/coarse.h"
 
 #include "core/base/arena.h"
+#include "core/base/stop.h"
 #include "planner/coarse/internal.h"
+#include "planner/fleet/tp_options.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
 enum {
+    RESCUES = 3, /* candidates simulated after a stop: seconds on thousands of GPUs */
     SIZES_WORSE =
         2 /* microbatch sizes without a better estimate after which larger ones are left out */
 };
 
 static bool applies(const struct fleet_task *task)
 {
+    if (task->cluster->n_devices > TP_OPTIONS_LARGE && !task->job->model.measured) return false;
     for (int32_t t = 0; t < task->cluster->n_types; t++)
         if (task->cluster->types[t].tensor_parallel > 1) return false;
     return true;
@@ -43,15 +47,40 @@ static enum status search(struct coarse *q, struct error *err)
     return OK;
 }
 
+/* A stopped search without a plan: the best candidate that fits is simulated after all. */
+static enum status rescue(struct coarse *q, struct error *err)
+{
+    const volatile sig_atomic_t *watched = stop_watch(NULL);
+    enum status st = OK;
+    for (int32_t i = 0; i < q->n_kept && i < RESCUES && !q->t->incumbents.n && st == OK; i++) {
+        struct space s = q->spaces[q->kept[i].size];
+        struct plan p;
+        int64_t ns = INT64_MAX;
+        struct error why;
+        s.cluster = q->task->cluster;
+        if (!coarse_place(q, &q->kept[i], false, q->t->arena, &p)) continue;
+        st = scorer_fit(q->t->scorer, &s, &p, &ns, &why);
+        if (st == ERR_INPUT) st = OK; /* no such stage */
+        if (st != OK && err) *err = why;
+        if (st == OK && ns < INT64_MAX) incumbents_add(&q->t->incumbents, &p, ns);
+    }
+    stop_watch(watched);
+    return st;
+}
+
 enum status coarse_search(struct search_context *t, const struct fleet_task *task, int32_t *n_tried,
                           struct error *err)
 {
     *n_tried = 0;
-    if (!applies(task) || (t->o->tensor && !task->job->model.measured)) return OK;
+    if (!applies(task)) return OK;
     struct arena *a = arena_new();
     struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
     *q = (struct coarse){.t = t, .task = task, .arena = a, .solved = spmd_stage_new()};
     enum status st = search(q, err);
+    if ((st == OK || st == ERR_INTERRUPTED) && search_context_stopped(t) && !t->incumbents.n) {
+        enum status rescued = rescue(q, err);
+        if (rescued != OK) st = rescued;
+    }
     *n_tried = q->n_tried;
     spmd_stage_free(q->solved);
     arena_free(a);

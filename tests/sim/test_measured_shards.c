@@ -230,7 +230,8 @@ START_TEST(such_a_program_is_written_and_read_back_and_its_plan_says_the_degree)
     ck_assert_uint_eq(q.stages[0].ops[0].key, p.stages[0].ops[0].key);
     free(once), free(again);
     MUST(plan_of(text, &plan));
-    ck_assert_str_eq(plan_describe(a, &plan), "1 replica: 1 × tp 2 [0-0 n.0+n.1 | 1-2 m.0+m.1]");
+    ck_assert_str_eq(plan_describe(a, &plan),
+                     "1 replica of 1 microbatch, sharded (tensor): layers 0, 1-2 on n.0-1, m.0-1, 2 each");
 }
 END_TEST
 

@@ -123,6 +123,8 @@ static enum status search(struct arena *scratch, struct arena *a, const struct r
     if (st == OK) st = search_plans(scratch, &j, &c, r->q->profile, &o, &found, &why);
     if (st == OK)
         keep(scratch, a, &found, &c, o.objective, x);
+    else if (st == ERR_INTERRUPTED)
+        return OK; /* not done */
     else if (st == ERR_INFEASIBLE || st == ERR_INPUT)
         x->why = arena_strdup(a, why.text);
     else
