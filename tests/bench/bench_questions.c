@@ -20,7 +20,7 @@ static const struct question {
 } questions[] = {
     {"gpt-1.5b", "a4-v4"},    {"llama-8b-4k", "h8-a8"},       {"qwen2-7b-8k", "h8-b16-v16"},
     {"mistral-7b-4k", "g48"}, {"mistral-7b-4k", "l40s-48"},   {"mixtral-4k", "a32-v32"},
-    {"llama-8b-128k", "h32"}, {"llama-8b-4k", "a32-v32"},     {"llama-70b-4k", "h256-a256"},
+    {"llama-8b-128k", "h32"}, {"qwen2-7b-8k", "a32-v32"},     {"llama-70b-4k", "h256-a256"},
     {"llama-70b-4k", "h32"},  {"llama-405b-8k", "h512-a512"}, {"gpt-175b", "four-4096"}};
 
 static enum status ask(struct arena *a, const struct question *q, struct search_result *r,
