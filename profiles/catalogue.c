@@ -78,7 +78,7 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define COPY(x, from, when) {(x), from, when, "medium"}
 #define ASSUMED(x, why) {(x), why, SEEN, "low"}
 #define DERIVED(x, why) {(x), why, YEAR, "derived"}
-/* of a document that nobody looked into again */
+/* of a document that was not consulted again */
 #define RECALLED(x) {(x), "from memory: " SHEET, YEAR, "unverified"}
 /* of the row's sheet, or of its page, a copy of the sheet's values */
 #define OF_SHEET(x) HIGH(x, SHEET, YEAR)

@@ -35,7 +35,7 @@ static void print_json(void)
     common_json_end(&j);
 }
 
-/* A star marks a value that its vendor does not state, a question mark one that nobody looked up. */
+/* A star marks a value that its vendor does not state, a question mark an unverified value. */
 static void cell(const struct catalogue_value *v, double unit)
 {
     const char *mark = !(v->value > 0)                         ? " "

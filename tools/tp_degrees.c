@@ -24,19 +24,6 @@ enum status degrees_parse(const char *text, struct degrees *out, struct error *e
     return OK;
 }
 
-/* Largest number of GPUs of the type on one node. */
-static int32_t max_on_a_node(const struct cluster *c, int32_t type)
-{
-    int32_t most = 0;
-    for (int32_t n = 0; n < c->n_nodes; n++) {
-        int32_t here = 0;
-        for (int32_t d = 0; d < c->nodes[n].n_devices; d++)
-            here += c->devices[c->nodes[n].first_device + d].type == type;
-        if (here > most) most = here;
-    }
-    return most;
-}
-
 static bool is_possible(const struct model *m, const struct profile *p, const struct device_type *t,
                         int32_t tp)
 {
@@ -69,7 +56,7 @@ enum status degrees_check(const struct degrees *d, const struct model *m, const 
                           const struct profile *p, struct error *err)
 {
     for (int32_t t = 0; t < c->n_types && d->n; t++) {
-        int32_t on_node = max_on_a_node(c, t);
+        int32_t on_node = cluster_most_on_node(c, t);
         if (c->types[t].tensor_parallel > 1) continue;
         for (int32_t i = 0; i < d->n; i++)
             if (d->tp[i] > 1 && d->tp[i] <= on_node &&

@@ -205,6 +205,8 @@ int32_t cluster_device(const struct cluster *c, const char *name); /* -1: unknow
 int32_t cluster_node(const struct cluster *c, const char *name, size_t length);
 /* The direct link between two devices and its direction (0: end[0] → end[1] or lower → higher device; 1: back). -1: none. */
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction);
+/* Largest number of devices of the type on one node. O(devices). */
+int32_t cluster_most_on_node(const struct cluster *c, int32_t type);
 /* Specificity of a link for two devices: 4 their own, 3 of their nodes, 2 inside their node, 1 `every`, 0 none. cluster_link returns the
  * first of the most specific ones, O(links); topology_direct (core/cluster/topology.h) the same in less. */
 int cluster_link_fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,

@@ -25,6 +25,18 @@ int cluster_link_fit(const struct cluster *c, const struct link *l, int32_t from
     return !joins ? 0 : l->kind[0] == END_DEVICE ? 4 : 3;
 }
 
+int32_t cluster_most_on_node(const struct cluster *c, int32_t type)
+{
+    int32_t most = 0;
+    for (int32_t n = 0; n < c->n_nodes; n++) {
+        int32_t here = 0;
+        for (int32_t d = 0; d < c->nodes[n].n_devices; d++)
+            here += c->devices[c->nodes[n].first_device + d].type == type;
+        if (here > most) most = here;
+    }
+    return most;
+}
+
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction)
 {
     int32_t best = -1, towards = 0;

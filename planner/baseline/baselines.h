@@ -3,7 +3,8 @@
  * Of each family the settings with the best estimates are lowered and simulated, fewer on more devices; the best represents
  * the family. Beside a search of 33 to 64 devices the first setting is simulated, then every setting that the family would try
  * alone and whose estimate is not above the fastest plan, so that no baseline requested alone beats the search. With still
- * more devices one setting is simulated, or none. Plans of one replica per device on thousands of devices are not made,
+ * more devices one setting is simulated, or none. If a plan is known before (known_ns), every family has its first setting simulated,
+ * and more only if their estimates are below it. Plans of one replica per device on thousands of devices are not made,
  * because lowering would write out each replica's operators.
  */
 #ifndef PLANNER_BASELINE_BASELINES_H

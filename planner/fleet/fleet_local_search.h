@@ -1,7 +1,7 @@
 /* planner/fleet/fleet_local_search.h - local search from a good plan with simulated neighbours, for any number of devices.
  *
  * Replicas that differ only in their devices change together. Moves: gradient buckets, warm-up counts, layers over one stage
- * boundary, microbatches between two groups of equal replicas. A move that shortens the iteration is kept and repeated.
+ * boundary, microbatches between two groups of equal replicas; with the caller's own score also schedules. A move that shortens the iteration is kept and repeated.
  */
 #ifndef PLANNER_FLEET_FLEET_LOCAL_SEARCH_H
 #define PLANNER_FLEET_FLEET_LOCAL_SEARCH_H

@@ -113,18 +113,6 @@ enum status tp_options_make(struct arena *a, const struct job *j, const struct c
 /* Approximate bytes per parameter with gradient and AdamW state. */
 enum { STATE_BYTES = 16, DEVICES_OF_A_REPLICA = 12 };
 
-static int32_t most_on_node(const struct cluster *c, int32_t type)
-{
-    int32_t most = 0;
-    for (int32_t i = 0; i < c->n_nodes; i++) {
-        int32_t n = 0;
-        for (int32_t d = 0; d < c->nodes[i].n_devices; d++)
-            n += c->devices[c->nodes[i].first_device + d].type == type;
-        if (n > most) most = n;
-    }
-    return most;
-}
-
 /* 0: only single GPUs were measured. */
 static int32_t measured_degrees(const struct measured_model *m, const struct cluster *c,
                                 const struct profile *p, int32_t *numbers)
@@ -133,7 +121,7 @@ static int32_t measured_degrees(const struct measured_model *m, const struct clu
     for (int32_t i = 0; i < m->n_tp && n < TP_OPTIONS_DEFAULT_MAX; i++) {
         bool everywhere = true, possible = false;
         for (int32_t t = 0; t < c->n_types; t++) {
-            if (most_on_node(c, t) < m->tp[i]) continue;
+            if (cluster_most_on_node(c, t) < m->tp[i]) continue;
             possible = true;
             everywhere &= measured_on(p, c->types[t].catalogue, m->tp[i]);
         }

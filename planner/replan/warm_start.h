@@ -4,9 +4,9 @@
  * remaining GPUs of each node likewise, with half the degree if they do not suffice. The old layout is adapted by several
  * rules (planner/replan/adapt), those with the best estimates are simulated, and the best is improved by local search
  * (planner/fleet/fleet_local_search). The cost is limited by counts of lowered stages and simulated calls: about 0.1 s for 64
- * devices. If the job does not have the old microbatch size, the layout is carried over to the job's nearest one. A plan with
- * sharded stages (core/sharding/sharding.h) is kept unchanged if all its devices remain and the job has its microbatch size;
- * this is never `enough`, so a search follows.
+ * devices. If the job does not have the old microbatch size, the layout is carried over to the job's nearest one. Of a plan with
+ * sharded stages (core/sharding/sharding.h) the replicas are kept whose devices all remain, if the job has its microbatch size; they take
+ * over the batch of the others in proportion.
  */
 #ifndef PLANNER_REPLAN_WARM_START_H
 #define PLANNER_REPLAN_WARM_START_H

@@ -67,7 +67,7 @@ bool network_fair(const struct network *n, int32_t resource);
 const int32_t *network_links(const struct network *n, int32_t resource, int32_t *n_links);
 /* The owner's message, and no other one, moves on the fair resource: it has not ended in an earlier call. */
 bool network_moves(const struct network *n, int32_t owner, int32_t resource);
-/* No other message moves on these links, and nobody claims one of them; own: the links that messages of the claimant's own use.
+/* No other message moves on these links, and none of them is claimed; own: the links that messages of the claimant's own use.
  * Messages that have ended by now do not move, whether reported or not. */
 bool network_claimable(struct network *n, const int32_t *links, int32_t n_links, int32_t own, int64_t now_ns);
 void network_claim(struct network *n, const int32_t *links, int32_t n_links, int32_t claimant);
