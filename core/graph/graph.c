@@ -290,6 +290,13 @@ static struct fusion *find_fusions(const struct graph *g, const enum op_kind *li
     return fusion;
 }
 
+static bool any_fusion(const struct graph *g, const struct fusion *fusion)
+{
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (fusion[i].partner >= 0) return true;
+    return false;
+}
+
 /* Operands of the fused kind: the first operator's, then the second's without the tensor between them. */
 static void merge_inputs(const struct graph_op *first, const struct graph_op *second,
                          struct graph_op *out)
@@ -316,7 +323,8 @@ static int32_t *copy_tensors(struct graph *to, const struct graph *g, const stru
         if (p >= 0 && fusion[p].absorbed && !op_fused_keeps(fusion[fusion[p].reader].kind)) continue;
         struct tensor copy = g->tensors[t];
         if (p >= 0) copy.producer = new_op[fusion[p].absorbed ? fusion[p].reader : p];
-        new_tensor[t] = graph_add_tensor(to, copy);
+        new_tensor[t] = to->n_tensors;
+        to->tensors[to->n_tensors++] = copy;
     }
     return new_tensor;
 }
@@ -365,12 +373,18 @@ static const int32_t *move_uses(const struct graph *to, const struct graph *g, c
     return uses;
 }
 
-static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list, int32_t n)
+/* One pass; names are shared with g. first: a copy in any case, else NULL if nothing is fused. */
+static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list, int32_t n,
+                                bool first)
 {
+    struct fusion *fusion = find_fusions(g, list, n);
+    if (!first && !any_fusion(g, fusion)) return NULL;
     struct graph *to = graph_new(g->arena, g->dtype, g->microbatch, g->sequence_length);
+    to->tensor_capacity = (size_t)g->n_tensors, to->op_capacity = (size_t)g->n_ops;
+    to->tensors = ARENA_ARRAY(g->arena, struct tensor, to->tensor_capacity);
+    to->ops = ARENA_ARRAY(g->arena, struct graph_op, to->op_capacity);
     to->tp = g->tp, to->sequence_parallel = g->sequence_parallel;
     for (int32_t x = 0; x < MESH_AXES_MAX; x++) to->group[x] = g->group[x];
-    struct fusion *fusion = find_fusions(g, list, n);
     int32_t *new_op = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_ops), next = 0;
     for (int32_t i = 0; i < g->n_ops; i++) new_op[i] = fusion[i].absorbed ? -1 : next++;
     int32_t *new_tensor = copy_tensors(to, g, fusion, new_op);
@@ -379,15 +393,15 @@ static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list,
         struct graph_op op = g->ops[i];
         op.kind = fusion[i].kind;
         if (fusion[i].partner >= 0) {
-            const struct graph_op *first = &g->ops[fusion[i].partner];
-            op.attrs.trans_b |= first->attrs.trans_b; /* of a product; a bias after it has none */
-            if (first->factors) op.factors = first->factors; /* of the product */
-            merge_inputs(first, &g->ops[i], &op);
-            if (op_fused_keeps(op.kind)) op.output[op.n_outputs++] = first->output[0];
+            const struct graph_op *before = &g->ops[fusion[i].partner];
+            op.attrs.trans_b |= before->attrs.trans_b; /* of a product; a bias after it has none */
+            if (before->factors) op.factors = before->factors; /* of the product */
+            merge_inputs(before, &g->ops[i], &op);
+            if (op_fused_keeps(op.kind)) op.output[op.n_outputs++] = before->output[0];
         }
         for (int32_t k = 0; k < op.n_inputs; k++) op.input[k] = new_tensor[op.input[k]];
         for (int32_t k = 0; k < op.n_outputs; k++) op.output[k] = new_tensor[op.output[k]];
-        graph_push_op(to, &op);
+        to->ops[to->n_ops++] = op;
     }
     if (g->open) to->open = 1 + new_tensor[g->open - 1];
     to->uses_before = move_uses(to, g, new_tensor);
@@ -409,11 +423,10 @@ static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list,
 struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n)
 {
     if (g->n_ops != g->n_forward) BUG("graph_fuse: gradients come after fusion");
-    struct graph *to = fuse_pairs(g, list, n);
-    for (int32_t before = g->n_ops; to->n_ops < before;) {
-        before = to->n_ops;
-        to = fuse_pairs(to, list, n);
-    }
+    struct graph *to = NULL;
+    for (struct graph *next = fuse_pairs(g, list, n, true); next;
+         next = fuse_pairs(to, list, n, false))
+        to = next;
     enum op_kind *kept = ARENA_ARRAY(g->arena, enum op_kind, (size_t)n);
     for (int32_t i = 0; i < n; i++) kept[i] = list[i];
     to->n_fused = n, to->fused = kept;

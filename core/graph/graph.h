@@ -190,7 +190,8 @@ struct cut *graph_gradient_cuts(struct arena *a, const struct graph *g);
 int64_t graph_tensor_bytes(const struct graph *g, int32_t tensor);
 int64_t graph_cut_bytes(const struct graph *g, const struct cut *c); /* of all its tensors */
 /* Replaces forward operators by the fused kinds in list (if the intermediate has one consumer), and the results
- * again; layers stay. Fused kinds of gradients are recorded for gradient_build. Returns a new graph in the same arena. */
+ * again; layers stay. Fused kinds of gradients are recorded for gradient_build. Returns a new graph in the same arena, with the
+ * names of g. */
 struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n);
 /* Whether the kind was in graph_fuse's list. */
 bool graph_fuses(const struct graph *g, enum op_kind kind);

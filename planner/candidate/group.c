@@ -26,14 +26,14 @@ struct group_view {
     struct group_view *next;
 };
 
-static enum status view_new(struct space *s, const struct group_view *x, struct graph **out,
-                            struct error *err)
+static enum status view_new(struct arena *a, struct space *s, const struct group_view *x,
+                            struct graph **out, struct error *err)
 {
     struct shard_stage *stage;
     struct graph *g;
     if (!s->whole) TRY(lower_graph_unsharded(s->arena, s->job, s->microbatch, &s->whole, err));
-    TRY(shard_stage_new(s->arena, s->whole, x->sharding, x->first, x->last, &stage, err));
-    TRY(shard_stage_graph(s->arena, stage, x->member, &g, err));
+    TRY(shard_stage_new(a, s->whole, x->sharding, x->first, x->last, &stage, err));
+    TRY(shard_stage_graph(a, stage, x->member, &g, err));
     g = graph_fuse(g, s->lower->fused, s->lower->n_fused);
     if (x->first > 0) g->edge[g->n_edges++] = x->first - 1;
     if (x->last + 1 < g->n_layers) g->edge[g->n_edges++] = x->last;
@@ -43,27 +43,33 @@ static enum status view_new(struct space *s, const struct group_view *x, struct 
 }
 
 /* Groups of one sharding have one graph, whatever their GPUs' type. */
-static enum status view_of(struct space *s, const struct sharding *x, int32_t member, int32_t first,
-                           int32_t last, struct graph **out, struct error *err)
+static enum status view_of(struct arena *a, struct space *s, struct group_view **views,
+                           const struct group_view *x, struct graph **out, struct error *err)
 {
-    struct group_view *v = s->views;
-    while (v && (v->sharding != x || v->member != member || v->first != first || v->last != last))
+    struct group_view *v = *views;
+    while (v && (v->sharding != x->sharding || v->member != x->member || v->first != x->first ||
+                 v->last != x->last))
         v = v->next;
     if (!v) {
-        struct group_view made = {x, member, first, last, NULL, s->views};
-        TRY(view_new(s, &made, &made.graph, err));
-        s->views = v = arena_copy(s->arena, &made, sizeof made);
+        struct group_view made = *x;
+        made.next = *views;
+        TRY(view_new(a, s, &made, &made.graph, err));
+        *views = v = arena_copy(a, &made, sizeof made);
     }
     *out = v->graph;
     return OK;
 }
 
-static enum status table_of(struct space *s, const struct space_group *x, int32_t first,
-                            int32_t last, struct stage_table **out, struct error *err)
+/* The table of layers first … last in an arena, with the views that are there. */
+static enum status table_of(struct arena *a, struct space *s, struct group_view **views,
+                            const struct space_group *x, int32_t first, int32_t last,
+                            struct stage_table **out, struct error *err)
 {
+    struct group_view v = {
+        .sharding = x->stage.sharding, .member = x->slowest, .first = first, .last = last};
     struct graph *g;
-    TRY(view_of(s, x->stage.sharding, x->slowest, first, last, &g, err));
-    *out = stage_table_new(s->arena, g, s->cost, &s->job->optimizer);
+    TRY(view_of(a, s, views, &v, &g, err));
+    *out = stage_table_new(a, g, s->cost, &s->job->optimizer);
     stage_table_fused(*out, s->lower->fused, s->lower->n_fused);
     stage_table_group(*out, &x->stage);
     return OK;
@@ -76,8 +82,9 @@ struct block {
     struct stage_cost cost;
 };
 
-static enum status price_block(struct space *s, struct space_group *x, int32_t type, int32_t first,
-                               int32_t layers, struct block *out, struct error *err)
+static enum status price_block(struct space *s, struct group_scratch *scratch,
+                               struct space_group *x, int32_t type, int32_t first, int32_t layers,
+                               struct block *out, struct error *err)
 {
     int64_t most = -1;
     int32_t slowest = 0;
@@ -86,7 +93,7 @@ static enum status price_block(struct space *s, struct space_group *x, int32_t t
         struct stage_table *t;
         struct stage_cost c;
         x->slowest = end * (x->n - 1);
-        TRY(table_of(s, x, first, out->last, &t, err));
+        TRY(table_of(scratch->arena, s, &scratch->blocks, x, first, out->last, &t, err));
         TRY(stage_table_cost(t, first, out->last, type, &c, err));
         int64_t ns = c.forward_ns + c.input_ns + c.weight_ns;
         if (ns > most) most = ns, slowest = x->slowest, out->cost = c;
@@ -97,14 +104,14 @@ static enum status price_block(struct space *s, struct space_group *x, int32_t t
 
 /* In the middle, one layer later, or of one layer: with some rules a stage cannot begin at every layer, because a sum is complete only
  * behind a later one. */
-static enum status find_block(struct space *s, struct space_group *x, int32_t type,
-                              struct block *out, struct error *err)
+static enum status find_block(struct space *s, struct group_scratch *scratch, struct space_group *x,
+                              int32_t type, struct block *out, struct error *err)
 {
     int32_t middle = s->n_layers / 2;
-    enum status st = price_block(s, x, type, middle, 2, out, err);
+    enum status st = price_block(s, scratch, x, type, middle, 2, out, err);
     if (st == ERR_INPUT && middle + 1 < s->n_layers)
-        st = price_block(s, x, type, middle + 1, 2, out, err);
-    return st == ERR_INPUT ? price_block(s, x, type, middle, 1, out, err) : st;
+        st = price_block(s, scratch, x, type, middle + 1, 2, out, err);
+    return st == ERR_INPUT ? price_block(s, scratch, x, type, middle, 1, out, err) : st;
 }
 
 enum status group_add(struct space *s, int32_t type, const struct group_request *r,
@@ -122,8 +129,8 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
                   .of = s,
                   .beside = r->bus ? r->n : 1}};
     if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
-    TRY(find_block(s, x, type, &block, err));
-    TRY(table_of(s, x, 0, s->n_layers - 1, &x->table, err));
+    TRY(find_block(s, r->scratch, x, type, &block, err));
+    TRY(table_of(s->arena, s, &s->views, x, 0, s->n_layers - 1, &x->table, err));
     /* later prices cannot fail */
     TRY(stage_table_cost(x->table, 0, s->n_layers - 1, type, &whole, err));
     if (block.first > 0 && block.last + 1 < s->n_layers) {

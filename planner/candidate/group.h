@@ -12,12 +12,18 @@
 
 #include "planner/candidate/space.h"
 
+/* Views of blocks, which are needed only while groups are priced. */
+struct group_scratch {
+    struct arena *arena;
+    struct group_view *blocks;
+};
 struct group_request {
     int32_t n; /* GPUs, at least 2 */
     const int32_t
         *device; /* (n) of the cost's cluster, one group as good as any other of the class */
     const struct sharding *sharding; /* of n devices, even */
     bool bus;                        /* messages within the node share one link */
+    struct group_scratch *scratch;
 };
 
 /* From here on the space's type `type` has the costs of the group. type: of the space's cluster; its entry there is that of a

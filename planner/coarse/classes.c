@@ -89,14 +89,14 @@ static void add_degrees(struct coarse *q)
     c->types = types;
     for (int32_t k = 0; k < q->n_classes; k++) {
         struct coarse_class *x = &q->classes[k];
-        bool measured = q->task->job->model.measured; /* with the batch not divided */
-        for (int batch = 0; batch < (measured ? 1 : 2); batch++)
-            for (int32_t n = 1 + batch; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n++) {
+        int kinds = q->task->job->model.measured ? 1 : COARSE_KINDS;
+        for (int kind = 0; kind < kinds; kind++)
+            for (int32_t n = kind ? 2 : 1; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n++) {
                 if (n > 1 && !offered(q, n)) continue;
                 x->degree[x->n_degrees++] =
                     (struct coarse_degree){.n = n,
                                            .type = n > 1 ? c->n_types : x->type,
-                                           .batch = batch,
+                                           .kind = (enum coarse_kind)kind,
                                            .usable = n == 1 && offered(q, 1)};
                 if (n > 1) types[c->n_types++] = types[x->type];
             }
@@ -134,23 +134,25 @@ enum status coarse_classes(struct coarse *q, struct error *err)
 
 /* --- the rules of a group ---------------------------------------------------------------------- */
 
-/* The rules for layers first … last as one stage; NULL: none. */
+/* The rules of all layers; NULL: none. Tensors between layers are complete, so that a stage may end behind any of them. */
 static enum status solve(struct coarse *q, const struct coarse_class *k,
-                         const struct coarse_degree *x, const struct space *s, int32_t first,
-                         int32_t last, const struct sharding **out, struct error *err)
+                         const struct coarse_degree *x, const struct space *s,
+                         const struct sharding **out, struct error *err)
 {
     if (q->task->job->model.measured) {
         *out = sharding_of_index(q->t->arena, INDEX_tensor, NULL, x->n);
         return OK;
     }
     struct spmd_stage_team t = {.s = s,
-                                .first_layer = first,
-                                .last_layer = last,
+                                .first_layer = 0,
+                                .last_layer = s->n_layers - 1,
                                 .n = x->n,
                                 .device = k->device,
                                 .microbatches = s->microbatches,
                                 .in_flight = 1,
-                                .excluded = x->batch ? 0 : 1U << INDEX_batch,
+                                .excluded = x->kind == COARSE_ANY ? 0 : 1U << INDEX_batch,
+                                .complete_cuts = true,
+                                .shard_parameters = x->kind == COARSE_PARAMETERS,
                                 .rough = true};
     struct spmd_stage_answer answer;
     TRY(spmd_stage_solve(q->solved, q->t->scorer, &t, false, &answer, err));
@@ -158,32 +160,28 @@ static enum status solve(struct coarse *q, const struct coarse_class *k,
     return OK;
 }
 
+struct pricing {
+    bool bus;
+    struct group_scratch *scratch;
+};
+
 static bool price(const struct coarse_class *k, const struct coarse_degree *x, struct space *s,
-                  bool bus)
+                  const struct pricing *how)
 {
     struct error why;
-    struct group_request r = {.n = x->n, .device = k->device, .sharding = x->sharding, .bus = bus};
+    struct group_request r = {.n = x->n,
+                              .device = k->device,
+                              .sharding = x->sharding,
+                              .bus = how->bus,
+                              .scratch = how->scratch};
     return x->sharding && group_add(s, x->type, &r, &why) == OK;
-}
-
-/* The best rules for the whole model may leave the residual stream as terms of a sum in every layer, and then no stage can end within
- * it. Those of one block, which begins and ends as a stage does, follow. */
-static enum status find_rules(struct coarse *q, const struct coarse_class *k,
-                              struct coarse_degree *x, struct space *s, bool bus, struct error *err)
-{
-    const struct layer_classes *c = s->classes;
-    TRY(solve(q, k, x, s, 0, s->n_layers - 1, &x->sharding, err));
-    if (price(k, x, s, bus) || !c->n_repeats) return OK;
-    TRY(solve(q, k, x, s, c->repeats[0].first, c->repeats[0].first + c->repeats[0].period - 1,
-              &x->sharding, err));
-    return OK;
 }
 
 /* All classes use one set of rules for a number of GPUs, because ZeRO divides equal shards only. */
 static const struct sharding *rules_of(const struct coarse_class *k, const struct coarse_degree *x)
 {
     for (int32_t d = 1; d < k->n_degrees; d++)
-        if (k->degree[d].n == x->n && k->degree[d].batch == x->batch) return k->degree[d].sharding;
+        if (k->degree[d].n == x->n && k->degree[d].kind == x->kind) return k->degree[d].sharding;
     return NULL;
 }
 
@@ -194,26 +192,35 @@ static bool on_bus(const struct cluster *c, const struct coarse_class *k)
     return link >= 0 && c->links[link].n_ends == 1;
 }
 
+static enum status price_class(struct coarse *q, struct coarse_class *x, struct space *s,
+                               struct group_scratch *scratch, struct error *err)
+{
+    const struct pricing how = {on_bus(q->task->cluster, x), scratch};
+    for (int32_t d = 1; d < x->n_degrees; d++) {
+        struct coarse_degree *y = &x->degree[d];
+        /* A microbatch of fewer sequences cannot be divided by batch. */
+        if (y->kind == COARSE_ANY && s->microbatch < y->n) continue;
+        for (int32_t j = 0; &q->classes[j] < x && !y->sharding; j++)
+            y->sharding = rules_of(&q->classes[j], y);
+        if (!y->sharding) TRY(solve(q, x, y, s, &y->sharding, err));
+        y->usable = price(x, y, s, &how);
+    }
+    return OK;
+}
+
 enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
 {
     struct space *s = &q->spaces[size];
+    struct group_scratch scratch = {arena_new(), NULL};
     q->size = size;
-    TRY(space_make_on(q->arena, q->task->job, &q->priced, q->cost, q->graph, q->task->sizes[size],
-                      q->t->lower, s, err));
-    for (int32_t k = 0; k < q->n_classes; k++) {
+    enum status st = space_make_on(q->arena, q->task->job, &q->priced, q->cost, q->graph,
+                                   q->task->sizes[size], q->t->lower, s, err);
+    for (int32_t k = 0; k < q->n_classes && st == OK; k++) {
         struct coarse_class *x = &q->classes[k];
         const struct stage_cost *all = space_stage_type(s, x->type, 0, s->n_layers - 1);
         x->speed = 1e9 / (double)(all->forward_ns + all->input_ns + all->weight_ns + 1);
-        for (int32_t d = 1; d < x->n_degrees; d++) {
-            struct coarse_degree *y = &x->degree[d];
-            bool bus = on_bus(q->task->cluster, x);
-            /* A microbatch of fewer sequences cannot be divided by batch. */
-            if (y->batch && q->task->sizes[size] < y->n) continue;
-            for (int32_t j = 0; j < k && !y->sharding; j++)
-                y->sharding = rules_of(&q->classes[j], y);
-            if (!y->sharding) TRY(find_rules(q, x, y, s, bus, err));
-            y->usable = price(x, y, s, bus);
-        }
+        st = price_class(q, x, s, &scratch, err);
     }
-    return OK;
+    arena_free(scratch.arena);
+    return st;
 }

@@ -182,7 +182,15 @@ static bool takes_part(const struct coarse *q, uint32_t classes, int32_t replica
     return true;
 }
 
-/* Templates for all useful numbers of replicas: those at which a class gives each replica one GPU more or fewer. */
+/* GPUs of a class in a replica: every number up to two nodes of 8, then eight numbers to each doubling. */
+static int32_t next_number(int32_t each)
+{
+    int32_t step = 1;
+    while (each >= 16 * step) step *= 2;
+    return each + step;
+}
+
+/* Templates for all useful numbers of replicas. */
 static void add_team(struct combining *m, uint32_t classes)
 {
     struct coarse *q = m->q;
@@ -190,7 +198,7 @@ static void add_team(struct combining *m, uint32_t classes)
     int32_t fewest = INT32_MAX;
     for (int32_t k = 0; k < q->n_classes; k++)
         if ((classes >> k & 1) && q->classes[k].n < fewest) fewest = q->classes[k].n;
-    for (int32_t each = 1; each <= fewest && n < COARSE_REPLICAS; each++) {
+    for (int32_t each = 1; each <= fewest && n < COARSE_REPLICAS; each = next_number(each)) {
         int32_t replicas = fewest / each;
         if (replicas == before || replicas > most || !takes_part(q, classes, replicas)) continue;
         before = replicas;

@@ -10,18 +10,25 @@ struct spmd_stage;
 
 enum {
     COARSE_CLASSES = 8,  /* more classes: those of the fewest GPUs are left to other searches */
-    COARSE_DEGREES = 16, /* 1, 2, 4 … 128 GPUs, without and with the batch divided among them */
+    COARSE_DEGREES = 24, /* 1, 2, 4 … 128 GPUs, of each kind of rules */
     COARSE_STAGES = 64,
-    COARSE_REPLICAS = 24, /* numbers of replicas tried for a team */
+    COARSE_REPLICAS = 64, /* numbers of replicas tried for a team */
     COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */
     COARSE_KEPT = 64,     /* candidates by estimate */
     COARSE_EACH = 8       /* of them of one division into teams */
 };
 
+/* What the rules of a stage on several GPUs may be. All such stages of a template have one kind. */
+enum coarse_kind {
+    COARSE_UNBATCHED, /* any index but the batch: sequence, context and tensor parallel */
+    COARSE_ANY,       /* also the batch: data and expert parallel within a stage */
+    COARSE_PARAMETERS, /* parameters are sharded (tensor parallel, or gathered for each use): the least memory */
+    COARSE_KINDS
+};
 struct coarse_degree {
     int32_t n, type; /* GPUs of a stage, and the type that prices them in every space */
-    bool batch;      /* its operators may be sharded by batch */
-    bool usable;     /* at the current size */
+    enum coarse_kind kind;
+    bool usable;                     /* at the current size */
     const struct sharding *sharding; /* NULL: one GPU, or not yet solved */
 };
 struct coarse_class {
@@ -35,6 +42,8 @@ struct coarse_stage {
     int32_t of, degree; /* class, and index of its degree */
     int32_t first, last;
     enum recompute recompute;
+    int64_t
+        bucket_bytes; /* of its gradient all-reduce, where memory for one in whole is missing; else 0 */
     /* Gradient all-reduce over very many replicas, and how long before the end of the last backward it may begin; update. */
     int64_t reduce_ns, lead_ns, update_ns;
 };

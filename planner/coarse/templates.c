@@ -10,6 +10,8 @@ enum {
     HALVINGS = 9, /* the pace is found to 1/512 of the range */
     PACE_MOST =
         4, /* times the pace of evenly divided work: pipelines that are worse balanced are left out */
+    BUCKETS =
+        8, /* of a stage's gradients, where one would not fit: an eighth of its memory, and of its time unhidden */
     MEMORY_SPARE =
         50 /* a 50th of the memory is left for bytes known only to lowering; recomputing for a few bytes costs a third of the pace */
 };
@@ -47,25 +49,58 @@ static int64_t block_inputs(const struct line *l, int32_t i, int32_t first, int3
     return block->input_bytes * ((last - first) / period + 1);
 }
 
-/* Time of stage i for these layers and the least recomputation that fits; false: none fits. */
-static bool stage_time(const struct line *l, int32_t i, int32_t first, int32_t last, int64_t *t_ns,
-                       enum recompute *recompute)
+/* What a stage's time and memory depend on beside its layers. */
+struct fitted {
+    int64_t ns;
+    enum recompute recompute;
+    int64_t bucket_bytes;
+};
+
+/* The least recomputation with which the microbatches in flight take at most `room` bytes; false: none. */
+static bool least_recompute(const struct line *l, int32_t i, int32_t first, int32_t last,
+                            int64_t room, struct fitted *out)
 {
     const struct stage_cost *c = cost_of(l, i, first, last);
-    int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes, largest = 0;
-    int64_t in_flight = l->n - i;
+    int64_t in_flight = l->n - i, largest = 0;
+    out->recompute = RECOMPUTE_NONE;
+    out->ns = c->forward_ns + c->input_ns + c->weight_ns;
+    if (in_flight * c->activation_bytes <= room) return true;
+    int64_t kept = block_inputs(l, i, first, last, &largest);
+    out->ns += c->recompute_ns;
+    out->recompute = RECOMPUTE_BLOCKS;
+    if (kept >= 0 && in_flight * kept + largest <= room) return true;
+    out->recompute = RECOMPUTE_STAGE;
+    return (in_flight + 1) * c->input_bytes + c->activation_bytes <= room;
+}
+
+/* Gradients in the precision in which they are sent, and what of them is in flight; as many of the bytes are needed at a time as a
+ * bucket has. */
+static int64_t packed_bytes(const struct line *l, const struct stage_cost *c)
+{
+    enum dtype t = l->s->graph->dtype;
+    bool joins = l->replicas > 1 || l->q->n_classes > 1;
+    if (!joins || !dtype_is_half(t)) return 0;
+    int64_t wire = c->gradient_bytes / dtype_bytes(dtype_master(t)) * dtype_bytes(t);
+    return wire + wire / units_max(2, l->replicas);
+}
+
+/* Time of stage i for these layers with the least recomputation that fits, in buckets only if it does not fit without; false: none
+ * fits. */
+static bool stage_time(const struct line *l, int32_t i, int32_t first, int32_t last,
+                       struct fitted *out)
+{
+    const struct stage_cost *c = cost_of(l, i, first, last);
+    int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes;
     int64_t state = l->zero ? c->state_bytes / l->replicas : c->state_bytes;
     int64_t room = memory - memory / MEMORY_SPARE - c->parameter_bytes - c->gradient_bytes - state -
                    c->scratch_bytes - 4 * c->input_bytes;
-    *recompute = RECOMPUTE_NONE;
-    *t_ns = c->forward_ns + c->input_ns + c->weight_ns;
-    if (in_flight * c->activation_bytes <= room) return true;
-    int64_t kept = block_inputs(l, i, first, last, &largest);
-    *t_ns += c->recompute_ns;
-    *recompute = RECOMPUTE_BLOCKS;
-    if (kept >= 0 && in_flight * kept + largest <= room) return true;
-    *recompute = RECOMPUTE_STAGE;
-    return (in_flight + 1) * c->input_bytes + c->activation_bytes <= room;
+    int64_t packed = packed_bytes(l, c);
+    out->bucket_bytes = 0;
+    if (room < 0) return false;
+    if (least_recompute(l, i, first, last, room - packed, out) && out->recompute == RECOMPUTE_NONE)
+        return true;
+    out->bucket_bytes = packed ? c->gradient_bytes / BUCKETS : 0;
+    return least_recompute(l, i, first, last, room - packed / BUCKETS, out);
 }
 
 /* Longest stages within the pace, from the last one backwards; false: layers are left. */
@@ -74,17 +109,17 @@ static bool fill_back(struct line *l, int64_t pace_ns)
     int32_t end = l->s->n_layers;
     for (int32_t i = l->n - 1; i >= 0; i--) {
         int32_t low = i, high = end;
-        int64_t t;
-        enum recompute recompute;
+        struct fitted t;
         while (low < high) {
             int32_t first = low + (high - low) / 2;
-            if (stage_time(l, i, first, end - 1, &t, &recompute) && t <= pace_ns)
+            if (stage_time(l, i, first, end - 1, &t) && t.ns <= pace_ns)
                 high = first;
             else
                 low = first + 1;
         }
         if (low >= end || (i == 0 && low > 0)) return false;
-        stage_time(l, i, low, end - 1, &t, &l->stage[i].recompute);
+        stage_time(l, i, low, end - 1, &t);
+        l->stage[i].recompute = t.recompute, l->stage[i].bucket_bytes = t.bucket_bytes;
         l->stage[i].first = low, l->stage[i].last = end - 1;
         end = low;
     }
@@ -188,9 +223,10 @@ static bool measure(struct line *l, struct coarse_template *out)
         struct coarse_stage *x = &l->stage[i];
         bool blocking = false;
         int64_t after = i + 1 < l->n ? transfer_ns(l, i, &blocking) : 0, work;
-        enum recompute recompute;
+        struct fitted fitted;
         if (after == INT64_MAX) return false;
-        stage_time(l, i, x->first, x->last, &t, &recompute);
+        stage_time(l, i, x->first, x->last, &fitted);
+        t = fitted.ns;
         work = t + before + (blocking ? 2 * after : 0);
         before = blocking ? 2 * after : 0;
         const struct stage_cost *c = cost_of(l, i, x->first, x->last);
@@ -256,19 +292,37 @@ static int zero_levels(const struct making *m)
     return !m->q->task->job->model.measured && (m->q->n_classes > 1 || m->replicas > 1) ? 2 : 1;
 }
 
+/* Whether all stages on several GPUs have rules of one kind. */
+static bool one_kind(const struct making *m, const int32_t *order, int32_t n, const int32_t *degree)
+{
+    const struct coarse_degree *first = NULL;
+    for (int32_t k = 0; k < n; k++) {
+        const struct coarse_degree *x = &m->q->classes[order[k]].degree[degree[k]];
+        if (x->n == 1) continue;
+        if (first && x->kind != first->kind) return false;
+        first = x;
+    }
+    return true;
+}
+
+static void try_degrees(struct making *m, const int32_t *order, int32_t n, const int32_t *degree)
+{
+    struct line l = {.q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
+    struct coarse_template x;
+    if (!one_kind(m, order, n, degree) || !lay(m, &l, order, n, degree)) return;
+    for (l.zero = 0; l.zero < zero_levels(m); l.zero++) {
+        /* twice the best template's time is of no use to any mix */
+        int64_t bar = m->n[l.zero] == m->most ? m->ns[l.zero][m->most - 1] : 0;
+        l.most_ns = bar ? bar / m->microbatches + 1 : 0;
+        if (balance(&l) && measure(&l, &x)) keep(m, &x);
+    }
+}
+
 static void try_order(struct making *m, const int32_t *order, int32_t n)
 {
     int32_t degree[COARSE_CLASSES] = {0}, k = 0;
     while (k < n) {
-        struct line l = {.q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
-        struct coarse_template x;
-        if (lay(m, &l, order, n, degree))
-            for (l.zero = 0; l.zero < zero_levels(m); l.zero++) {
-                /* twice the best template's time is of no use to any mix */
-                int64_t bar = m->n[l.zero] == m->most ? m->ns[l.zero][m->most - 1] : 0;
-                l.most_ns = bar ? bar / m->microbatches + 1 : 0;
-                if (balance(&l) && measure(&l, &x)) keep(m, &x);
-            }
+        try_degrees(m, order, n, degree);
         for (k = 0; k < n && ++degree[k] == m->q->classes[order[k]].n_degrees; k++) degree[k] = 0;
     }
 }

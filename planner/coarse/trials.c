@@ -16,6 +16,7 @@
 enum {
     TRIED = 24,   /* plans */
     BEYOND = 115, /* percent of the best estimate: candidates above are left out */
+    MISSES = 8,   /* trials that may be made, whatever they take, until one fits */
     IMPROVED = 2, /* of the plans, by local search */
     STEPS = 24,   /* of each local search */
     WHOLE = 3,    /* plans simulated whole */
@@ -199,11 +200,11 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     return OK;
 }
 
-/* How many more trials there is work for, if each takes as much as the first. */
-static int32_t affordable(int64_t first_ns, int32_t n)
+/* How many of n trials there is work for, if each takes as much as those that were made. */
+static int32_t affordable(int64_t each_ns, int32_t made, int32_t n)
 {
-    int64_t most = (int64_t)WORK_MS * 1000000 / units_max(1, first_ns);
-    return (int32_t)units_min(n, units_max(1, most));
+    int64_t most = (int64_t)WORK_MS * 1000000 / units_max(1, each_ns);
+    return (int32_t)units_min(n, units_max(made, most));
 }
 
 enum status coarse_trials(struct coarse *q, struct error *err)
@@ -212,9 +213,13 @@ enum status coarse_trials(struct coarse *q, struct error *err)
     int32_t n = list(q, x);
     int64_t before = scorer_work(q->t->scorer);
     if (!n) return OK;
-    TRY(try_all(q, x, 0, 1, err));
-    n = affordable(scorer_work(q->t->scorer) - before, n);
-    if (!search_context_stopped(q->t) && n > 1) TRY(try_all(q, x, 1, n, err));
+    int32_t first = 0;
+    do { /* memory is estimated: the first ones may not fit */
+        TRY(try_all(q, x, first, first + 1, err));
+    } while (x[first++].ns == INT64_MAX && first < units_min(n, MISSES) &&
+             !search_context_stopped(q->t));
+    n = affordable((scorer_work(q->t->scorer) - before) / first, first, n);
+    if (!search_context_stopped(q->t) && n > first) TRY(try_all(q, x, first, n, err));
     sort(x, n);
     before = q->t->work_end;
     q->t->work_end = scorer_work(q->t->scorer) + (int64_t)WORK_MS * 1000000;

@@ -396,6 +396,12 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
     return OK;
 }
 
+static bool is_partial(const struct builder *b, const struct placement *p)
+{
+    return p->axis[0].how == PLACED_PARTIAL ||
+           (b->q->s->n_axes > 1 && p->axis[1].how == PLACED_PARTIAL);
+}
+
 static enum status add_rule(struct builder *b, int32_t i, const struct op_choice *c,
                             const struct variant *v, struct spmd_op *out, size_t *capacity,
                             struct error *err)
@@ -406,15 +412,16 @@ static enum status add_rule(struct builder *b, int32_t i, const struct op_choice
     struct error no = {0};
     if (op_placements_of(b->q->s, b->g, op, b->grains, c, &need, &no) != OK) return OK;
     for (int32_t k = 0; k < op->n_inputs; k++) {
+        bool activation = b->g->tensors[op->input[k]].role == TENSOR_ACTIVATION;
+        /* a source is never partial */
+        if (is_partial(b, &need.input[k]) && (!activation || b->crosses[op->input[k]])) return OK;
         r.need[k] = spmd_placement(b->t->price, &need.input[k]);
         r.partial[k] = need.gradient_partial[k];
-        for (int32_t x = 0; x < b->q->s->n_axes; x++) /* a source is never partial */
-            if (need.input[k].axis[x].how == PLACED_PARTIAL &&
-                b->g->tensors[op->input[k]].role != TENSOR_ACTIVATION)
-                return OK;
     }
-    for (int32_t k = 0; k < op->n_outputs; k++)
+    for (int32_t k = 0; k < op->n_outputs; k++) {
+        if (is_partial(b, &need.output[k]) && b->crosses[op->output[k]]) return OK;
         r.give[k] = spmd_placement(b->t->price, &need.output[k]);
+    }
     TRY(finish_rule(b, i, c, v, &r, err));
     struct spmd_rule *rules = (struct spmd_rule *)out->rules;
     rules = arena_grow(b->a, rules, (size_t)out->n_rules, capacity, sizeof r);
@@ -454,14 +461,17 @@ static enum status add_variants(struct builder *b, int32_t i, const struct op_ch
 {
     const struct graph_op *op = &b->g->ops[i];
     int32_t large = large_parameter(b, op);
-    TRY(add_rule(b, i, c, &(struct variant){.gather = -1}, out, capacity, err));
-    if (b->q->s->n_axes > 1 || large < 0) return OK;
     struct op_sharding sharding;
-    if (op_sharding_by(b->g, op, b->grains, c->index[0], &sharding, err) != OK) return OK;
-    if (sharding.input[large].how != PLACED_REPLICATED) return OK;
+    bool whole = b->q->s->n_axes == 1 && large >= 0 &&
+                 op_sharding_by(b->g, op, b->grains, c->index[0], &sharding, err) == OK &&
+                 sharding.input[large].how == PLACED_REPLICATED;
+    if (!whole || !b->q->shard_parameters)
+        TRY(add_rule(b, i, c, &(struct variant){.gather = -1}, out, capacity, err));
+    if (!whole) return OK;
     if (b->q->gather)
         TRY(add_rule(b, i, c, &(struct variant){.gather = large}, out, capacity, err));
-    if (b->q->sufficient_factors && sharding_factor_axes(b->q->s, b->g, op, b->grains, c))
+    if (b->q->sufficient_factors && !b->q->shard_parameters &&
+        sharding_factor_axes(b->q->s, b->g, op, b->grains, c))
         TRY(add_rule(b, i, c, &(struct variant){-1, true}, out, capacity, err));
     return OK;
 }

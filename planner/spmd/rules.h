@@ -18,6 +18,7 @@ struct builder {
     int32_t *first_back,
         *next_back;        /* (n_forward), (n_ops): lists of the gradient operators of each forward operator */
     bool *shared;          /* (n_tensors) parameters of several operators of the stage */
+    bool *crosses;         /* (n_tensors) activations that must not be partial (spmd_question.complete_cuts) */
     int32_t *input_reader; /* (n_tensors) the stage's first reader of an input; -1: none */
     uint8_t keeps_output;  /* of the current operator */
     struct dealt *dealt;   /* memo of distributed units */

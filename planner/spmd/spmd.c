@@ -55,7 +55,7 @@ static bool same_operand(const struct builder *b, int32_t t, int32_t u)
     const struct tensor *x = &b->g->tensors[t], *y = &b->g->tensors[u];
     if (x->role == TENSOR_INPUT && t != u) return false; /* kept by its first reader */
     return x->role == y->role && x->dtype == y->dtype && shape_equal(&x->shape, &y->shape) &&
-           b->shared[t] == b->shared[u] && grain_equal(&b->grains[t], &b->grains[u]) &&
+           b->shared[t] == b->shared[u] && b->crosses[t] == b->crosses[u] && grain_equal(&b->grains[t], &b->grains[u]) &&
            b->grains[t].name == b->grains[u].name && x->decay == y->decay;
 }
 
@@ -138,6 +138,14 @@ static void find_shared(struct builder *b)
             b->shared[t] = b->shared[t] || reader[t];
             reader[t] = 1;
         }
+}
+
+static void find_crossing(struct builder *b)
+{
+    const struct graph *g = b->g;
+    b->crosses = ARENA_ARRAY(b->a, bool, (size_t)g->n_tensors);
+    for (int32_t l = 0; l + 1 < g->n_layers && b->q->complete_cuts; l++)
+        for (int32_t k = 0; k < g->cut[l].n; k++) b->crosses[g->cut[l].tensor[k]] = true;
 }
 
 static void add_maker(struct making *m, int32_t at)
@@ -443,6 +451,7 @@ enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
     for (size_t k = 0; k < n; k++) m->maker[k] = -1;
     find_back(&m->b);
     find_shared(&m->b);
+    find_crossing(&m->b);
     TRY(make_ops(m, err));
     make_tensors(m);
     struct reshards w = {0};

@@ -46,6 +46,8 @@ struct spmd_question {
     uint32_t algorithms; /* set of algorithms, 1 << algorithm */
     bool gather, sufficient_factors;
     uint32_t excluded; /* indices by which nothing is sharded, 1 << index; 0: none */
+    bool complete_cuts; /* no tensor that crosses from a layer to the next is partial, so that a stage can end behind any layer */
+    bool shard_parameters; /* no rule keeps a parameter of two dimensions or more whole where another rule shards it */
     bool
         one_vector; /* planner/spmd/ratio uses a single vector of ratios; for tests */
     struct spmd_limits limits;

@@ -90,7 +90,7 @@ static bool on_one_node(const struct spmd_stage_team *t)
 uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
 {
     const struct cluster *c = t->s->cluster;
-    int64_t head[12] = {t->s->microbatch,
+    int64_t head[13] = {t->s->microbatch,
                         t->first_layer,
                         t->last_layer,
                         t->microbatches,
@@ -101,7 +101,8 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
                         t->rough,
                         t->together > 1 && !on_one_node(t) ? t->together : 1,
                         t->memory ? t->beside : 0,
-                        t->excluded};
+                        t->excluded,
+                        t->shard_parameters + 2 * t->complete_cuts};
     uint64_t key = rng_hash_bytes(1, head, sizeof head);
     if (t->memory) key = rng_hash_bytes(key, t->memory, (size_t)t->n * sizeof *t->memory);
     for (int32_t k = 0; k < t->n; k++) {
@@ -225,9 +226,11 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                 .in_flight = t->in_flight,
                                 .optimizer = &t->s->job->optimizer,
                                 .algorithms = UINT32_MAX,
-                                .gather = t->memory != NULL,
+                                .gather = t->memory != NULL || t->shard_parameters,
                                 .sufficient_factors = true,
                                 .excluded = t->excluded,
+                                .complete_cuts = t->complete_cuts,
+                                .shard_parameters = t->shard_parameters,
                                 .limits = {.pieces_from = PIECES_FROM, .max_labels = SMALL_LABELS}};
     return training_graph(j, t, &q->g, err);
 }

@@ -29,6 +29,8 @@ struct spmd_stage_team {
     const int64_t *memory;
     bool rough;        /* a single search, with ratios by speed */
     uint32_t excluded; /* indices by which nothing is sharded, 1 << index */
+    bool complete_cuts; /* the rules suit stages that end behind any layer (planner/spmd/spmd.h) */
+    bool shard_parameters; /* parameters of two dimensions and more are sharded (planner/spmd/spmd.h) */
     int32_t together;  /* number of such teams that share the links between nodes; 0: one */
     int32_t
         beside; /* communicators of each device with the stages before and after (spmd_stage_beside) */

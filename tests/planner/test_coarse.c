@@ -1,5 +1,6 @@
 /* The coarse search: classes of equal nodes, prices of groups, and plans against ones written by hand. */
 #include "core/base/arena.h"
+#include "core/sharding/shard.h"
 #include "planner/candidate/group.h"
 #include "planner/coarse/internal.h"
 #include "planner/spmd_stage/spmd_stage.h"
@@ -108,7 +109,7 @@ START_TEST(equal_nodes_are_a_class_wherever_their_links_are_stated)
         bool fast = !strcmp(m.cluster.types[x->type].name, "h");
         ck_assert_int_eq(x->n, fast ? 8 : 16);
         ck_assert_int_eq(x->per_node, 8);
-        ck_assert_int_eq(x->n_degrees, 7); /* 1, 2, 4, 8, and 2, 4, 8 that divide the batch */
+        ck_assert_int_eq(x->n_degrees, 10); /* 1, and 2, 4, 8 of each kind */
         for (int i = 0; i < x->n; i++)
             ck_assert_int_eq(m.cluster.devices[x->device[i]].type, x->type);
     }
@@ -143,14 +144,16 @@ static void compare_prices(struct made *m, int32_t size, int32_t d)
     o.check_memory = false;
     ck_assert_ptr_nonnull(stage.sharding);
     ck_assert_msg(lower_plan(arena, &p, &o, &program, &err) == OK, "%s", err.text);
-    ck_assert_msg(sim_run(arena, &program, m->coarse.cost, &(struct sim_options){.steps = 1}, &r,
-                          &err) == OK,
-                  "%s", err.text);
-    ck_assert_int_eq(group_type_of(s, &stage), k->degree[d].type);
+    ck_assert_msg(
+        sim_run(arena, &program, m->coarse.cost, &(struct sim_options){.steps = 1}, &r, &err) == OK,
+        "%s", err.text);
+    /* the types of two kinds with equal rules are equal */
+    ck_assert_int_eq(group_stage(s, &stage)->forward_ns,
+                     space_stage_type(s, k->degree[d].type, 0, s->n_layers - 1)->forward_ns);
     double priced = (double)(group_stage_ns(s, &stage) + group_stage(s, &stage)->update_ns);
     ck_assert_msg(priced <= 1.001 * (double)r.makespan_ns && priced > 0.85 * (double)r.makespan_ns,
-                  "%d GPUs%s: priced %.4g, simulated %.4g", (int)stage.n_shards,
-                  k->degree[d].batch ? ", batch" : "", priced, (double)r.makespan_ns);
+                  "%d GPUs, rules of kind %d: priced %.4g, simulated %.4g", (int)stage.n_shards,
+                  (int)k->degree[d].kind, priced, (double)r.makespan_ns);
 }
 
 START_TEST(the_price_of_a_group_is_that_of_its_simulation)
@@ -166,11 +169,60 @@ START_TEST(the_price_of_a_group_is_that_of_its_simulation)
     const struct coarse_class *k = &m.coarse.classes[0];
     for (int32_t d = 1; d < k->n_degrees; d++) {
         const struct coarse_degree *x = &k->degree[d];
-        if (x->batch) ck_assert(!x->usable || x->n <= m.sizes[size]);
+        if (x->kind == COARSE_ANY) ck_assert(!x->usable || x->n <= m.sizes[size]);
         compared += x->usable;
         if (x->usable) compare_prices(&m, size, d);
     }
-    ck_assert_int_ge(compared, _i ? 4 : 3);
+    ck_assert_int_ge(compared, _i ? 7 : 6);
+    end(&m);
+}
+END_TEST
+
+/* Of n GPUs that shard every parameter, each has about an n-th; other rules of microbatches of one sequence keep them whole. */
+START_TEST(sharded_parameters_take_a_share_of_the_memory)
+{
+    struct made m;
+    struct error err = {0};
+    int32_t compared = 0;
+    make(&m, rack_cluster(), llama);
+    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
+    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    const struct space *s = &m.coarse.spaces[0];
+    const struct coarse_class *k = &m.coarse.classes[0];
+    int64_t whole = space_stage_type(s, k->type, 0, s->n_layers - 1)->state_bytes;
+    for (int32_t d = 1; d < k->n_degrees; d++) {
+        const struct coarse_degree *x = &k->degree[d];
+        if (x->kind == COARSE_ANY) continue;
+        int64_t each = space_stage_type(s, x->type, 0, s->n_layers - 1)->state_bytes;
+        if (x->kind == COARSE_PARAMETERS) ck_assert_int_lt(each, whole / x->n + whole / 100);
+        if (x->kind == COARSE_UNBATCHED) ck_assert_int_gt(each, whole / x->n + whole / 100);
+        compared++;
+    }
+    ck_assert_int_eq(compared, 6);
+    end(&m);
+}
+END_TEST
+
+/* A stage may begin and end at any layer, by the rules of each kind. */
+START_TEST(rules_suit_stages_of_any_layers)
+{
+    struct made m;
+    struct error err = {0};
+    make(&m, rack_cluster(), llama);
+    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
+    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    const struct space *s = &m.coarse.spaces[0];
+    const struct coarse_class *k = &m.coarse.classes[0];
+    for (int32_t d = 1; d < k->n_degrees; d++)
+        for (int32_t end = 0; end + 1 < s->n_layers && k->degree[d].usable; end++) {
+            struct shard_stage *x;
+            ck_assert_msg(
+                shard_stage_new(arena, s->whole, k->degree[d].sharding, 0, end, &x, &err) == OK,
+                "%s", err.text);
+            ck_assert_msg(shard_stage_new(arena, s->whole, k->degree[d].sharding, end + 1,
+                                          s->n_layers - 1, &x, &err) == OK,
+                          "%s", err.text);
+        }
     end(&m);
 }
 END_TEST
@@ -280,6 +332,8 @@ Suite *coarse_suite(void)
     tcase_set_timeout(c, 600);
     tcase_add_test(c, equal_nodes_are_a_class_wherever_their_links_are_stated);
     tcase_add_loop_test(c, the_price_of_a_group_is_that_of_its_simulation, 0, 2);
+    tcase_add_test(c, sharded_parameters_take_a_share_of_the_memory);
+    tcase_add_test(c, rules_suit_stages_of_any_layers);
     tcase_add_test(c, a_part_of_the_microbatches_gives_the_time_of_all);
     tcase_add_test(c, a_stage_has_as_many_gpus_as_are_allowed);
     tcase_add_test(c, a_replica_takes_no_more_gpus_than_its_team_has);
