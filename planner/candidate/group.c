@@ -114,6 +114,13 @@ static enum status find_block(struct space *s, struct group_scratch *scratch, st
     return st == ERR_INPUT ? price_block(s, scratch, x, type, middle, 1, out, err) : st;
 }
 
+/* Whether messages within the node share one link. */
+static bool on_bus(const struct cluster *c, const int32_t *device)
+{
+    int32_t direction, link = cluster_link(c, device[0], device[1], &direction);
+    return link >= 0 && c->links[link].n_ends == 1;
+}
+
 enum status group_add(struct space *s, int32_t type, const struct group_request *r,
                       struct error *err)
 {
@@ -127,7 +134,7 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
                   .device = arena_copy(s->arena, r->device, (size_t)r->n * sizeof *r->device),
                   .hop = hop,
                   .of = s,
-                  .beside = r->bus ? r->n : 1}};
+                  .beside = on_bus(s->cluster, r->device) ? r->n : 1}};
     if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
     TRY(find_block(s, r->scratch, x, type, &block, err));
     TRY(table_of(s->arena, s, &s->views, x, 0, s->n_layers - 1, &x->table, err));

@@ -22,7 +22,6 @@ struct group_request {
     const int32_t
         *device; /* (n) of the cost's cluster, one group as good as any other of the class */
     const struct sharding *sharding; /* of n devices, even */
-    bool bus;                        /* messages within the node share one link */
     struct group_scratch *scratch;
 };
 

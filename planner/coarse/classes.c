@@ -5,7 +5,6 @@
 #include "core/base/rng.h"
 #include "core/model/measured.h"
 #include "planner/candidate/group.h"
-#include "planner/spmd_stage/spmd_stage.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,14 +88,14 @@ static void add_degrees(struct coarse *q)
     c->types = types;
     for (int32_t k = 0; k < q->n_classes; k++) {
         struct coarse_class *x = &q->classes[k];
-        int kinds = q->task->job->model.measured ? 1 : COARSE_KINDS;
+        int kinds = q->task->job->model.measured ? 1 : GROUP_RULES_COUNT;
         for (int kind = 0; kind < kinds; kind++)
             for (int32_t n = kind ? 2 : 1; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n++) {
                 if (n > 1 && !offered(q, n)) continue;
                 x->degree[x->n_degrees++] =
                     (struct coarse_degree){.n = n,
                                            .type = n > 1 ? c->n_types : x->type,
-                                           .kind = (enum coarse_kind)kind,
+                                           .kind = (enum group_rules)kind,
                                            .usable = n == 1 && offered(q, 1)};
                 if (n > 1) types[c->n_types++] = types[x->type];
             }
@@ -134,46 +133,12 @@ enum status coarse_classes(struct coarse *q, struct error *err)
 
 /* --- the rules of a group ---------------------------------------------------------------------- */
 
-/* The rules of all layers; NULL: none. Tensors between layers are complete, so that a stage may end behind any of them. */
-static enum status solve(struct coarse *q, const struct coarse_class *k,
-                         const struct coarse_degree *x, const struct space *s,
-                         const struct sharding **out, struct error *err)
-{
-    if (q->task->job->model.measured) {
-        *out = sharding_of_index(q->t->arena, INDEX_tensor, NULL, x->n);
-        return OK;
-    }
-    struct spmd_stage_team t = {.s = s,
-                                .first_layer = 0,
-                                .last_layer = s->n_layers - 1,
-                                .n = x->n,
-                                .device = k->device,
-                                .microbatches = s->microbatches,
-                                .in_flight = 1,
-                                .excluded = x->kind == COARSE_ANY ? 0 : 1U << INDEX_batch,
-                                .complete_cuts = true,
-                                .shard_parameters = x->kind == COARSE_PARAMETERS,
-                                .rough = true};
-    struct spmd_stage_answer answer;
-    TRY(spmd_stage_solve(q->solved, q->t->scorer, &t, false, &answer, err));
-    *out = answer.ns < INT64_MAX ? sharding_copy(q->t->arena, answer.sharding) : NULL;
-    return OK;
-}
-
-struct pricing {
-    bool bus;
-    struct group_scratch *scratch;
-};
-
 static bool price(const struct coarse_class *k, const struct coarse_degree *x, struct space *s,
-                  const struct pricing *how)
+                  struct group_scratch *scratch)
 {
     struct error why;
-    struct group_request r = {.n = x->n,
-                              .device = k->device,
-                              .sharding = x->sharding,
-                              .bus = how->bus,
-                              .scratch = how->scratch};
+    struct group_request r = {
+        .n = x->n, .device = k->device, .sharding = x->sharding, .scratch = scratch};
     return x->sharding && group_add(s, x->type, &r, &why) == OK;
 }
 
@@ -185,25 +150,19 @@ static const struct sharding *rules_of(const struct coarse_class *k, const struc
     return NULL;
 }
 
-/* Whether messages of the class within a node share one link. */
-static bool on_bus(const struct cluster *c, const struct coarse_class *k)
-{
-    int32_t direction, link = cluster_link(c, k->device[0], k->device[1], &direction);
-    return link >= 0 && c->links[link].n_ends == 1;
-}
-
 static enum status price_class(struct coarse *q, struct coarse_class *x, struct space *s,
                                struct group_scratch *scratch, struct error *err)
 {
-    const struct pricing how = {on_bus(q->task->cluster, x), scratch};
     for (int32_t d = 1; d < x->n_degrees; d++) {
         struct coarse_degree *y = &x->degree[d];
         /* A microbatch of fewer sequences cannot be divided by batch. */
-        if (y->kind == COARSE_ANY && s->microbatch < y->n) continue;
+        if (y->kind == GROUP_RULES_ANY && s->microbatch < y->n) continue;
         for (int32_t j = 0; &q->classes[j] < x && !y->sharding; j++)
             y->sharding = rules_of(&q->classes[j], y);
-        if (!y->sharding) TRY(solve(q, x, y, s, &y->sharding, err));
-        y->usable = price(x, y, s, &how);
+        if (!y->sharding)
+            TRY(group_rules_solve(q->solved, q->t->scorer, s, x->device, y->n, y->kind, q->t->arena,
+                                  &y->sharding, err));
+        y->usable = price(x, y, s, scratch);
     }
     return OK;
 }

@@ -4,9 +4,8 @@
 
 #include "planner/candidate/space.h"
 #include "planner/coarse/coarse.h"
+#include "planner/spmd_stage/group_rules.h"
 #include "planner/topology/device_graph.h"
-
-struct spmd_stage;
 
 enum {
     COARSE_CLASSES = 8,  /* more classes: those of the fewest GPUs are left to other searches */
@@ -18,17 +17,10 @@ enum {
     COARSE_EACH = 8       /* of them of one division into teams */
 };
 
-/* What the rules of a stage on several GPUs may be. All such stages of a template have one kind. */
-enum coarse_kind {
-    COARSE_UNBATCHED, /* any index but the batch: sequence, context and tensor parallel */
-    COARSE_ANY,       /* also the batch: data and expert parallel within a stage */
-    COARSE_PARAMETERS, /* parameters are sharded (tensor parallel, or gathered for each use): the least memory */
-    COARSE_KINDS
-};
 struct coarse_degree {
-    int32_t n, type; /* GPUs of a stage, and the type that prices them in every space */
-    enum coarse_kind kind;
-    bool usable;                     /* at the current size */
+    int32_t n, type;       /* GPUs of a stage, and the type that prices them in every space */
+    enum group_rules kind; /* all stages of a template on several GPUs have rules of one kind */
+    bool usable;           /* at the current size */
     const struct sharding *sharding; /* NULL: one GPU, or not yet solved */
 };
 struct coarse_class {

@@ -169,7 +169,7 @@ START_TEST(the_price_of_a_group_is_that_of_its_simulation)
     const struct coarse_class *k = &m.coarse.classes[0];
     for (int32_t d = 1; d < k->n_degrees; d++) {
         const struct coarse_degree *x = &k->degree[d];
-        if (x->kind == COARSE_ANY) ck_assert(!x->usable || x->n <= m.sizes[size]);
+        if (x->kind == GROUP_RULES_ANY) ck_assert(!x->usable || x->n <= m.sizes[size]);
         compared += x->usable;
         if (x->usable) compare_prices(&m, size, d);
     }
@@ -192,10 +192,10 @@ START_TEST(sharded_parameters_take_a_share_of_the_memory)
     int64_t whole = space_stage_type(s, k->type, 0, s->n_layers - 1)->state_bytes;
     for (int32_t d = 1; d < k->n_degrees; d++) {
         const struct coarse_degree *x = &k->degree[d];
-        if (x->kind == COARSE_ANY) continue;
+        if (x->kind == GROUP_RULES_ANY) continue;
         int64_t each = space_stage_type(s, x->type, 0, s->n_layers - 1)->state_bytes;
-        if (x->kind == COARSE_PARAMETERS) ck_assert_int_lt(each, whole / x->n + whole / 100);
-        if (x->kind == COARSE_UNBATCHED) ck_assert_int_gt(each, whole / x->n + whole / 100);
+        if (x->kind == GROUP_RULES_PARAMETERS) ck_assert_int_lt(each, whole / x->n + whole / 100);
+        if (x->kind == GROUP_RULES_UNBATCHED) ck_assert_int_gt(each, whole / x->n + whole / 100);
         compared++;
     }
     ck_assert_int_eq(compared, 6);
