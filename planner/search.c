@@ -319,9 +319,6 @@ static enum status search_large(struct search *q, const struct profile *p, const
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
-                                     {.binding = "", .class_text = ""}};
-    bool wide = false; /* a plan outside the searched class is faster */
     int32_t n_tried =
         0; /* microbatch sizes of the coarse search; 0: it does not apply, or nothing fits */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
@@ -332,12 +329,12 @@ static enum status search_large(struct search *q, const struct profile *p, const
         r.known_ns = t->incumbents.plans[0].iteration_ns;
     TRY(baselines_score(t, &r, out, err));
     TRY(search_separately(q, sizes, n_sizes, out, err));
-    if (!n_tried) TRY(fleet_search(t, &task, b, err));
+    if (!n_tried) TRY(fleet_search(t, &task, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
-    if (!q->n_spaces) TRY(make_spaces(q, sizes, n_tried, err)); /* of the bound */
+    if (!q->n_spaces) TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err)); /* of the bound */
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
@@ -345,16 +342,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (!n_tried) TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
-    if (n_tried || b[0].lower_bound_ns <= 0) { /* or the fleet search was stopped before its bound */
-        TRY(certify(q, out, err));
-        return certify_sharded(q, out, err);
-    }
-    for (int32_t i = 0; i < out->n_plans; i++)
-        wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||
-                out->plans[i].cost < b[0].lower_cost;
-    for (int32_t i = 0; i < out->n_baselines; i++)
-        wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
-    put_bound(out, &b[wide]);
+    TRY(certify(q, out, err));
     return certify_sharded(q, out, err);
 }
 

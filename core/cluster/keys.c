@@ -71,7 +71,7 @@ const struct document_key cluster_device_keys[] = {
 const struct document_key cluster_link_keys[] = {
     {"name", "text", NULL, "name of the link; profiles store its measurements under it"},
     {"between", "[END] or [END, END]", "required without every",
-     "ends: nodes, devices (NODE.INDEX) or switches; one node: between its devices"},
+     "ends: nodes, devices (NODE.INDEX) or switches; one node: between its devices, which share the link"},
     {"every", "inside or across", "none",
      "one link per pair of devices of a node (inside) or of different nodes (across), instead of "
      "between"},

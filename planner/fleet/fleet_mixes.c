@@ -61,7 +61,8 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
     for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < FLEET_CANDIDATES_MAX; how++) {
         struct fleet_candidate *c = &q->candidates[q->n_candidates];
         c->size = size;
-        if (!place_mix(q->arena, q->makers[size], x, (enum placement_order)how, &c->placed)) continue;
+        if (!place_mix(q->arena, q->makers[size], x, (enum placement_order)how, &c->placed))
+            continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
         c->reduce_ns = c->estimate_ns > x->t_ns ? c->estimate_ns - x->t_ns : 0;
         c->least_ns = bare_ns(x, q->makers[size]->s->microbatches) + c->reduce_ns;
@@ -260,18 +261,16 @@ enum status fleet_candidates(struct fleet *q, struct error *err)
     return OK;
 }
 
-enum status fleet_plan_of(struct fleet *q, const struct fleet_candidate *c, struct fleet_plan *out,
-                          struct error *err)
+void fleet_plan_of(struct fleet *q, const struct fleet_candidate *c, struct fleet_plan *out)
 {
     if (c->ready) {
         *out = *c->ready;
-        return OK;
+        return;
     }
     *out = (struct fleet_plan){.cost_us = c->cost_us,
                                .settle_us = c->settle_us,
                                .quick = c->placed.n_stages > FLEET_QUICK_LANES};
-    /* A plan's cluster must outlive the tables. */
-    return place_plan(q->t->arena, &q->offers, &c->placed, &out->plan, &out->space, err);
+    place_plan(q->t->arena, &q->offers, &c->placed, &out->plan, &out->space);
 }
 
 static int by_least(const void *x, const void *y)
@@ -285,7 +284,7 @@ static enum status find_orders(struct fleet *q, struct fleet_candidate *c, struc
 {
     struct fleet_plan x;
     int64_t end;
-    TRY(fleet_plan_of(q, c, &x, err));
+    fleet_plan_of(q, c, &x);
     TRY(replica_order_plan(q->t, &x.space, &x.plan, &end, err));
     x.leveled = end < INT64_MAX;
     c->ready = arena_copy(q->arena, &x, sizeof x);
