@@ -13,7 +13,7 @@ static void colour_channel(struct folding *f, int32_t channel)
     uint64_t h = fold_mix(f->colour[f->lane_of_stage[c->from_stage]], (uint64_t)sent);
     h = fold_mix(fold_mix(h, f->colour[f->lane_of_stage[c->to_stage]]), (uint64_t)received);
     h = fold_mix(fold_mix(h, (uint64_t)c->bytes), (uint64_t)c->receive_ahead);
-    if (path >= 0) h = fold_mix(h, f->paths[path].colour);
+    if (path >= 0) h = fold_mix(h, fold_sent_on(f, path, f->lane_of_stage[c->from_stage]));
     /* Without one of its ends: the channel itself, so that the other end waits alone. */
     if (sent < 0 || received < 0) h = fold_mix(fold_mix(h, 3), (uint64_t)channel);
     f->channel[channel] = h;
@@ -75,7 +75,7 @@ static void see_partners(struct folding *f, const struct collective *g,
         for (int32_t k = r->first_from[i]; k < r->first_from[i + 1]; k++) {
             int32_t path = moves ? fold_member_path(f, g, r->from[k], i) : -1;
             h = fold_mix(h, base[r->from[k]]);
-            if (path >= 0) h = fold_mix(h, f->paths[path].colour);
+            if (path >= 0) h = fold_mix(h, fold_sent_on(f, path, fold_lane_of(f, g, r->from[k])));
         }
         out[i] = h;
     }
@@ -96,7 +96,7 @@ static uint64_t with_path(struct folding *f, const struct collective *g, int32_t
                           uint64_t h)
 {
     int32_t path = fold_member_path(f, g, i, k);
-    return path < 0 ? h : fold_mix(h, f->paths[path].colour);
+    return path < 0 ? h : fold_mix(h, fold_sent_on(f, path, fold_lane_of(f, g, i)));
 }
 
 static uint64_t base_of(struct folding *f, int32_t group, int32_t i)

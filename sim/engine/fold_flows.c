@@ -129,7 +129,7 @@ void fold_visit_all(struct folding *f, fold_visit *visit, void *with)
     for (int32_t i = 0; i < f->p->n_collectives; i++) fold_visit_group(f, i, visit, with);
 }
 
-/* A route shares its links fairly. A lane has one collective stream, so messages of its different collectives never meet. */
+/* A route shares its links fairly. */
 static void use(struct folding *f, const struct folding_flow *x, void *with)
 {
     struct folding_path *at = &f->paths[x->path];
@@ -139,13 +139,35 @@ static void use(struct folding *f, const struct folding_flow *x, void *with)
         l->fair |= at->n_hops || f->p->links[l->link].sharing != LINK_FIFO;
         if (l->other >= 0) f->paths[l->other].fair |= l->fair;
     }
-    if (x->group >= 0 && at->sender == x->from_lane + 1) return;
-    at->sender = x->group < 0 ? 0 : x->from_lane + 1;
-    at->senders++;
+}
+
+/* Those of one link are few. */
+static void note_sender(struct folding *f, const struct folding_flow *x, void *with)
+{
+    struct folding_path *at = &f->paths[x->path];
+    (void)with;
+    if (at->n_hops || at->fair) return;
+    int32_t k = at->n_senders;
+    while (k > 0 && at->senders[k - 1] > x->from_lane) k--;
+    if (k > 0 && at->senders[k - 1] == x->from_lane) return;
+    at->senders = arena_grow(f->scratch, at->senders, (size_t)at->n_senders, &at->capacity,
+                             sizeof *at->senders);
+    memmove(at->senders + k + 1, at->senders + k,
+            (size_t)(at->n_senders++ - k) * sizeof *at->senders);
+    at->senders[k] = x->from_lane;
+}
+
+uint64_t fold_sent_on(const struct folding *f, int32_t path, int32_t lane)
+{
+    const struct folding_path *x = &f->paths[path];
+    int32_t k = 0;
+    while (k < x->n_senders && x->senders[k] != lane) k++;
+    return fold_mix(x->colour, (uint64_t)k);
 }
 
 void fold_paths(struct folding *f)
 {
     f->path_of = ARENA_ARRAY(f->scratch, int32_t, 2 * (size_t)f->p->n_links);
     fold_visit_all(f, use, NULL);
+    fold_visit_all(f, note_sender, NULL);
 }

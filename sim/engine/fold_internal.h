@@ -34,8 +34,8 @@ struct folding_path {
     int32_t n_hops, *hop; /* of a route: paths of its links; 0: a link */
     int32_t other;        /* of a link: the path of its other direction; -1: half duplex, a route */
     bool fair;            /* of a link: shared fairly */
-    int32_t senders,
-        sender; /* of a link: who send there; the last one counted, as lane + 1 of a collective stream */
+    int32_t n_senders, *senders; /* of a FIFO link with several: its lanes, ascending */
+    size_t capacity;
     uint64_t cost; /* colour by its price alone */
     uint64_t colour, next;
     uint64_t sum,
@@ -66,7 +66,6 @@ struct folding {
     const struct sim_scale *scale;
     struct cost *cost;
     struct fold *out;
-    bool separate;
     int32_t *lane_of_stage, *chunk_of_stage; /* (n_stages) */
     int32_t *path_of;                        /* (n_links, 2) */
     struct folding_path *paths;
@@ -144,6 +143,8 @@ void fold_rounds(struct folding *f);
 /* fold_flows.c */
 void fold_paths(struct folding *f);
 int32_t fold_path(struct folding *f, int32_t link, int32_t direction); /* -1 for link -1 */
+/* The colour of a path as its sender sees it: with the lane's place among those that queue there. */
+uint64_t fold_sent_on(const struct folding *f, int32_t path, int32_t lane);
 /* Path of member i's message to member k; in a ring k is i + 1, in a chain i + 1 or i - 1. */
 int32_t fold_member_path(struct folding *f, const struct collective *g, int32_t i, int32_t k);
 typedef void fold_visit(struct folding *f, const struct folding_flow *x, void *with);
