@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 struct queued {
-    int32_t resource, lane, place; /* in the lane: of the channel's first SEND; behind all channels: a hop */
+    int32_t resource, lane,
+        place; /* in the lane: of the channel's first SEND; behind all channels: a hop */
     uint64_t *order;
 };
 
