@@ -104,6 +104,9 @@ static void set_up(struct folding *f)
     f->fixed = ARENA_ARRAY(f->scratch, uint64_t, groups);
     f->base = ARENA_ARRAY(f->scratch, uint64_t, members);
     f->member = ARENA_ARRAY(f->scratch, uint64_t, members);
+    f->sends = ARENA_ARRAY(f->scratch, uint64_t, members);
+    f->receives = ARENA_ARRAY(f->scratch, uint64_t, members);
+    f->traffic = ARENA_ARRAY(f->scratch, uint64_t, members);
     f->channel = ARENA_ARRAY(f->scratch, uint64_t, (size_t)p->n_channels);
     f->colour = ARENA_ARRAY(f->scratch, uint64_t, n),
     f->next = ARENA_ARRAY(f->scratch, uint64_t, n);

@@ -98,9 +98,10 @@ void fold_visit_group(struct folding *f, int32_t group, fold_visit *visit, void 
     const struct collective *g = &f->p->collectives[group];
     const struct folding_rounds *r = f->rounds[group];
     int32_t n = g->n_members;
+    const uint64_t *colour = &f->traffic[f->first_member[f->first_alike[group]]];
     if (!fold_moves(f, group)) return;
     for (int32_t i = 0; i < n; i++) {
-        uint64_t own = f->member[f->first_member[group] + i];
+        uint64_t own = colour[i];
         if (!r && g->algorithm == ALGORITHM_RING) pass(f, group, i, (i + 1) % n, own, visit, with);
         if (g->algorithm == ALGORITHM_CHAIN && i + 1 < n)
             pass(f, group, i, i + 1, fold_mix(own, 1), visit, with);
@@ -126,7 +127,8 @@ void fold_visit_channel(struct folding *f, int32_t channel, fold_visit *visit, v
 void fold_visit_all(struct folding *f, fold_visit *visit, void *with)
 {
     for (int32_t i = 0; i < f->p->n_channels; i++) fold_visit_channel(f, i, visit, with);
-    for (int32_t i = 0; i < f->p->n_collectives; i++) fold_visit_group(f, i, visit, with);
+    for (int32_t i = 0; i < f->p->n_collectives; i++)
+        if (f->first_alike[i] == i) fold_visit_group(f, i, visit, with);
 }
 
 /* A route shares its links fairly. */

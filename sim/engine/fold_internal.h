@@ -57,6 +57,7 @@ struct folding_rounds {
     int32_t *first_from, *from;
     uint64_t *
         colour; /* (n_members) bytes and partners of each round, the partners by their places in these lists */
+    uint64_t partners; /* hash of these lists */
 };
 
 struct folding {
@@ -78,6 +79,11 @@ struct folding {
     uint64_t *base,
         *member; /* (members of all collectives) a member by itself; as it sees all others */
     const struct folding_rounds **rounds; /* (n_collectives) of tensors, except rings; else NULL */
+    /* (n_collectives) The first collective of the same members, who send to the same partners on the same links: a sharded stage has
+     * hundreds of them. Their messages are coloured together, as flows of the first one. */
+    int32_t *first_alike;
+    /* (members) of each first_alike: the links to and from its partners; the colours of all collectives like it */
+    uint64_t *sends, *receives, *traffic;
     /* Position in its lane of the first instruction that names a channel, (n_channels), or a collective, (its members from
      * first_member[group] on); -1. */
     int32_t *sent_at, *received_at, *member_at, *first_member;
@@ -137,7 +143,7 @@ int32_t fold_find(const struct folding_names *n, uint64_t key); /* -1 */
 /* fold_lanes.c: first colours, positions and refs. After fold_paths. */
 void fold_lanes(struct folding *f);
 
-/* fold_rounds.c: after first_member */
+/* fold_rounds.c: after first_member and price_ns */
 void fold_rounds(struct folding *f);
 
 /* fold_flows.c */
@@ -148,8 +154,8 @@ uint64_t fold_sent_on(const struct folding *f, int32_t path, int32_t lane);
 /* Path of member i's message to member k; in a ring k is i + 1, in a chain i + 1 or i - 1. */
 int32_t fold_member_path(struct folding *f, const struct collective *g, int32_t i, int32_t k);
 typedef void fold_visit(struct folding *f, const struct folding_flow *x, void *with);
-/* Messages of one collective: the colour of each is that of its member, and for several messages of one member that of the
- * message among them. */
+/* Messages of one collective and of those like it: the colour of each is that of its member, and for several messages of one member
+ * that of the message among them. */
 void fold_visit_group(struct folding *f, int32_t group, fold_visit *visit, void *with);
 void fold_visit_channel(struct folding *f, int32_t channel, fold_visit *visit, void *with);
 void fold_visit_all(struct folding *f, fold_visit *visit, void *with);
