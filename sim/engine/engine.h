@@ -126,6 +126,7 @@ struct engine {
     bool *awake;                 /* (n_devices): in the wake list */
     int32_t *wake, n_wake, first_wake; /* (n_devices) a circular list: lanes that may continue */
     bool watches_order;                /* stop at the first message out of order (network_overtaken) */
+    uint64_t order;                    /* of the ready event that is processed */
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
     int32_t steps;

@@ -142,6 +142,7 @@ static void ready(struct engine *e, int32_t owner, uint64_t order)
 {
     struct passage passage;
     bool channel = owner < e->program->n_channels;
+    e->order = order;
     if (!channel && !collective_due(e, owner - e->program->n_channels)) return;
     int64_t occupancy_ns = channel ? messages_occupancy(e, owner) : 0;
     int32_t resource = channel

@@ -18,6 +18,7 @@ struct resource {
     int64_t free_ns;                   /* FIFO: when all messages that were ready before have left */
     int64_t ready_ns;                  /* network_overtaken: of the last message, and its order */
     uint64_t ready_order;
+    int32_t claimant; /* FIFO: + 1; 0: nobody */
     int64_t longest_ns;                /* occupancy of one message */
     int64_t last_bytes, last_ns;       /* of the last query: most sizes are equal */
     int32_t flow_resource, flow_route; /* fair: indices in the flows; -1 if unused */
@@ -298,6 +299,21 @@ void network_claims(struct network *n, network_break *broken, void *with)
     n->broken = broken, n->with = with;
 }
 
+void network_claim_queue(struct network *n, int32_t resource, int32_t claimant)
+{
+    n->resources[resource].claimant = claimant + 1;
+}
+
+bool network_queue_claimed(const struct network *n, int32_t resource)
+{
+    return n->resources[resource].claimant != 0;
+}
+
+int64_t *network_queue_free_ns(struct network *n, int32_t resource)
+{
+    return &n->resources[resource].free_ns;
+}
+
 bool network_fair(const struct network *n, int32_t resource) { return n->resources[resource].fair; }
 
 const int32_t *network_links(const struct network *n, int32_t resource, int32_t *n_links)
@@ -381,6 +397,7 @@ bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t o
     }
     struct resource *r = &n->resources[resource];
     if (!r->fair) {
+        if (r->claimant) n->broken(n->with, r->claimant - 1, now_ns);
         int64_t start = now_ns > r->free_ns ? now_ns : r->free_ns;
         r->free_ns = start + occupancy_ns;
         *out = (struct passage){start, r->free_ns, r->free_ns + r->cost.latency_ns};

@@ -62,6 +62,10 @@ bool network_overtaken(struct network *n, int32_t resource, uint64_t order, int6
  * to release all of its links. */
 typedef void network_break(void *with, int32_t claimant, int64_t now_ns);
 void network_claims(struct network *n, network_break *broken, void *with); /* once, after network_start */
+/* Likewise of a FIFO resource (-1: of nobody); its claimant keeps the queue: the instant at which it is free. */
+void network_claim_queue(struct network *n, int32_t resource, int32_t claimant);
+bool network_queue_claimed(const struct network *n, int32_t resource);
+int64_t *network_queue_free_ns(struct network *n, int32_t resource);
 /* Whether messages share the resource fairly; else it is a queue. */
 bool network_fair(const struct network *n, int32_t resource);
 /* Links that a message on a fair resource uses, each once, below 2 * n_links of the program. */
