@@ -31,7 +31,7 @@ static bool event_before(const struct event *a, const struct event *b)
 void event_queue_push(struct event_queue *q, struct event e)
 {
     q->heap = arena_grow(q->arena, q->heap, q->count, &q->capacity, sizeof *q->heap);
-    e.seq = q->pushes++;
+    e.seq = e.seq << 40 | q->pushes++;
     size_t hole = q->count++;
     for (; hole && event_before(&e, &q->heap[(hole - 1) / 2]); hole = (hole - 1) / 2)
         q->heap[hole] = q->heap[(hole - 1) / 2];

@@ -8,6 +8,7 @@
  * core/program/orders.c compares orders statically first.
  */
 #include "core/program/game.h"
+#include "core/program/replicas.h"
 
 #include "core/base/arena.h"
 #include "core/base/stop.h"
@@ -371,14 +372,19 @@ static enum status play_all(struct arena *a, const struct program *p, bool every
     return OK;
 }
 
-/* A game that fails without the collectives that only follow others is played with all, for a message that names the right one. */
+/* Of replicas that do the same one plays, without the collectives that only follow others. A game that fails is played with all, for a
+ * message that names the right one. */
 enum status program_play(struct arena *a, const struct program *p,
                          struct blocked_buffer_ring **blocked, int32_t *n_blocked,
                          struct error *err)
 {
     struct error first = {0};
     struct arena *game = arena_new();
-    enum status status = play_all(game, p, false, NULL, NULL, &first);
+    struct program few;
+    bool *keep = ARENA_ARRAY(game, bool, (size_t)p->n_stages + 1),
+         fewer = program_unlike_replicas(game, p, keep);
+    if (fewer) program_keep_replicas(game, p, keep, &few, NULL);
+    enum status status = play_all(game, fewer ? &few : p, false, NULL, NULL, &first);
     arena_free(game);
     if (status == OK && n_blocked) *n_blocked = 0;
     return status == OK ? OK : play_all(a, p, true, blocked, n_blocked, err);

@@ -15,6 +15,7 @@
  * Not used with a trace, which has every message, with jitter, or where messages slow down operators.
  * Cost: a few nanoseconds a message instead of four events, and nothing for the messages of periodic parts or of an execution
  * like the one before it.
+ * Where members share a FIFO link, ahead_queues.c computes them.
  */
 #include "sim/engine/ahead_internal.h"
 
@@ -46,19 +47,15 @@ static void note(struct senders *s, int32_t resource, int32_t lane, bool channel
     s[resource].lane = lane + 1;
 }
 
-/* Where several lanes share a queue, messages of one instant are served in the order of the events before them, which a collective
- * without events would change. */
-static bool find_senders(const struct engine *e, struct senders *s)
+static struct senders *find_senders(const struct engine *e)
 {
     const struct collective_streams *c = e->collectives;
-    bool queued = false;
+    struct senders *s = ARENA_ARRAY(e->arena, struct senders, 2 * (size_t)e->program->n_links + 1);
     for (int32_t i = 0; i < e->program->n_channels; i++)
         note(s, e->channels[i].resource, e->channels[i].from_lane, true);
     for (int32_t i = 0; i < c->n_hops; i++)
         note(s, c->hops[i].resource, c->hops[i].from_lane, false);
-    for (int32_t i = 0; i < 2 * e->program->n_links; i++)
-        queued |= s[i].several && !network_fair(e->network, i);
-    return !queued;
+    return s;
 }
 
 /* Its members exchange messages in parts. */
@@ -114,14 +111,19 @@ static bool find_links(struct engine *e, int32_t group, const struct senders *s,
     const struct collective *g = &e->program->collectives[group];
     const int32_t *hops = e->collectives->collective_hop_of[group];
     int32_t each = collective_of_tensor(g) && g->algorithm != ALGORITHM_RING ? g->n_members : 1;
-    bool able = true;
+    int32_t n_queues = 0, *queues = links + 2 * e->program->n_links + 1;
+    bool able = true, shared = false;
     for (int32_t i = 0; i < r->n; i++)
         for (int32_t k = 0; k < each; k++) {
             int32_t hop =
                 hops ? hops[r->member[i] * each + k] : e->collectives->first_hop[group] + i;
             int32_t n, resource = hop < 0 ? -1 : e->collectives->hops[hop].resource;
             if (hop < 0) continue;
-            able &= resource >= 0 && (network_fair(e->network, resource) || !s[resource].channels);
+            able &= resource >= 0;
+            if (resource >= 0 && !network_fair(e->network, resource)) {
+                shared |= s[resource].channels || s[resource].several;
+                if (collective_of_tensor(g)) ahead_queues_add(queues, &n_queues, resource);
+            }
             if (resource < 0 || !network_fair(e->network, resource)) continue;
             int32_t to = collective_like(g, each > 1 ? k : (r->member[i] + 1) % g->n_members);
             const int32_t *path = network_links(e->network, resource, &n);
@@ -134,7 +136,7 @@ static bool find_links(struct engine *e, int32_t group, const struct senders *s,
         able &= of[links[i]].sender > 0 || of[links[i]].receiver > 0;
         of[links[i]] = (struct use){0};
     }
-    return able;
+    return able && (!shared || (!r->n_links && ahead_queues_new(e, group, queues, n_queues)));
 }
 
 static network_break broken;
@@ -146,10 +148,9 @@ void ahead_new(struct engine *e)
     bool any = false;
     for (int32_t i = 0; i < p->n_collectives && !any; i++) any = may_be_able(e, i);
     if (!any || e->trace || e->jitter || e->overlap) return;
-    struct senders *s = ARENA_ARRAY(e->arena, struct senders, 2 * (size_t)p->n_links + 1);
-    if (!find_senders(e, s)) return;
+    struct senders *s = find_senders(e);
     struct use *of = ARENA_ARRAY(e->arena, struct use, 2 * (size_t)p->n_links + 1);
-    int32_t *links = ARENA_ARRAY(e->arena, int32_t, 2 * (size_t)p->n_links + 1);
+    int32_t *links = ARENA_ARRAY(e->arena, int32_t, 2 * (2 * (size_t)p->n_links + 1));
     c->ahead = ARENA_ARRAY(e->arena, struct ahead, (size_t)p->n_collectives);
     network_claims(e->network, broken, e);
     for (int32_t i = 0; i < p->n_collectives; i++) {
@@ -167,16 +168,21 @@ void ahead_new(struct engine *e)
         r->ahead_messages = r->messages + n;
         r->known_begin_ns = ARENA_ARRAY(e->arena, int64_t, 3 * n);
         r->known_end_ns = r->known_begin_ns + n, r->known_seen_ns = r->known_end_ns + n;
+        r->known_order = ARENA_ARRAY(e->arena, uint64_t, n);
         r->first_ns = r->second_ns = r->due_ns = INT64_MAX;
     }
 }
 
 /* --- with a claim --- */
 
-static void push(struct engine *e, int64_t time_ns, int32_t kind, int32_t index, int64_t stamp)
+static void push(struct engine *e, int64_t time_ns, uint64_t order, int32_t kind, int32_t index,
+                 int64_t stamp)
 {
-    event_queue_push(
-        e->queue, (struct event){.time_ns = time_ns, .kind = kind, .index = index, .stamp = stamp});
+    event_queue_push(e->queue, (struct event){.time_ns = time_ns,
+                                              .seq = order,
+                                              .kind = kind,
+                                              .index = index,
+                                              .stamp = stamp});
 }
 
 /* The ends are computed: one event where all members end together. */
@@ -184,15 +190,17 @@ static void announce(struct engine *e, int32_t group)
 {
     struct ahead *r = ahead_of(e, group);
     bool together = true;
+    uint64_t order = 0;
     for (int32_t i = 0; i < r->n; i++) {
         together &= r->ahead[i].seen_ns == r->ahead[0].seen_ns;
+        if (r->ahead[i].order > order) order = r->ahead[i].order;
         if (r->ahead[i].began_ns <= ENGINE_MAX_NS) continue;
         engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
         return;
     }
-    if (together) push(e, r->ahead[0].seen_ns, EVENT_AHEAD_OVER, group, r->stamp);
+    if (together) push(e, r->ahead[0].seen_ns, order, EVENT_AHEAD_OVER, group, r->stamp);
     for (int32_t i = 0; i < r->n && !together; i++)
-        push(e, r->ahead[i].seen_ns, EVENT_AHEAD_ENDED,
+        push(e, r->ahead[i].seen_ns, r->ahead[i].order, EVENT_AHEAD_ENDED,
              e->collectives->first_member[group] + r->member[i], r->stamp);
 }
 
@@ -203,17 +211,17 @@ static void run_ahead(struct engine *e, int32_t group)
     if (ahead_run(e, group, &last_ns) == r->parts)
         announce(e, group);
     else
-        push(e, last_ns, EVENT_AHEAD, group, r->stamp);
+        push(e, last_ns, 0, EVENT_AHEAD, group, r->stamp);
 }
 
 /* All members begin as they did in the execution that is known. */
-static bool is_known(const struct ahead *r)
+static bool is_known(const struct engine *e, const struct ahead *r)
 {
     int64_t first = r->members[0].began_ns;
     bool same = r->known;
     for (int32_t i = 0; same && i < r->n; i++)
         same = r->members[i].began_ns - first == r->known_begin_ns[i];
-    return same;
+    return same && ahead_queues_known(e, r);
 }
 
 /* The whole execution, from the members' begins. */
@@ -221,17 +229,20 @@ static void run_whole(struct engine *e, int32_t group)
 {
     struct ahead *r = ahead_of(e, group);
     int64_t first = r->members[0].began_ns;
-    if (is_known(r)) {
+    if (is_known(e, r)) {
         r->steady_ns = 0;
         for (int32_t i = 0; i < r->n; i++) {
             r->ahead[i] = (struct ahead_member){.part = r->parts,
                                                 .began_ns = first + r->known_end_ns[i],
                                                 .ends_ns = first + r->known_end_ns[i],
-                                                .seen_ns = first + r->known_seen_ns[i]};
+                                                .seen_ns = first + r->known_seen_ns[i],
+                                                .order = r->known_order[i]};
         }
+        for (int32_t i = 0; i < r->n_queues; i++) r->free_ns[i] = first + r->known_left_ns[i];
         announce(e, group);
         return;
     }
+    ahead_queues_remember(e, r);
     run_ahead(e, group);
     r->known = r->ahead->part == r->parts;
     for (int32_t i = 0; i < r->n; i++) {
@@ -239,13 +250,16 @@ static void run_whole(struct engine *e, int32_t group)
         r->known_begin_ns[i] = r->members[i].began_ns - first;
         r->known_end_ns[i] = r->ahead[i].began_ns - first;
         r->known_seen_ns[i] = r->ahead[i].seen_ns - first;
+        r->known_order[i] = r->ahead[i].order;
     }
+    for (int32_t i = 0; i < r->n_queues; i++) r->known_left_ns[i] = r->free_ns[i] - first;
 }
 
 static void give_up(struct engine *e, int32_t group)
 {
     struct ahead *r = ahead_of(e, group);
     network_release(e->network, r->links, r->n_links);
+    ahead_queues_release(e, r);
     r->claims = false;
     r->stamp++;
 }
@@ -305,6 +319,7 @@ static void claim(struct engine *e, int32_t group)
 {
     struct ahead *r = ahead_of(e, group);
     network_claim(e->network, r->links, r->n_links, group);
+    ahead_queues_claim(e, r, group);
     r->claims = true;
     r->running = r->n;
     r->stamp++;
@@ -337,7 +352,7 @@ bool ahead_begins(struct engine *e, struct member *m, int64_t now_ns)
     int64_t due = r->n > 1 ? r->second_ns : r->first_ns;
     if (due >= r->due_ns) return true;
     r->due_ns = due;
-    push(e, due, EVENT_AHEAD_DUE, m->group, ++r->gathering);
+    push(e, due, 0, EVENT_AHEAD_DUE, m->group, ++r->gathering);
     return true;
 }
 
@@ -347,7 +362,8 @@ static void start(struct engine *e, int32_t group)
     struct ahead *r = ahead_of(e, group);
     bool all = r->here == r->n;
     bool claims =
-        all && !r->claims && network_claimable(e->network, r->links, r->n_links, 0, e->now_ns);
+        all && !r->claims && ahead_queues_claimable(e, r) &&
+        network_claimable(e->network, r->links, r->n_links, 0, e->now_ns);
     r->by_messages = !all;
     if (all) wait_again(r);
     if (claims) claim(e, group);
@@ -419,7 +435,7 @@ bool ahead_claim(struct engine *e, int32_t hop)
     if (!c->ahead || from->index || !c->ahead[from->group].able) return false;
     int32_t group = from->group;
     struct ahead *r = &c->ahead[group];
-    if (r->claims || !may_claim(e, group) || !find_moving(e, group)) return false;
+    if (r->claims || r->n_queues || !may_claim(e, group) || !find_moving(e, group)) return false;
     for (int32_t i = 0; i < r->n; i++) {
         const struct member *m = ahead_member(e, group, i);
         r->members[i] = (struct ahead_member){.part = m->part,

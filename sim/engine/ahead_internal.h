@@ -2,6 +2,7 @@
  *
  *   ahead.c        which collectives, claims and their end
  *   ahead_walk.c   what follows from a state of a collective
+ *   ahead_queues.c the same where members share FIFO links
  */
 #ifndef SIM_ENGINE_AHEAD_INTERNAL_H
 #define SIM_ENGINE_AHEAD_INTERNAL_H
@@ -11,6 +12,7 @@
 struct ahead_member {
     int64_t began_ns, ends_ns; /* of its part; ends: of the message that has ended, else began */
     int64_t seen_ns;           /* when the engine would have processed the last end */
+    uint64_t order;            /* of that event (queues.c) */
     int32_t part;
     bool sent, received; /* in its part */
     bool gone;           /* its end has been processed */
@@ -31,6 +33,10 @@ struct ahead {
     int32_t *place;     /* (n_members) of each of those in `member` */
     int32_t parts;
     int32_t n_links, *links; /* of the network, of all its messages */
+    /* FIFO resources of all its messages, if several lanes or a pipeline share one of them; free_ns: when each is free of what is
+     * computed ahead */
+    int32_t n_queues, *queues;
+    int64_t *free_ns;
 
     /* Members that have begun the next execution and wait: how many, the two earliest begins, the instant of the event at
      * which the execution starts, and which event that is. by_messages: it has started without those that are not here. */
@@ -52,6 +58,8 @@ struct ahead {
     /* The last execution that was computed from its start to its end, relative to the first member's begin. */
     bool known;
     int64_t *known_begin_ns, *known_end_ns, *known_seen_ns; /* (n) */
+    uint64_t *known_order;                                  /* (n) */
+    int64_t *known_free_ns, *known_left_ns; /* (n_queues) before and after it; 0 before: free in time */
 };
 
 /* From the members' and messages' states: no member goes beyond part `target`, messages that end after until_ns are left
@@ -75,6 +83,17 @@ static inline struct member *ahead_member(const struct engine *e, int32_t group,
 /* ahead_walk.c: the collective's state by then, into `ahead`; as far as is worth it, or to its end: returns the part that is reached */
 struct ahead_walk ahead_walk(struct engine *e, int32_t group, int32_t target, int64_t until_ns);
 int32_t ahead_run(struct engine *e, int32_t group, int64_t *last_ns);
+
+/* ahead_queues.c */
+void ahead_queues_add(int32_t *queues, int32_t *n, int32_t resource); /* once */
+/* of: FIFO resources, kept as the collective's queues; false: it is not computed ahead there */
+bool ahead_queues_new(struct engine *e, int32_t group, const int32_t *of, int32_t n);
+bool ahead_queues_claimable(const struct engine *e, const struct ahead *r);
+void ahead_queues_claim(struct engine *e, const struct ahead *r, int32_t group);
+void ahead_queues_release(struct engine *e, const struct ahead *r);
+bool ahead_queues_known(const struct engine *e, const struct ahead *r);
+void ahead_queues_remember(struct engine *e, struct ahead *r); /* before run, as known_free_ns */
+void ahead_queues_walk(struct ahead_walk *w);
 void ahead_look_up(const struct engine *e, int32_t group, int32_t i, int32_t part,
                    struct ahead_message *out);
 

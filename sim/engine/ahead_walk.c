@@ -102,7 +102,10 @@ struct ahead_walk ahead_walk(struct engine *e, int32_t group, int32_t target, in
     }
     struct ahead_walk w = {
         .e = e, .group = group, .target = target, .until_ns = until_ns, .last_ns = e->now_ns};
-    walk(&w);
+    if (r->n_queues)
+        ahead_queues_walk(&w);
+    else
+        walk(&w);
     return w;
 }
 
@@ -130,7 +133,8 @@ int32_t ahead_run(struct engine *e, int32_t group, int64_t *last_ns)
     r->steady_ns = 0;
     for (int32_t i = 0; i < r->n; i++)
         if (r->members[i].part > furthest) furthest = r->members[i].part;
-    int32_t target = ring && r->parts - furthest > AHEAD_PARTS ? furthest + AHEAD_PARTS : r->parts;
+    bool long_ring = ring && !r->n_queues && r->parts - furthest > AHEAD_PARTS;
+    int32_t target = long_ring ? furthest + AHEAD_PARTS : r->parts;
     struct ahead_walk w = ahead_walk(e, group, target, INT64_MAX);
     if (target < r->parts) {
         int64_t period = find_period(&w);

@@ -92,7 +92,7 @@ static void become_ready(struct engine *e, struct hop *h)
         event_queue_push(e->queue, (struct event){.time_ns = h->ready_ns,
                                                   .kind = EVENT_READY,
                                                   .index = e->program->n_channels + index,
-                                                  .stamp = e->running});
+                                                  .seq = h->order});
     }
     h->from_here = h->to_here = false;
     h->ready_ns = 0;

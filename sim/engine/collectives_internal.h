@@ -29,6 +29,7 @@ struct hop {
     int32_t from, to; /* members */
     int32_t resource, link, direction, from_lane, to_lane;
     bool from_here, to_here;
+    uint64_t order; /* queues.c */
     int64_t ready_ns, bytes;
     /* a message is on the link; its ready events in the queue, those to be passed over, and the time of the last one */
     bool moves;

@@ -2,6 +2,7 @@
  *
  *   sim.c          setup, the event loop, the result
  *   lane.c         a device's compute stream; runs ahead of the event queue until it must wait
+ *   queues.c       which of the messages of one instant is first in the queue of a link
  *   messages.c     channels: messages handed over, receives posted, messages sent
  *   collectives.c  collectives on the collective streams (gradient all-reduce, ZeRO); collectives_new.c: their members and hops
  *   ahead.c        collectives that have their links to themselves, computed ahead
@@ -11,7 +12,9 @@
  *
  * Lanes interact only through messages and collectives, so a lane may run ahead of the queue's time: its messages lie in its
  * own time, at or after the queue's. A message becomes one event, pushed when its last condition is known, at the time of the
- * latest condition. Links therefore receive requests in order of (time, push), however far lanes have run ahead.
+ * latest condition. Links therefore receive requests in order of time, however far lanes have run ahead. Where several lanes send on
+ * a FIFO link, requests of one instant come after all other events of it, in an order of the lanes (queues.c), so that links with
+ * equal traffic serve it equally.
  * A channel that has its link direction to itself needs no ordering: its message times follow at once and no event is pushed. A
  * program with such channels only is evaluated as a recurrence, without a queue. All immediate consequences of an event
  * are processed before the next event.
@@ -42,10 +45,10 @@ enum engine_event {
     EVENT_AHEAD_DUE,
     EVENT_AHEAD_OVER,
     EVENT_AHEAD_ENDED
-}; /* READY: index is a channel, or n_channels + hop of a collective, stamp the lane that made it ready, -1 none; COLLECTIVE:
+}; /* READY: index is a channel, or n_channels + hop of a collective; COLLECTIVE:
     * a priced collective has ended; AHEAD: what was computed ahead of a collective is over; AHEAD_DUE: its first message may be
     * ready; AHEAD_OVER: it has ended; AHEAD_ENDED: index is one of its members, which has ended */
-enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_TIE, STOP_ERROR };
+enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_ORDER, STOP_ERROR };
 
 /* Use of a lane's compute stream in one step. */
 struct lane_use {
@@ -84,6 +87,7 @@ struct channel_state {
     int32_t from_lane, to_lane, resource, ahead;
     bool alone; /* network_alone */
     bool fluid; /* its messages may be in flight concurrently (fair sharing) */
+    uint64_t order; /* queues.c */
     int64_t occupancy_ns;
     int64_t low;                 /* sequence number of the first message that has not left */
     int64_t started_ns, left_ns; /* of the last message */
@@ -121,8 +125,8 @@ struct engine {
     struct lane_state *lanes;    /* (n_devices) */
     bool *awake;                 /* (n_devices): in the wake list */
     int32_t *wake, n_wake, first_wake; /* (n_devices) a circular list: lanes that may continue */
-    int32_t running;                   /* the lane that is executed, -1: none */
-    bool watches_ties;                 /* stop at the first (network_tie) */
+    bool watches_order;                /* stop at the first message out of order (network_overtaken) */
+    uint64_t order;                    /* of the ready event that is processed */
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
     int32_t steps;
@@ -148,6 +152,9 @@ void lane_start(struct engine *e, int32_t lane);
 void lane_run(struct engine *e,
               int32_t lane); /* runs until it waits; no effect on a lane that still waits */
 void engine_wake(struct engine *e, int32_t lane); /* queues lane_run before the next event */
+
+/* queues.c: orders of channels and hops; after messages_new and collective_new */
+void queues_new(struct engine *e);
 
 /* messages.c */
 MUST_CHECK enum status messages_new(struct engine *e, struct cost *k, struct error *err);

@@ -4,7 +4,6 @@
 #include "core/base/arena.h"
 #include "sim/collective/price.h"
 
-#include <stdlib.h>
 
 /* --- names --- */
 
@@ -49,51 +48,11 @@ static void pin(struct folding *f, int32_t lane)
     f->n_pinned++;
 }
 
-/* A link that serves one message after the other, for several senders. */
-static bool queues(const struct folding *f, const struct folding_flow *x)
-{
-    const struct folding_path *path = &f->paths[x->path];
-    return !path->n_hops && !path->fair && path->senders > 1;
-}
-
 static void pin_ends(struct folding *f, const struct folding_flow *x, void *with)
 {
     (void)with;
-    if (!(f->p->links[f->paths[x->path].link].compute_slowdown > 0) &&
-        !(f->separate && queues(f, x)))
-        return;
+    if (!(f->p->links[f->paths[x->path].link].compute_slowdown > 0)) return;
     pin(f, x->from_lane), pin(f, x->to_lane);
-}
-
-struct queued {
-    struct folding_flow *flows;
-    size_t n, capacity;
-};
-
-static void collect_queued(struct folding *f, const struct folding_flow *x, void *with)
-{
-    struct queued *q = with;
-    if (!queues(f, x)) return;
-    q->flows = arena_grow(f->scratch, q->flows, q->n, &q->capacity, sizeof *q->flows);
-    q->flows[q->n++] = *x;
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const struct folding_flow *x = a, *y = b;
-    if (x->path != y->path) return x->path < y->path ? -1 : 1;
-    return x->colour < y->colour ? -1 : x->colour > y->colour;
-}
-
-/* Ends of messages that meet their equals in the queue of a link. */
-static void pin_queued(struct folding *f)
-{
-    struct queued q = {0};
-    fold_visit_all(f, collect_queued, &q);
-    if (q.n) qsort(q.flows, q.n, sizeof *q.flows, by_place);
-    for (size_t i = 0; i + 1 < q.n; i++)
-        for (size_t k = i; k < i + 2 && !by_place(&q.flows[i], &q.flows[i + 1]); k++)
-            pin(f, q.flows[k].from_lane), pin(f, q.flows[k].to_lane);
 }
 
 /* Lanes of one colour that are different members of a collective: one lane would be both. */
@@ -145,6 +104,9 @@ static void set_up(struct folding *f)
     f->fixed = ARENA_ARRAY(f->scratch, uint64_t, groups);
     f->base = ARENA_ARRAY(f->scratch, uint64_t, members);
     f->member = ARENA_ARRAY(f->scratch, uint64_t, members);
+    f->sends = ARENA_ARRAY(f->scratch, uint64_t, members);
+    f->receives = ARENA_ARRAY(f->scratch, uint64_t, members);
+    f->traffic = ARENA_ARRAY(f->scratch, uint64_t, members);
     f->channel = ARENA_ARRAY(f->scratch, uint64_t, (size_t)p->n_channels);
     f->colour = ARENA_ARRAY(f->scratch, uint64_t, n),
     f->next = ARENA_ARRAY(f->scratch, uint64_t, n);
@@ -157,21 +119,20 @@ static void set_up(struct folding *f)
 }
 
 void fold_make(struct arena *a, const struct program *p, struct cost *k,
-               const struct sim_scale *scale, bool separate, struct fold *out)
+               const struct sim_scale *scale, struct fold *out)
 {
     struct folding f = {.arena = a,
                         .scratch = arena_new(),
                         .p = p,
                         .cost = k,
                         .scale = scale,
-                        .separate = separate,
                         .out = out};
     set_up(&f);
     fold_visit_all(&f, pin_ends, NULL);
     for (int32_t before = -1; f.n_pinned != before;) {
         before = f.n_pinned;
         fold_refine(&f);
-        pin_queued(&f), pin_twisted(&f);
+        pin_twisted(&f);
     }
     out->of = ARENA_ARRAY(a, int32_t, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) out->of[i] = i;

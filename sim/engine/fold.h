@@ -12,10 +12,13 @@
  * on that link as the channel's colour has there (program_link.hop_messages); by symmetry all get the same share. Max-min fair
  * shares depend on nothing else, so they are those of the full program, except that sums of rates are added in another order:
  * relative errors of 1e-15, below FLOWS_GRAIN_NS.
- * A FIFO link serves one message after the other: lanes whose equal messages meet there stay separate. Messages of
- * different colours fold, as long as no two become ready in the same nanosecond by different lanes, because that order is the event
- * queue's and may differ from link to link. The engine reports such a tie (network_tie), and the program is folded again with
- * `separate`: lanes that share a FIFO link stay separate. So do the ends of a link that slows down computing.
+ * A FIFO link serves one message after the other, and of those that become ready in the same nanosecond first the one of the lower
+ * lane (queues.c). So each of its senders has a colour of its own there, its place among them, and links on which equal messages
+ * have equal places fold. Representatives keep the order of the lanes that they represent: if A's place is before B's on the links
+ * of a colour, A's first lane is before the one that sends beside B's first lane, and this one before B's first lane. Where a message
+ * takes no time, another one may become ready after a higher lane's of the same nanosecond: the engine reports it
+ * (network_overtaken), and the whole program runs.
+ * The ends of a link that slows down computing stay separate.
  *
  * A ring of equal members becomes one with the members of one period (one if all are equal), which knows the real number
  * (collective.stands_for). It takes its longest chunk in every step: exact for equal chunks, else late by the duration of one
@@ -36,6 +39,6 @@ struct fold {
 };
 /* k decides which links are equal: those of equal cost. scale may be NULL. If nothing folds, out->program is p. */
 void fold_make(struct arena *a, const struct program *p, struct cost *k,
-               const struct sim_scale *scale, bool separate, struct fold *out);
+               const struct sim_scale *scale, struct fold *out);
 
 #endif

@@ -13,7 +13,7 @@ static void colour_channel(struct folding *f, int32_t channel)
     uint64_t h = fold_mix(f->colour[f->lane_of_stage[c->from_stage]], (uint64_t)sent);
     h = fold_mix(fold_mix(h, f->colour[f->lane_of_stage[c->to_stage]]), (uint64_t)received);
     h = fold_mix(fold_mix(h, (uint64_t)c->bytes), (uint64_t)c->receive_ahead);
-    if (path >= 0) h = fold_mix(h, f->paths[path].colour);
+    if (path >= 0) h = fold_mix(h, fold_sent_on(f, path, f->lane_of_stage[c->from_stage]));
     /* Without one of its ends: the channel itself, so that the other end waits alone. */
     if (sent < 0 || received < 0) h = fold_mix(fold_mix(h, 3), (uint64_t)channel);
     f->channel[channel] = h;
@@ -64,19 +64,15 @@ static void see_ring(const struct collective *g, uint64_t fixed, const uint64_t 
     for (int32_t i = 0; i < n; i++) out[i] = fold_mix(out[i], (uint64_t)i);
 }
 
-static void see_partners(struct folding *f, const struct collective *g,
-                         const struct folding_rounds *r, bool moves, uint64_t fixed,
-                         const uint64_t *base, uint64_t *out)
+static void see_partners(const struct collective *g, const struct folding_rounds *r, uint64_t fixed,
+                         const uint64_t *receives, const uint64_t *base, uint64_t *out)
 {
     for (int32_t i = 0; i < g->n_members; i++) {
-        uint64_t h = fold_mix(fold_mix(fixed, base[i]), r->colour[i]);
+        uint64_t h = fold_mix(fold_mix(fold_mix(fixed, base[i]), r->colour[i]), receives[i]);
         for (int32_t k = r->first_to[i]; k < r->first_to[i + 1]; k++)
             h = fold_mix(h, base[r->to[k]]);
-        for (int32_t k = r->first_from[i]; k < r->first_from[i + 1]; k++) {
-            int32_t path = moves ? fold_member_path(f, g, r->from[k], i) : -1;
+        for (int32_t k = r->first_from[i]; k < r->first_from[i + 1]; k++)
             h = fold_mix(h, base[r->from[k]]);
-            if (path >= 0) h = fold_mix(h, f->paths[path].colour);
-        }
         out[i] = h;
     }
 }
@@ -96,13 +92,12 @@ static uint64_t with_path(struct folding *f, const struct collective *g, int32_t
                           uint64_t h)
 {
     int32_t path = fold_member_path(f, g, i, k);
-    return path < 0 ? h : fold_mix(h, f->paths[path].colour);
+    return path < 0 ? h : fold_mix(h, fold_sent_on(f, path, fold_lane_of(f, g, i)));
 }
 
 static uint64_t base_of(struct folding *f, int32_t group, int32_t i)
 {
     const struct collective *g = &f->p->collectives[group];
-    const struct folding_rounds *r = f->rounds[group];
     int32_t n = g->n_members;
     uint64_t h = fold_mix(f->colour[fold_lane_of(f, g, i)],
                           (uint64_t)f->member_at[f->first_member[group] + i]);
@@ -115,10 +110,25 @@ static uint64_t base_of(struct folding *f, int32_t group, int32_t i)
         if (i + 1 < n) h = with_path(f, g, i, i + 1, h);
         return i > 0 ? with_path(f, g, i, i - 1, h) : h;
     }
-    if (!r) return with_path(f, g, i, (i + 1) % n, h);
-    for (int32_t k = r->first_to[i]; k < r->first_to[i + 1]; k++)
-        h = with_path(f, g, i, r->to[k], h);
-    return h;
+    return fold_mix(h, f->sends[f->first_member[f->first_alike[group]] + i]);
+}
+
+/* The links between members and their partners. */
+static void colour_partners(struct folding *f, int32_t group)
+{
+    const struct collective *g = &f->p->collectives[group];
+    const struct folding_rounds *r = f->rounds[group];
+    uint64_t *sends = &f->sends[f->first_member[group]],
+             *receives = &f->receives[f->first_member[group]];
+    if (!fold_moves(f, group) || g->algorithm == ALGORITHM_CHAIN) return;
+    for (int32_t i = 0; i < g->n_members; i++) {
+        sends[i] = r ? 0 : with_path(f, g, i, (i + 1) % g->n_members, 0);
+        receives[i] = 0;
+        for (int32_t k = r ? r->first_to[i] : 0; r && k < r->first_to[i + 1]; k++)
+            sends[i] = with_path(f, g, i, r->to[k], sends[i]);
+        for (int32_t k = r ? r->first_from[i] : 0; r && k < r->first_from[i + 1]; k++)
+            receives[i] = with_path(f, g, r->from[k], i, receives[i]);
+    }
 }
 
 static void colour_group(struct folding *f, int32_t group)
@@ -128,7 +138,8 @@ static void colour_group(struct folding *f, int32_t group)
              fixed = f->fixed[group];
     for (int32_t i = 0; i < g->n_members; i++) base[i] = base_of(f, group, i);
     if (f->rounds[group])
-        see_partners(f, g, f->rounds[group], fold_moves(f, group), fixed, base, out);
+        see_partners(g, f->rounds[group], fixed,
+                     &f->receives[f->first_member[f->first_alike[group]]], base, out);
     else if (g->each_call && !collective_of_tensor(g))
         see_all(g, false, fixed, base, out);
     else if (g->algorithm == ALGORITHM_RING)
@@ -197,7 +208,15 @@ static void colour_paths(struct folding *f)
 static void colour_names(struct folding *f)
 {
     for (int32_t i = 0; i < f->p->n_channels; i++) colour_channel(f, i);
-    for (int32_t i = 0; i < f->p->n_collectives; i++) colour_group(f, i);
+    for (int32_t i = 0; i < f->p->n_collectives; i++) {
+        int32_t first = f->first_alike[i];
+        const uint64_t *colour = &f->member[f->first_member[i]];
+        uint64_t *traffic = &f->traffic[f->first_member[first]];
+        if (first == i) colour_partners(f, i);
+        colour_group(f, i);
+        for (int32_t m = 0; m < f->p->collectives[i].n_members; m++)
+            traffic[m] = (first == i ? 0 : traffic[m]) + fold_mix(13, colour[m]);
+    }
 }
 
 static uint64_t colour_lane(const struct folding *f, int32_t lane)

@@ -98,9 +98,10 @@ void fold_visit_group(struct folding *f, int32_t group, fold_visit *visit, void 
     const struct collective *g = &f->p->collectives[group];
     const struct folding_rounds *r = f->rounds[group];
     int32_t n = g->n_members;
+    const uint64_t *colour = &f->traffic[f->first_member[f->first_alike[group]]];
     if (!fold_moves(f, group)) return;
     for (int32_t i = 0; i < n; i++) {
-        uint64_t own = f->member[f->first_member[group] + i];
+        uint64_t own = colour[i];
         if (!r && g->algorithm == ALGORITHM_RING) pass(f, group, i, (i + 1) % n, own, visit, with);
         if (g->algorithm == ALGORITHM_CHAIN && i + 1 < n)
             pass(f, group, i, i + 1, fold_mix(own, 1), visit, with);
@@ -126,10 +127,11 @@ void fold_visit_channel(struct folding *f, int32_t channel, fold_visit *visit, v
 void fold_visit_all(struct folding *f, fold_visit *visit, void *with)
 {
     for (int32_t i = 0; i < f->p->n_channels; i++) fold_visit_channel(f, i, visit, with);
-    for (int32_t i = 0; i < f->p->n_collectives; i++) fold_visit_group(f, i, visit, with);
+    for (int32_t i = 0; i < f->p->n_collectives; i++)
+        if (f->first_alike[i] == i) fold_visit_group(f, i, visit, with);
 }
 
-/* A route shares its links fairly. A lane has one collective stream, so messages of its different collectives never meet. */
+/* A route shares its links fairly. */
 static void use(struct folding *f, const struct folding_flow *x, void *with)
 {
     struct folding_path *at = &f->paths[x->path];
@@ -139,13 +141,35 @@ static void use(struct folding *f, const struct folding_flow *x, void *with)
         l->fair |= at->n_hops || f->p->links[l->link].sharing != LINK_FIFO;
         if (l->other >= 0) f->paths[l->other].fair |= l->fair;
     }
-    if (x->group >= 0 && at->sender == x->from_lane + 1) return;
-    at->sender = x->group < 0 ? 0 : x->from_lane + 1;
-    at->senders++;
+}
+
+/* Those of one link are few. */
+static void note_sender(struct folding *f, const struct folding_flow *x, void *with)
+{
+    struct folding_path *at = &f->paths[x->path];
+    (void)with;
+    if (at->n_hops || at->fair) return;
+    int32_t k = at->n_senders;
+    while (k > 0 && at->senders[k - 1] > x->from_lane) k--;
+    if (k > 0 && at->senders[k - 1] == x->from_lane) return;
+    at->senders = arena_grow(f->scratch, at->senders, (size_t)at->n_senders, &at->capacity,
+                             sizeof *at->senders);
+    memmove(at->senders + k + 1, at->senders + k,
+            (size_t)(at->n_senders++ - k) * sizeof *at->senders);
+    at->senders[k] = x->from_lane;
+}
+
+uint64_t fold_sent_on(const struct folding *f, int32_t path, int32_t lane)
+{
+    const struct folding_path *x = &f->paths[path];
+    int32_t k = 0;
+    while (k < x->n_senders && x->senders[k] != lane) k++;
+    return fold_mix(x->colour, (uint64_t)k);
 }
 
 void fold_paths(struct folding *f)
 {
     f->path_of = ARENA_ARRAY(f->scratch, int32_t, 2 * (size_t)f->p->n_links);
     fold_visit_all(f, use, NULL);
+    fold_visit_all(f, note_sender, NULL);
 }

@@ -34,8 +34,8 @@ struct folding_path {
     int32_t n_hops, *hop; /* of a route: paths of its links; 0: a link */
     int32_t other;        /* of a link: the path of its other direction; -1: half duplex, a route */
     bool fair;            /* of a link: shared fairly */
-    int32_t senders,
-        sender; /* of a link: who send there; the last one counted, as lane + 1 of a collective stream */
+    int32_t n_senders, *senders; /* of a FIFO link with several: its lanes, ascending */
+    size_t capacity;
     uint64_t cost; /* colour by its price alone */
     uint64_t colour, next;
     uint64_t sum,
@@ -57,6 +57,7 @@ struct folding_rounds {
     int32_t *first_from, *from;
     uint64_t *
         colour; /* (n_members) bytes and partners of each round, the partners by their places in these lists */
+    uint64_t partners; /* hash of these lists */
 };
 
 struct folding {
@@ -66,7 +67,6 @@ struct folding {
     const struct sim_scale *scale;
     struct cost *cost;
     struct fold *out;
-    bool separate;
     int32_t *lane_of_stage, *chunk_of_stage; /* (n_stages) */
     int32_t *path_of;                        /* (n_links, 2) */
     struct folding_path *paths;
@@ -79,6 +79,11 @@ struct folding {
     uint64_t *base,
         *member; /* (members of all collectives) a member by itself; as it sees all others */
     const struct folding_rounds **rounds; /* (n_collectives) of tensors, except rings; else NULL */
+    /* (n_collectives) The first collective of the same members, who send to the same partners on the same links: a sharded stage has
+     * hundreds of them. Their messages are coloured together, as flows of the first one. */
+    int32_t *first_alike;
+    /* (members) of each first_alike: the links to and from its partners; the colours of all collectives like it */
+    uint64_t *sends, *receives, *traffic;
     /* Position in its lane of the first instruction that names a channel, (n_channels), or a collective, (its members from
      * first_member[group] on); -1. */
     int32_t *sent_at, *received_at, *member_at, *first_member;
@@ -138,17 +143,19 @@ int32_t fold_find(const struct folding_names *n, uint64_t key); /* -1 */
 /* fold_lanes.c: first colours, positions and refs. After fold_paths. */
 void fold_lanes(struct folding *f);
 
-/* fold_rounds.c: after first_member */
+/* fold_rounds.c: after first_member and price_ns */
 void fold_rounds(struct folding *f);
 
 /* fold_flows.c */
 void fold_paths(struct folding *f);
 int32_t fold_path(struct folding *f, int32_t link, int32_t direction); /* -1 for link -1 */
+/* The colour of a path as its sender sees it: with the lane's place among those that queue there. */
+uint64_t fold_sent_on(const struct folding *f, int32_t path, int32_t lane);
 /* Path of member i's message to member k; in a ring k is i + 1, in a chain i + 1 or i - 1. */
 int32_t fold_member_path(struct folding *f, const struct collective *g, int32_t i, int32_t k);
 typedef void fold_visit(struct folding *f, const struct folding_flow *x, void *with);
-/* Messages of one collective: the colour of each is that of its member, and for several messages of one member that of the
- * message among them. */
+/* Messages of one collective and of those like it: the colour of each is that of its member, and for several messages of one member
+ * that of the message among them. */
 void fold_visit_group(struct folding *f, int32_t group, fold_visit *visit, void *with);
 void fold_visit_channel(struct folding *f, int32_t channel, fold_visit *visit, void *with);
 void fold_visit_all(struct folding *f, fold_visit *visit, void *with);

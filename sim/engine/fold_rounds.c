@@ -44,7 +44,7 @@ static struct folding_rounds *list_rounds(struct arena *a, const struct collecti
     *r = (struct folding_rounds){
         ARENA_ARRAY(a, int32_t, (size_t)n + 1), ARENA_ARRAY(a, int32_t, room),
         ARENA_ARRAY(a, int32_t, (size_t)n + 1), ARENA_ARRAY(a, int32_t, room),
-        ARENA_ARRAY(a, uint64_t, (size_t)n)};
+        ARENA_ARRAY(a, uint64_t, (size_t)n), 0};
     for (int32_t i = 0, to = 0, from = 0; i < n; i++) {
         r->first_to[i] = to, r->first_from[i] = from;
         for (int32_t k = 0; k < steps; k++) {
@@ -56,8 +56,40 @@ static struct folding_rounds *list_rounds(struct arena *a, const struct collecti
             r->colour[i] = h;
         }
         r->first_to[i + 1] = to, r->first_from[i + 1] = from;
+        r->partners = fold_mix(fold_mix(r->partners, (uint64_t)to), (uint64_t)from);
+        for (int32_t k = r->first_to[i]; k < to; k++)
+            r->partners = fold_mix(r->partners, (uint64_t)r->to[k]);
+        for (int32_t k = r->first_from[i]; k < from; k++)
+            r->partners = fold_mix(r->partners, (uint64_t)r->from[k]);
     }
     return r;
+}
+
+static uint64_t traffic_key(const struct folding *f, int32_t group)
+{
+    const struct collective *g = &f->p->collectives[group];
+    const struct folding_rounds *r = f->rounds[group];
+    uint64_t h = fold_mix(fold_mix(12, (uint64_t)g->algorithm), r ? r->partners : 0);
+    h = fold_mix(fold_mix(h, (uint64_t)(uintptr_t)g->link), (uint64_t)(uintptr_t)g->direction);
+    h = fold_mix(fold_mix(h, (uint64_t)(uintptr_t)g->pair_link), (uint64_t)(uintptr_t)g->pair_direction);
+    for (int32_t i = 0; i < g->n_members; i++) h = fold_mix(h, (uint64_t)g->members[i].stage);
+    return h;
+}
+
+static void find_alike(struct folding *f)
+{
+    size_t n = (size_t)f->p->n_collectives;
+    struct folding_names keys;
+    int32_t *first = ARENA_ARRAY(f->scratch, int32_t, n);
+    f->first_alike = ARENA_ARRAY(f->scratch, int32_t, n);
+    fold_names_new(f->scratch, n, &keys);
+    for (int32_t i = 0; i < f->p->n_collectives; i++) {
+        f->first_alike[i] = i;
+        if (!collective_of_tensor(&f->p->collectives[i]) || !fold_moves(f, i)) continue;
+        int32_t before = keys.count, at = fold_name(&keys, traffic_key(f, i));
+        if (at == before) first[at] = i;
+        f->first_alike[i] = first[at];
+    }
 }
 
 void fold_rounds(struct folding *f)
@@ -75,4 +107,5 @@ void fold_rounds(struct folding *f)
         if (!known[at]) known[at] = list_rounds(f->scratch, g);
         f->rounds[i] = known[at];
     }
+    find_alike(f);
 }

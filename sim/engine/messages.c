@@ -157,7 +157,7 @@ static void become_ready(struct engine *e, int32_t channel)
                          (struct event){.time_ns = when,
                                         .kind = EVENT_READY,
                                         .index = channel,
-                                        .stamp = e->running});
+                                        .seq = c->order});
         return;
     }
     for (; when >= 0 && e->stop != STOP_ERROR; when = ready_at(c)) {

@@ -121,6 +121,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     if (e->trace) TRY(report_reserve(e, o, err));
     network_start(e->network, e->arena);
     overlap_new(e);
+    queues_new(e);
     ahead_new(e);
     messages_start(e);
     start_memory(e);
@@ -137,17 +138,18 @@ static void moved(struct engine *e, int32_t owner, const struct passage *passage
         collective_moved(e, owner - e->program->n_channels, passage);
 }
 
-static void ready(struct engine *e, int32_t owner, int32_t agent)
+static void ready(struct engine *e, int32_t owner, uint64_t order)
 {
     struct passage passage;
     bool channel = owner < e->program->n_channels;
+    e->order = order;
     if (!channel && !collective_due(e, owner - e->program->n_channels)) return;
     int64_t occupancy_ns = channel ? messages_occupancy(e, owner) : 0;
     int32_t resource = channel
                            ? e->channels[owner].resource
                            : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
-    if (e->watches_ties && network_tie(e->network, owner, resource, agent, e->now_ns)) {
-        e->stop = STOP_TIE;
+    if (e->watches_order && network_overtaken(e->network, resource, order, e->now_ns)) {
+        e->stop = STOP_ORDER;
         return;
     }
     bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &passage);
@@ -176,10 +178,8 @@ static void follow_up(struct engine *e)
         if (++e->first_wake == e->program->n_devices) e->first_wake = 0;
         e->n_wake--;
         e->awake[lane] = false;
-        e->running = lane;
         lane_run(e, lane);
     }
-    e->running = -1;
 }
 
 enum { EVENTS_A_CHECK = 1024 }; /* about 0.1 ms */
@@ -213,7 +213,7 @@ static void run(struct engine *e)
         else if (x.kind >= EVENT_AHEAD)
             ahead_event(e, &x);
         else if (x.kind == EVENT_READY)
-            ready(e, x.index, (int32_t)x.stamp);
+            ready(e, x.index, x.seq >> 40);
         else if (x.kind != EVENT_FLOW)
             overlap_event(e, &x);
         else if (network_flow(e->network, &x, &owner, &passage))
@@ -281,7 +281,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
 {
     const struct program *p = e->program;
     if (e->stop == STOP_ERROR) return error_set(err, e->status, "%s", e->error.text);
-    if (e->stop == STOP_TIE) return OK;
+    if (e->stop == STOP_ORDER) return OK;
     if (e->stop == STOP_NOT) TRY(report_blocked(e, err));
     *out = (struct sim_result){.events = e->events,
                                .operators = e->operators,
@@ -302,15 +302,15 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
     return OK;
 }
 
-/* tie: NULL, or set if the run ended at a tie of messages, without a result. */
+/* disorder: NULL, or set if the run ended at a message out of order, without a result. */
 static enum status run_whole(struct arena *a, const struct program *p, struct cost *k,
-                             const struct sim_options *o, bool *tie, struct sim_result *out,
+                             const struct sim_options *o, bool *disorder, struct sim_result *out,
                              struct error *err)
 {
-    struct engine e = {.arena = a, .program = p, .running = -1, .watches_ties = tie != NULL};
+    struct engine e = {.arena = a, .program = p, .watches_order = disorder != NULL};
     TRY(set_up(&e, k, o, err));
     run(&e);
-    if (tie) *tie = e.stop == STOP_TIE;
+    if (disorder) *disorder = e.stop == STOP_ORDER;
     return conclude(&e, k, out, err);
 }
 
@@ -340,16 +340,13 @@ static enum status run_folded(struct arena *a, const struct program *p, struct c
 {
     struct fold f;
     struct sim_options folded = *o;
-    bool tie = true;
-    folded.trace_replicas = NULL;
-    for (int separate = 0; separate < 2 && tie; separate++) {
-        fold_make(a, p, k, o->scale, separate, &f);
-        folded.scale = &f.scale;
-        if (f.program.n_devices == p->n_devices) return run_whole(a, p, k, o, NULL, out, err);
-        enum status st = run_whole(a, &f.program, k, &folded, separate ? NULL : &tie, out, err);
-        if (st == ERR_INTERRUPTED || st == ERR_RESOURCE) return st;
-        if (st != OK) return run_whole(a, p, k, o, NULL, out, err);
-    }
+    bool disorder;
+    fold_make(a, p, k, o->scale, &f);
+    if (f.program.n_devices == p->n_devices) return run_whole(a, p, k, o, NULL, out, err);
+    folded.trace_replicas = NULL, folded.scale = &f.scale;
+    enum status st = run_whole(a, &f.program, k, &folded, &disorder, out, err);
+    if (st == ERR_INTERRUPTED || st == ERR_RESOURCE) return st;
+    if (st != OK || disorder) return run_whole(a, p, k, o, NULL, out, err);
     const struct sim_device *one = out->devices;
     out->devices = ARENA_ARRAY(a, struct sim_device, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) out->devices[i] = one[f.of[i]];

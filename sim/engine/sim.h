@@ -2,7 +2,7 @@
  *
  * A discrete-event simulation of exactly the program that exec/ runs, with the instruction semantics of core/program/program.h:
  * devices with compute, send, receive and collective streams; links with latency, bandwidth, duplex and sharing; buffers that
- * must be free before they are written. Times are int64 nanoseconds. Events have a total order (time, push sequence), so equal
+ * must be free before they are written. Times are int64 nanoseconds. Events have a total order (sim/event_queue.h), so equal
  * programs and costs give equal bytes of output. A program that deadlocks ends with ERR_INPUT "deadlock: …".
  * Cost: O(events log events); memory O(lanes + messages in flight) without a trace.
  */

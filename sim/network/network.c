@@ -16,8 +16,9 @@ struct resource {
     int32_t n_owners;
     bool fair, priced;
     int64_t free_ns;                   /* FIFO: when all messages that were ready before have left */
-    int64_t ready_ns;                  /* network_tie: of the last message, its owner and what made it ready */
-    int32_t ready_owner, ready_by;
+    int64_t ready_ns;                  /* network_overtaken: of the last message, and its order */
+    uint64_t ready_order;
+    int32_t claimant; /* FIFO: + 1; 0: nobody */
     int64_t longest_ns;                /* occupancy of one message */
     int64_t last_bytes, last_ns;       /* of the last query: most sizes are equal */
     int32_t flow_resource, flow_route; /* fair: indices in the flows; -1 if unused */
@@ -195,6 +196,11 @@ bool network_alone(const struct network *n, int32_t resource)
     return resource < 0 || (n->resources[resource].n_owners == 1 && !n->resources[resource].fair);
 }
 
+bool network_queues(const struct network *n, int32_t resource)
+{
+    return resource >= 0 && n->resources[resource].n_owners > 1 && !n->resources[resource].fair;
+}
+
 int64_t network_occupancy_ns(const struct network *n, int32_t resource, int64_t bytes)
 {
     if (resource < 0) return 0;
@@ -293,6 +299,21 @@ void network_claims(struct network *n, network_break *broken, void *with)
     n->broken = broken, n->with = with;
 }
 
+void network_claim_queue(struct network *n, int32_t resource, int32_t claimant)
+{
+    n->resources[resource].claimant = claimant + 1;
+}
+
+bool network_queue_claimed(const struct network *n, int32_t resource)
+{
+    return n->resources[resource].claimant != 0;
+}
+
+int64_t *network_queue_free_ns(struct network *n, int32_t resource)
+{
+    return &n->resources[resource].free_ns;
+}
+
 bool network_fair(const struct network *n, int32_t resource) { return n->resources[resource].fair; }
 
 const int32_t *network_links(const struct network *n, int32_t resource, int32_t *n_links)
@@ -358,15 +379,13 @@ void network_resume(struct network *n, int32_t owner, int32_t resource, double b
     start_flow(n, owner, resource, left > 0 ? left : 0, now_ns);
 }
 
-bool network_tie(struct network *n, int32_t owner, int32_t resource, int32_t agent, int64_t now_ns)
+bool network_overtaken(struct network *n, int32_t resource, uint64_t order, int64_t now_ns)
 {
-    if (resource < 0 || n->resources[resource].fair || n->resources[resource].n_owners < 2)
-        return false;
+    if (!network_queues(n, resource)) return false;
     struct resource *r = &n->resources[resource];
-    bool tie = r->ready_ns == now_ns && r->ready_owner != owner &&
-               (agent < 0 || r->ready_by != agent);
-    r->ready_ns = now_ns, r->ready_owner = owner, r->ready_by = agent;
-    return tie;
+    bool overtaken = r->ready_ns == now_ns && r->ready_order > order;
+    r->ready_ns = now_ns, r->ready_order = order;
+    return overtaken;
 }
 
 bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t occupancy_ns,
@@ -378,6 +397,7 @@ bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t o
     }
     struct resource *r = &n->resources[resource];
     if (!r->fair) {
+        if (r->claimant) n->broken(n->with, r->claimant - 1, now_ns);
         int64_t start = now_ns > r->free_ns ? now_ns : r->free_ns;
         r->free_ns = start + occupancy_ns;
         *out = (struct passage){start, r->free_ns, r->free_ns + r->cost.latency_ns};

@@ -2,7 +2,7 @@
  *
  * A resource is one direction of a full-duplex link, or both directions of a half-duplex one. A message occupies it for its
  * bytes ÷ bandwidth and arrives `latency` after that.
- * FIFO: messages become ready in order of time (the event queue's), so a message's times are known as soon as it is ready: it
+ * FIFO: messages become ready in order of time (those of one instant in the caller's order), so a message's times are known as soon as it is ready: it
  * starts when the link is free of all messages that were ready before. No event marks its end.
  * Fair: concurrent messages share the resource equally, as a fluid (sim/network/flows.h).
  * Routes: a message occupies all links of its route at once, with the same max-min fair rate on all of them, and arrives the sum
@@ -52,15 +52,20 @@ bool network_alone(const struct network *n, int32_t resource);
 /* A message is ready now. true: its passage is known. false: it starts now and ends by an event. */
 bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t occupancy_ns,
                    int64_t now_ns, struct passage *out);
-/* The agent (>= 0; -1: none of them) made this owner's message ready now, at a resource whose messages queue in order of time.
- * true: another owner's message became ready there in the same nanosecond, made so by another agent: the order of the two is
- * that of the event queue, and equal links elsewhere may have the other one. Call once before network_ready. */
-bool network_tie(struct network *n, int32_t owner, int32_t resource, int32_t agent, int64_t now_ns);
+/* Several owners send here, FIFO: of messages that become ready in the same nanosecond the caller decides which one is first. */
+bool network_queues(const struct network *n, int32_t resource);
+/* Call once before network_ready for a message of this order at a resource with a queue. true: in the same nanosecond a message of
+ * a higher order went before. */
+bool network_overtaken(struct network *n, int32_t resource, uint64_t order, int64_t now_ns);
 /* Messages that the caller moves itself, because it alone knows what comes next on their links (sim/engine/ahead.c).
  * A claim is for links that are shared fairly, by a number; a message that becomes ready on one of them breaks it first, which has
  * to release all of its links. */
 typedef void network_break(void *with, int32_t claimant, int64_t now_ns);
 void network_claims(struct network *n, network_break *broken, void *with); /* once, after network_start */
+/* Likewise of a FIFO resource (-1: of nobody); its claimant keeps the queue: the instant at which it is free. */
+void network_claim_queue(struct network *n, int32_t resource, int32_t claimant);
+bool network_queue_claimed(const struct network *n, int32_t resource);
+int64_t *network_queue_free_ns(struct network *n, int32_t resource);
 /* Whether messages share the resource fairly; else it is a queue. */
 bool network_fair(const struct network *n, int32_t resource);
 /* Links that a message on a fair resource uses, each once, below 2 * n_links of the program. */

@@ -48,6 +48,17 @@ START_TEST(a_thousand_random_events_leave_in_the_order_of_time_and_push)
 }
 END_TEST
 
+START_TEST(events_of_one_instant_leave_by_their_order_first)
+{
+    for (int32_t i = 0; i < 100; i++)
+        event_queue_push(queue, (struct event){.time_ns = 7, .seq = (uint64_t)(i % 4), .index = i});
+    push(6, 100);
+    ck_assert_int_eq(event_queue_pop(queue).index, 100);
+    for (int32_t k = 0; k < 4; k++)
+        for (int32_t i = k; i < 100; i += 4) ck_assert_int_eq(event_queue_pop(queue).index, i);
+}
+END_TEST
+
 START_TEST(popping_an_empty_queue_is_a_bug) { event_queue_pop(queue); }
 END_TEST
 
@@ -58,6 +69,7 @@ Suite *event_queue_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, pops_the_soonest_first);
     tcase_add_test(t, events_of_one_instant_leave_in_the_order_they_came);
+    tcase_add_test(t, events_of_one_instant_leave_by_their_order_first);
     tcase_add_test(t, a_thousand_random_events_leave_in_the_order_of_time_and_push);
     tcase_add_test_raise_signal(t, popping_an_empty_queue_is_a_bug, SIGABRT);
     suite_add_tcase(s, t);

@@ -19,12 +19,30 @@ static struct sim_result simulated(struct symmetric *c, struct sim_options o)
     return r;
 }
 
-static int32_t lanes(struct symmetric *c, bool separate, int32_t **of)
+static int32_t lanes(struct symmetric *c, int32_t **of)
 {
     struct fold f;
-    fold_make(c->a, &c->program, c->cost, &c->scale, separate, &f);
+    fold_make(c->a, &c->program, c->cost, &c->scale, &f);
     if (of) *of = f.of;
     return f.program.n_devices;
+}
+
+/* Several representatives send on one FIFO link. */
+static bool queues_up(struct symmetric *c)
+{
+    struct fold f;
+    fold_make(c->a, &c->program, c->cost, &c->scale, &f);
+    const struct channel *x = f.program.channels;
+    for (int32_t i = 0; i < f.program.n_channels; i++)
+        for (int32_t k = 0; k < i; k++) {
+            const struct program_link *l = x[i].link < 0 ? NULL : &f.program.links[x[i].link];
+            if (l && x[k].link == x[i].link && x[k].direction == x[i].direction && !l->n_hops &&
+                l->sharing == LINK_FIFO &&
+                f.program.stages[x[i].from_stage].device !=
+                    f.program.stages[x[k].from_stage].device)
+                return true;
+        }
+    return false;
 }
 
 static void same(const struct symmetric *c, const struct sim_result *x, const struct sim_result *y)
@@ -56,7 +74,7 @@ START_TEST(a_folded_program_ends_when_the_whole_one_does)
                           folded = simulated(&c, (struct sim_options){.fold = true});
         same(&c, &whole, &folded);
         fewer += folded.operators < whole.operators;
-        queues += lanes(&c, false, NULL) < lanes(&c, true, NULL);
+        queues += folded.operators < whole.operators && queues_up(&c);
         valid++;
     }
     ck_assert_msg(valid * 10 > (int32_t)seeds * 9 && fewer * 3 > valid && queues > 0,
@@ -78,9 +96,9 @@ START_TEST(a_slower_device_is_simulated_by_itself)
         double *device = ARENA_ARRAY(arena, double, (size_t)n);
         for (int32_t i = 0; i < n; i++) device[i] = 1;
         c.scale.device = device, c.scale.link = NULL;
-        int32_t before = lanes(&c, false, &of), slow = symmetric_draw(&c, 0, n - 1), alike = 0;
+        int32_t before = lanes(&c, &of), slow = symmetric_draw(&c, 0, n - 1), alike = 0;
         device[slow] = 1.25;
-        int32_t after = lanes(&c, false, &of);
+        int32_t after = lanes(&c, &of);
         for (int32_t i = 0; i < n; i++) alike += of[i] == of[slow];
         ck_assert_int_eq(alike, 1);
         ck_assert_int_ge(after, before);
@@ -105,9 +123,9 @@ START_TEST(a_slower_link_parts_those_behind_it_from_others)
         double *link = ARENA_ARRAY(arena, double, n);
         for (size_t i = 0; i < n; i++) link[i] = 1;
         c.scale.device = NULL, c.scale.link = link;
-        int32_t before = lanes(&c, false, NULL);
+        int32_t before = lanes(&c, NULL);
         link[symmetric_draw(&c, 0, c.plan.cluster.n_links - 1)] = 3;
-        parted += lanes(&c, false, NULL) > before;
+        parted += lanes(&c, NULL) > before;
         struct sim_result whole = simulated(&c, (struct sim_options){0}),
                           folded = simulated(&c, (struct sim_options){.fold = true});
         same(&c, &whole, &folded);
@@ -164,7 +182,7 @@ START_TEST(one_message_stands_for_all_behind_a_network_link)
                       i, i);
     ck_assert_msg(symmetric_parse(&c, arena_printf(arena, text, replicas)) == OK, "%s", c.err.text);
     ck_assert_msg(symmetric_lower(&c) == OK, "%s", c.err.text);
-    fold_make(arena, &c.program, c.cost, NULL, false, &f);
+    fold_make(arena, &c.program, c.cost, NULL, &f);
     ck_assert_int_eq(f.program.n_devices, 2);
     ck_assert_int_eq(f.program.n_channels, 2);
     for (int32_t i = 0; i < 2; i++) {
@@ -178,6 +196,84 @@ START_TEST(one_message_stands_for_all_behind_a_network_link)
 }
 END_TEST
 
+/* Six replicas of two stages on four GPUs each, a replica a node. */
+static void make_sharded(struct symmetric *c, const char *model, const char *rules, int32_t zero,
+                         const char *links)
+{
+    static const char text[] =
+        "version: 1\nname: x\nmicrobatch: 4\nreplicas:\n%sjob: {version: 1, sequence_length: 16, "
+        "global_batch: 96, model: %s}\ncluster:\n  version: 1\n  name: c\n  device_types: [{name: "
+        "g, "
+        "device: A100-SXM4-40}]\n  nodes: [{name: n, count: 6, devices: {type: g, count: 8}}]\n"
+        "  switches: [{name: core}%s\n    - {name: nic, count: 6, between: [n, core], bandwidth: 1 "
+        "GB/s, "
+        "latency: 5 us}\n";
+    const char *replicas = "";
+    *c = (struct symmetric){.a = arena};
+    for (int i = 0; i < 6; i++) {
+        SYMMETRIC_PUT(c, replicas, "  - microbatches: 4\n    stages:\n");
+        for (int s = 0; s < 2; s++)
+            SYMMETRIC_PUT(c, replicas,
+                          "      - {layers: [%d, %d], devices: [n%d.%d, n%d.%d, n%d.%d, n%d.%d], "
+                          "zero: %d, sharding: {operators: [%s]}}\n",
+                          4 * s, 4 * s + 3, i, 4 * s, i, 4 * s + 1, i, 4 * s + 2, i, 4 * s + 3,
+                          (int)zero, rules);
+    }
+    ck_assert_msg(symmetric_parse(c, arena_printf(arena, text, replicas, model, links)) == OK, "%s",
+                  c->err.text);
+    ck_assert_msg(symmetric_lower(c) == OK, "%s: %s", rules, c->err.text);
+}
+
+/* Whatever a stage is sharded by, one replica represents all (all sizes are multiples of 96, so rings have equal chunks): on a bus of the node with a queue or with equal shares, and on ports of
+ * a switch. */
+START_TEST(replicas_of_sharded_stages_are_simulated_once)
+{
+    static const char dense[] = "{model_type: gpt2, n_embd: 96, n_layer: 2, n_head: 4, "
+                                "n_positions: 96, vocab_size: 96}",
+                      experts[] = "{model_type: mixtral, hidden_size: 96, intermediate_size: 96, "
+                                  "num_hidden_layers: 2, num_attention_heads: 4, "
+                                  "num_key_value_heads: 4, vocab_size: 96, "
+                                  "max_position_embeddings: 32, num_local_experts: 4, "
+                                  "num_experts_per_tok: 2}";
+    static const char *const rules[] = {
+        "{match: \"*attn*\", shard: heads}, {match: \"*mlp.c_proj*\", shard: inputs}, {match: "
+        "\"*mlp*\", shard: features}",
+        "{match: \"*attn*\", shard: heads}, {match: \"*\", shard: positions}",
+        "{match: \"*\", shard: batch}",
+        "{match: \"*.experts.*\", shard: experts}, {match: \"*\", shard: batch}"};
+    static const char *const buses[] = {"fifo", "fair"};
+    for (int how = 0; how < 4; how++)
+        for (int topology = 0; topology < 3; topology++)
+            for (int32_t zero = 0; zero < 3; zero++) {
+                struct symmetric c = {.a = arena};
+                const char *links = "]\n  links:";
+                arena_reset(arena);
+                if (topology < 2)
+                    SYMMETRIC_PUT(&c, links,
+                                  "\n    - {name: bus, count: 6, between: [n], sharing: %s, "
+                                  "bandwidth: 10 GB/s, latency: 2 us}",
+                                  buses[topology]);
+                else
+                    links = ", {name: sw, count: 6}]\n  links:";
+                for (int i = 0; i < 48 && topology == 2; i++)
+                    SYMMETRIC_PUT(
+                        &c, links,
+                        "\n    - {name: p%d, between: [n%d.%d, sw%d], bandwidth: 10 GB/s, "
+                        "latency: 1 us}",
+                        i, i / 8, i % 8, i / 8);
+                make_sharded(&c, how == 3 ? experts : dense, rules[how], zero, links);
+                ck_assert_msg(lanes(&c, NULL) <= 8, "%s, %d: %d lanes", rules[how], topology,
+                              (int)lanes(&c, NULL));
+                struct sim_result whole = simulated(&c, (struct sim_options){0}),
+                                  folded = simulated(&c, (struct sim_options){.fold = true}),
+                                  events = simulated(&c, (struct sim_options){.keep_trace = true});
+                c.seed = (uint64_t)(100 * how + 10 * topology + zero);
+                same(&c, &whole, &folded);
+                if (!topology) same(&c, &whole, &events);
+            }
+}
+END_TEST
+
 Suite *fold_suite(void)
 {
     Suite *s = suite_create("sim/engine/fold");
@@ -188,6 +284,7 @@ Suite *fold_suite(void)
     tcase_add_test(t, a_slower_link_parts_those_behind_it_from_others);
     tcase_add_test(t, a_folded_trace_is_explained);
     tcase_add_test(t, one_message_stands_for_all_behind_a_network_link);
+    tcase_add_test(t, replicas_of_sharded_stages_are_simulated_once);
     suite_add_tcase(s, t);
     return s;
 }
