@@ -20,7 +20,7 @@
 #include "planner/fleet/fleet.h"
 
 /* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found, or it does
- * not apply: device types that are tensor-parallel groups already, and more than TP_OPTIONS_LARGE devices but for measured layers. */
+ * not apply, because device types are tensor-parallel groups already. */
 MUST_CHECK enum status coarse_search(struct search_context *t, const struct fleet_task *task,
                                      int32_t *n_tried, struct error *err);
 

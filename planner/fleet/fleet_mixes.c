@@ -21,6 +21,7 @@ enum {
     VARIANTS = 4,
     POOLS_TO_LEAVE = 8, /* with more pools no pool is excluded */
     REPLICAS_MAX = 224, /* on large clusters, because a ring of n has n^2 messages */
+    LARGE_DEVICES = 1024,
     LARGE_MAX = 32,     /* candidates re-ranked by simulations of single replicas */
     LARGE_US = 1500000, /* budget for all of them */
     CUTS_PART =
@@ -206,7 +207,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                             &q->makers[i], err));
-        if (!q->dedicated_links && q->task->cluster->n_devices > TP_OPTIONS_LARGE)
+        if (!q->dedicated_links && q->task->cluster->n_devices > LARGE_DEVICES)
             q->makers[i]->max_replicas = REPLICAS_MAX;
         int64_t before = q->best_ns;
         q->best_ns = INT64_MAX;

@@ -102,9 +102,6 @@ enum status tp_options_make(struct search_context *t, struct arena *a, const str
     return OK;
 }
 
-/* Approximate bytes per parameter with gradient and AdamW state. */
-enum { STATE_BYTES = 16, DEVICES_OF_A_REPLICA = 12 };
-
 /* 0: only single GPUs were measured. */
 static int32_t measured_degrees(const struct measured_model *m, const struct cluster *c,
                                 const struct profile *p, int32_t *numbers)
@@ -125,26 +122,10 @@ static int32_t measured_degrees(const struct measured_model *m, const struct clu
 int32_t tp_options_default(const struct job *j, const struct cluster *c, const struct profile *p,
                            int32_t numbers[TP_OPTIONS_DEFAULT_MAX])
 {
-    int64_t least = INT64_MAX, on_node = 0, tp = 1;
-    int32_t n = 0;
-    if (c->n_devices <= TP_OPTIONS_FEW || c->emulated) return 0;
-    if (c->n_devices <= TP_OPTIONS_LARGE && !j->model.measured) return 0;
-    for (int32_t t = 0; t < c->n_types; t++) {
+    if (c->n_devices <= TP_OPTIONS_FEW || c->emulated || !j->model.measured) return 0;
+    for (int32_t t = 0; t < c->n_types; t++)
         if (shared(&c->types[t])) return 0;
-        if (c->types[t].memory_bytes < least) least = c->types[t].memory_bytes;
-    }
-    if (j->model.measured) return measured_degrees(j->model.measured, c, p, numbers);
-    for (int32_t i = 0; i < c->n_nodes; i++)
-        if (c->nodes[i].n_devices > on_node) on_node = c->nodes[i].n_devices;
-    double bytes = STATE_BYTES * (double)model_parameters(&j->model);
-    while (((double)(DEVICES_OF_A_REPLICA * tp) * (double)least / 2 < bytes ||
-            c->n_devices > TP_OPTIONS_DEVICES_MAX * tp) &&
-           2 * tp <= on_node && model_allows_tp(&j->model, 2 * tp))
-        tp *= 2;
-    if (tp == 1) return 0;
-    numbers[n++] = (int32_t)tp;
-    if (2 * tp <= on_node && model_allows_tp(&j->model, 2 * tp)) numbers[n++] = (int32_t)(2 * tp);
-    return n;
+    return measured_degrees(j->model.measured, c, p, numbers);
 }
 
 /* GPUs of a type on one node; NULL: no node has n. */

@@ -30,17 +30,9 @@ MUST_CHECK enum status tp_options_make(struct search_context *t, struct arena *a
                                        const struct job *j, const struct cluster *c,
                                        const struct profile *p, const int32_t *numbers, int32_t n,
                                        struct tp_options *out, struct error *err);
-/* Default degrees if the options name none. Measured layers on more than TP_OPTIONS_FEW GPUs: those measured on every type of which a
- * node has as many GPUs. Other models on more than TP_OPTIONS_LARGE: a model that fills half of twelve
- * devices of the least memory gets the least power of two for which it does not, and twice that, if its heads and the nodes
- * allow it; degrees that leave more than TP_OPTIONS_DEVICES_MAX devices are too small. Returns the number of degrees; 0: single
- * GPUs, as in all other cases. Certificates then hold for these degrees. */
-enum {
-    TP_OPTIONS_FEW = 8,
-    TP_OPTIONS_LARGE = 1024,
-    TP_OPTIONS_DEVICES_MAX = 2560,
-    TP_OPTIONS_DEFAULT_MAX = 16
-};
+/* Degrees of measured layers on more than TP_OPTIONS_FEW GPUs if the options name none: those measured on every type of which a node
+ * has as many GPUs. Returns their number; 0: single GPUs, as for other models, to which the coarse search offers every number. */
+enum { TP_OPTIONS_FEW = 8, TP_OPTIONS_DEFAULT_MAX = 16 };
 int32_t tp_options_default(const struct job *j, const struct cluster *c, const struct profile *p,
                            int32_t numbers[TP_OPTIONS_DEFAULT_MAX]);
 /* The space of a microbatch size and its template generator. */
