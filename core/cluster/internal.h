@@ -6,7 +6,7 @@
 #include "core/cluster/cluster.h"
 #include "core/document/canonical.h"
 
-enum { CLUSTER_DEVICES_MAX = 65536 };
+enum { CLUSTER_DEVICES_MAX = 131072 };
 #define CLUSTER_SLOWDOWN_MAX 1e6
 
 struct cluster_reader {
