@@ -162,6 +162,9 @@ struct cluster {
     struct device *devices;
     struct link *links;
     const char **switches; /* (n_switches) names */
+    /* Open hash of a power of two by name: node + 1, 0: empty. A guess that cluster_node verifies, because parts of a cluster may be
+     * copied; n_places 0: none. */
+    int32_t n_places, *places;
 };
 
 const char *device_peak_name(enum device_peak p); /* "bf16" */

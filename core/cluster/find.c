@@ -1,5 +1,5 @@
 /* core/cluster/find.c - look-ups in a cluster. */
-#include "core/cluster/cluster.h"
+#include "core/cluster/internal.h"
 
 #include <string.h>
 
@@ -53,10 +53,39 @@ int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t 
     return best;
 }
 
+static bool is_named(const struct cluster *c, int32_t node, const char *name, size_t length)
+{
+    return node < c->n_nodes && !strncmp(c->nodes[node].name, name, length) &&
+           !c->nodes[node].name[length];
+}
+
+/* FNV-1a (Fowler, Noll, Vo 1991). */
+static uint32_t hash(const char *name, size_t length)
+{
+    uint32_t h = 2166136261U;
+    for (size_t i = 0; i < length; i++) h = (h ^ (unsigned char)name[i]) * 16777619U;
+    return h;
+}
+
+void cluster_index_nodes(struct arena *a, struct cluster *c)
+{
+    c->n_places = 16;
+    while (c->n_places < 2 * c->n_nodes) c->n_places *= 2;
+    c->places = ARENA_ARRAY(a, int32_t, (size_t)c->n_places);
+    for (int32_t i = 0; i < c->n_nodes; i++) {
+        uint32_t at = hash(c->nodes[i].name, strlen(c->nodes[i].name));
+        while (c->places[at & (uint32_t)(c->n_places - 1)]) at++;
+        c->places[at & (uint32_t)(c->n_places - 1)] = i + 1;
+    }
+}
+
 int32_t cluster_node(const struct cluster *c, const char *name, size_t length)
 {
+    uint32_t at = c->n_places ? hash(name, length) : 0;
+    for (int32_t k; c->n_places && (k = c->places[at & (uint32_t)(c->n_places - 1)]); at++)
+        if (is_named(c, k - 1, name, length)) return k - 1;
     for (int32_t i = 0; i < c->n_nodes; i++)
-        if (!strncmp(c->nodes[i].name, name, length) && !c->nodes[i].name[length]) return i;
+        if (is_named(c, i, name, length)) return i;
     return -1;
 }
 

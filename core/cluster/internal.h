@@ -6,7 +6,7 @@
 #include "core/cluster/cluster.h"
 #include "core/document/canonical.h"
 
-enum { CLUSTER_DEVICES_MAX = 65536 };
+enum { CLUSTER_DEVICES_MAX = 131072 };
 #define CLUSTER_SLOWDOWN_MAX 1e6
 
 struct cluster_reader {
@@ -24,6 +24,8 @@ enum status cluster_unique_names(struct cluster_reader *r, const struct node *li
                                  const char *what);
 /* "a, b, c", limited to the room in an error. */
 const char *cluster_join(struct arena *a, const char *list, const char *name);
+/* Of the nodes that are known so far, for cluster_node. */
+void cluster_index_nodes(struct arena *a, struct cluster *c);
 /* The list with every `count` entry expanded. */
 enum status cluster_repeat(struct cluster_reader *r, const struct node *list,
                            const struct node **out);

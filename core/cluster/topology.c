@@ -13,8 +13,8 @@ struct stop { /* what is known of a switch in one search */
 struct topology {
     struct arena *arena;
     const struct cluster *cluster;
-    /* Links that end at a switch, by each of their ends, in the order of the file: of vertex v
-     * links[first[v]] … links[first[v + 1] - 1]. Vertices: switches, then devices, then nodes. */
+    /* Links that end at a switch, by each of their ends, in the order of the file: of vertex v links[first[v]] … links[first[v + 1] -
+     * 1]; of a switch only those to other switches, because a route ends at its device. Vertices: switches, then devices, then nodes. */
     int32_t *first, *links;
     /* The other links, ascending: of node n direct[first_direct[n]] … direct[first_direct[n + 1] - 1]; `every` links stand behind those
      * of the last node. */
@@ -34,6 +34,12 @@ static int32_t vertex(const struct cluster *c, enum link_end kind, int32_t index
 static bool is_switched(const struct link *l)
 {
     return l->kind[0] == END_SWITCH || l->kind[1] == END_SWITCH;
+}
+
+/* Listed by this end: the other one is a switch. */
+static bool leads_to_switch(const struct link *l, int e)
+{
+    return is_switched(l) && l->kind[!e] == END_SWITCH;
 }
 
 /* The nodes that a direct link joins, -1 once for `every` link; returns their number. */
@@ -82,12 +88,14 @@ struct topology *topology_new(struct arena *a, const struct cluster *c)
     t->queue = ARENA_ARRAY(a, int32_t, (size_t)c->n_switches);
     /* Counted two places ahead, so that filling leaves first[] where it belongs. */
     for (int32_t i = 0; i < c->n_links; i++)
-        for (int e = 0; is_switched(&c->links[i]) && e < 2; e++)
-            t->first[vertex(c, c->links[i].kind[e], c->links[i].end[e]) + 2]++;
+        for (int e = 0; e < 2; e++)
+            if (leads_to_switch(&c->links[i], e))
+                t->first[vertex(c, c->links[i].kind[e], c->links[i].end[e]) + 2]++;
     for (size_t v = 2; v < n + 2; v++) t->first[v] += t->first[v - 1];
     for (int32_t i = 0; i < c->n_links; i++)
-        for (int e = 0; is_switched(&c->links[i]) && e < 2; e++)
-            t->links[t->first[vertex(c, c->links[i].kind[e], c->links[i].end[e]) + 1]++] = i;
+        for (int e = 0; e < 2; e++)
+            if (leads_to_switch(&c->links[i], e))
+                t->links[t->first[vertex(c, c->links[i].kind[e], c->links[i].end[e]) + 1]++] = i;
     return t;
 }
 

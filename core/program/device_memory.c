@@ -78,11 +78,19 @@ struct counted { /* of one device */
     int32_t max_members;
 };
 
+/* Collectives of one tensor in equal stages share their cuts, and so their messages. */
+enum { KNOWN_MAX = 256 };
+struct known {
+    const struct collective *g;
+    int64_t *bytes; /* (n_members) */
+};
+
 struct counting {
     struct arena *a;
     const struct program *p;
     struct device_memory *out;
     struct counted *device; /* (n_devices) */
+    struct known known[KNOWN_MAX]; /* by hash, the latest one */
 };
 
 static bool is_host(const struct program *p, int32_t device)
@@ -142,6 +150,32 @@ static void count_channels(struct counting *c)
     }
 }
 
+static bool same_cut(const struct collective_cut *x, const struct collective_cut *y)
+{
+    return x->dimension == y->dimension && x->n_runs == y->n_runs && x->first == y->first &&
+           x->count == y->count;
+}
+
+static bool same_messages(const struct collective *x, const struct collective *y)
+{
+    return x->kind == y->kind && x->algorithm == y->algorithm && x->n_members == y->n_members &&
+           x->dtype == y->dtype && x->whole.rank == y->whole.rank &&
+           !memcmp(x->whole.dim, y->whole.dim, sizeof *x->whole.dim * (size_t)x->whole.rank) &&
+           same_cut(&x->from, &y->from) && same_cut(&x->to, &y->to);
+}
+
+/* (n_members) device_memory_group_scratch of a tensor's collective */
+static const int64_t *scratch_of(struct counting *c, const struct collective *g)
+{
+    uint64_t h = mixed(mixed(4, (uint64_t)(uintptr_t)g->from.first), (uint64_t)(uintptr_t)g->to.first);
+    struct known *x = &c->known[mixed(h, (uint64_t)g->whole.dim[g->whole.rank - 1]) % KNOWN_MAX];
+    if (x->g && same_messages(x->g, g)) return x->bytes;
+    *x = (struct known){g, ARENA_ARRAY(c->a, int64_t, (size_t)g->n_members)};
+    for (int32_t i = 0; i < g->n_members; i++)
+        x->bytes[i] = device_memory_group_scratch(c->p, g, i);
+    return x->bytes;
+}
+
 /* Groups of the same devices share one; of ZeRO's the order counts. */
 static void count_group(struct counting *c, const struct collective *g)
 {
@@ -153,10 +187,11 @@ static void count_group(struct counting *c, const struct collective *g)
         if (is_host(p, device)) return;
         key = program_collective_divides(g) ? mixed(key, (uint64_t)device) : key + mixed(3, (uint64_t)device);
     }
+    const int64_t *scratch = collective_of_tensor(g) ? scratch_of(c, g) : NULL;
     for (int32_t i = 0; i < g->n_members; i++) {
         int32_t device = device_of(p, g->members[i].stage);
         struct counted *d = &c->device[device];
-        int64_t packed = device_memory_group_scratch(p, g, i), zeros = device_memory_group_zeros(p, g, i);
+        int64_t packed = scratch ? scratch[i] : device_memory_group_scratch(p, g, i), zeros = device_memory_group_zeros(p, g, i);
         if (packed > d->packed) d->packed = packed;
         if (zeros > d->zeros) d->zeros = zeros;
         if (g->n_members > 1) add_communicator(c, device, key, g->n_members);
@@ -202,7 +237,10 @@ static void finish_device(const struct counted *d, struct device_memory *m)
 
 void device_memory_of(struct arena *a, const struct program *p, struct device_memory *out)
 {
-    struct counting c = {a, p, out, ARENA_ARRAY(a, struct counted, (size_t)p->n_devices + 1)};
+    struct counting c = {.a = a,
+                         .p = p,
+                         .out = out,
+                         .device = ARENA_ARRAY(a, struct counted, (size_t)p->n_devices + 1)};
     for (int32_t i = 0; i < p->n_devices; i++) out[i] = (struct device_memory){0};
     for (int32_t i = 0; i < p->n_stages; i++)
         if (!is_host(p, p->stages[i].device)) count_stage(&p->stages[i], &out[p->stages[i].device]);
