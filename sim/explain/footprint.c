@@ -107,23 +107,32 @@ static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t d
     hold(f, name, (int64_t)r->count * r->stride_bytes, why);
 }
 
-/* The collective that needs the stage's staging area. O(collectives + members). */
-static const char *staged(struct arena *a, const struct program *p, const struct program_stage *s)
+/* (n_stages) The first collective that needs all of the stage's staging area; NULL: a gradient all-reduce. */
+static const struct collective **find_staged(struct arena *a, const struct program *p)
 {
+    const struct collective **out =
+        ARENA_ARRAY(a, const struct collective *, (size_t)p->n_stages + 1);
     for (int32_t g = 0; g < p->n_collectives; g++) {
         const struct collective *x = &p->collectives[g];
-        if (!collective_of_tensor(x) || collective_tensor_staging_bytes(x, x->dtype) != s->buffer_bytes) continue;
-        for (int32_t i = 0; i < x->n_members; i++)
-            if (&p->stages[x->members[i].stage] == s)
-                return arena_printf(a, "data in flight of %s %s",
-                                    collective_kind_word(x->kind), x->name);
+        if (!collective_of_tensor(x)) continue;
+        int64_t bytes = collective_tensor_staging_bytes(x, x->dtype);
+        for (int32_t i = 0; i < x->n_members; i++) {
+            int32_t s = x->members[i].stage;
+            if (!out[s] && bytes == p->stages[s].buffer_bytes) out[s] = x;
+        }
     }
-    return "data in flight of the largest gradient all-reduce";
+    return out;
+}
+
+static const char *staged(struct arena *a, const struct collective *x)
+{
+    if (!x) return "data in flight of the largest gradient all-reduce";
+    return arena_printf(a, "data in flight of %s %s", collective_kind_word(x->kind), x->name);
 }
 
 static void hold_stage(struct arena *a, const struct program *p, int32_t device,
-                       const struct program_stage *s, const struct footprint_options *o,
-                       struct footprint *f)
+                       const struct program_stage *s, const struct collective *largest,
+                       const struct footprint_options *o, struct footprint *f)
 {
     static const int32_t from[SLOT_CLASS_COUNT] = {
         [SLOT_PARAMETER] = 3, [SLOT_GRADIENT] = 2, [SLOT_STATE] = 1};
@@ -139,7 +148,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         hold(f, class_names[class], bytes, why);
     }
     for (int32_t r = 0; r < s->n_buffer_rings; r++) hold_buffer_ring(a, p, device, s, &s->buffer_rings[r], f);
-    hold(f, "collective buffers", program_gpu_bytes(s, SLOT_CLASS_COUNT), staged(a, p, s));
+    hold(f, "collective buffers", program_gpu_bytes(s, SLOT_CLASS_COUNT), staged(a, largest));
     if (o->zero >= 3 && o->shards > 1)
         hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->tp > 1 ? s->tp : 1),
              "of one operator in use, of the next one in flight");
@@ -178,21 +187,22 @@ enum status footprint_stages(struct arena *a, const struct program *p,
                          "shards: at least 1, a share between 0 and 1, a reserve of 0 or more");
     struct device_memory *beside = ARENA_ARRAY(a, struct device_memory, (size_t)p->n_devices + 1);
     device_memory_of(a, p, beside);
+    const struct collective **largest = find_staged(a, p);
     for (int32_t d = 0; d < p->n_devices; d++) {
         size_t room = 7;
         int64_t reserve = 0;
         struct footprint *f = &out[d];
         *f = (struct footprint){.device = p->devices[d].name,
                                 .memory_bytes = p->devices[d].memory_bytes};
-        for (int32_t s = 0; s < p->n_stages; s++)
-            if (p->stages[s].device == d)
-                room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_buffer_rings;
+        const struct lane *l = &p->lanes[d];
+        for (int32_t c = 0; c < l->n_stages; c++)
+            room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[l->stages[c]].n_buffer_rings;
         f->memory_breakdown = ARENA_ARRAY(a, struct footprint_entry, room);
-        for (int32_t s = 0; s < p->n_stages; s++)
-            if (p->stages[s].device == d) {
-                hold_stage(a, p, d, &p->stages[s], o, f);
-                reserve = p->stages[s].reserve_bytes;
-            }
+        for (int32_t c = 0; c < l->n_stages; c++) {
+            const struct program_stage *s = &p->stages[l->stages[c]];
+            hold_stage(a, p, d, s, largest[l->stages[c]], o, f);
+            reserve = s->reserve_bytes;
+        }
         hold_reserve(a, &beside[d], reserve, f);
         hold(f, "framework", o->reserve_bytes, "stated by the user");
     }

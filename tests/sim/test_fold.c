@@ -235,10 +235,11 @@ START_TEST(replicas_of_sharded_stages_are_simulated_once)
                                   "num_key_value_heads: 4, vocab_size: 96, "
                                   "max_position_embeddings: 32, num_local_experts: 4, "
                                   "num_experts_per_tok: 2}";
+    static const char tensor[] =
+        "{match: \"*attn*\", shard: heads}, {match: \"*mlp.c_proj*\", shard: "
+        "inputs}, {match: \"*mlp*\", shard: features}";
     static const char *const rules[] = {
-        "{match: \"*attn*\", shard: heads}, {match: \"*mlp.c_proj*\", shard: inputs}, {match: "
-        "\"*mlp*\", shard: features}",
-        "{match: \"*attn*\", shard: heads}, {match: \"*\", shard: positions}",
+        tensor, "{match: \"*attn*\", shard: heads}, {match: \"*\", shard: positions}",
         "{match: \"*\", shard: batch}",
         "{match: \"*.experts.*\", shard: experts}, {match: \"*\", shard: batch}"};
     static const char *const buses[] = {"fifo", "fair"};
