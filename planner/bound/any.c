@@ -23,7 +23,8 @@ struct bound_any {
     int32_t n_layers, n_classes;
     int64_t *count;
     double batch;
-    bool shared;
+    enum bound_stages stages;
+    int64_t most_on_node;
     int64_t fewest; /* fewest samples of an offer */
     double *price;  /* (n_classes) per hour; NULL: none */
     double most_ns; /* longest iteration covered by the bound on cost; 0: any */
@@ -50,6 +51,7 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_cla
                             .n_layers = n_layers,
                             .n_classes = n_classes,
                             .batch = (double)global_batch,
+                            .most_on_node = 1,
                             .fewest = INT64_MAX};
     b->count = ARENA_ARRAY(a, int64_t, (size_t)n_classes);
     memcpy(b->count, count, (size_t)n_classes * sizeof *count);
@@ -64,8 +66,13 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_cla
     return b;
 }
 
-void bound_any_sharded(struct bound_any *b) { b->shared = true; }
-bool bound_any_is_sharded(const struct bound_any *b) { return b->shared; }
+void bound_any_sharded(struct bound_any *b, enum bound_stages stages, int64_t most)
+{
+    b->stages = stages;
+    if (stages != BOUND_STAGES_WHOLE) b->most_on_node = most;
+}
+
+bool bound_any_is_sharded(const struct bound_any *b) { return b->stages != BOUND_STAGES_WHOLE; }
 
 void bound_any_offer(struct bound_any *b, int32_t device_class, int32_t layer, const struct bound_offer *o)
 {
@@ -264,7 +271,7 @@ static double latency_ns(const struct bound_any *b)
 {
     double ns = b->layers[0].weight_ns;
     for (int32_t l = 0; l < b->n_layers; l++) ns += b->layers[l].pass_ns;
-    return ns;
+    return ns / (double)b->most_on_node;
 }
 
 /* Safety margin: more than the rounding error of sums of some thousand doubles, plus 1 ns for rounding of times. */
@@ -326,27 +333,31 @@ static double min_cost(struct bound_any *b)
     return cost > 0 ? cost : 0;
 }
 
-static const char
-    any_plan[] =
+static const char *const class_texts[] = {
+    [BOUND_STAGES_WHOLE] =
         "all stages, replicas, shares and orders, but no sharded operators, at the microbatch "
         "sizes and tensor-parallel degrees tried",
-    any_sharing[] =
+    [BOUND_STAGES_ON_NODE] =
+        "all stages (operators sharded over devices of a node, or not), replicas, shares and "
+        "orders, at the microbatch sizes tried",
+    [BOUND_STAGES_ANY] =
         "all stages (operators sharded or not), replicas, shares and orders, at the microbatch "
-        "sizes tried";
+        "sizes tried"};
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
 {
     *out = (struct bound_certificate){.binding = "compute of all devices",
-                                      .class_text = b->shared ? any_sharing : any_plan};
+                                      .class_text = class_texts[b->stages]};
     merge_layers(b);
     if (!holds_all(b, b->count))
         return error_set(err, ERR_INFEASIBLE, "some layer of the model fits no device");
     double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}), most = all;
-    if (!b->shared && latency_ns(b) > most) {
+    bool whole_layers = b->stages != BOUND_STAGES_ANY; /* on one side of every cut */
+    if (whole_layers && latency_ns(b) > most) {
         most = latency_ns(b);
         out->binding = "latency of one microbatch";
     }
-    for (size_t i = 0; !b->shared && i < b->n_cuts; i++) {
+    for (size_t i = 0; whole_layers && i < b->n_cuts; i++) {
         double ns = cut_ns(b, &b->cuts[i], all, most);
         if (!(ns > most) || isinf(ns)) continue;
         most = ns;

@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
+#include "core/base/units.h"
 #include "planner/topology/igraph_guard.h"
 
 #include <igraph.h>
@@ -351,33 +352,20 @@ void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double m
     arena_free(scratch);
 }
 
-static struct bound_any *offers_of(struct arena *a, const struct cluster *c,
-                                   const struct space *const *spaces, int32_t n, bool shared)
+enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
+                          const struct space *const *spaces, int32_t n, enum bound_stages stages,
+                          double most_ns, struct bound_certificate *out, struct error *err)
 {
-    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
+    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types), on_node = 1;
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes);
+    for (int32_t d = 0; d < c->n_devices; d++)
+        on_node = units_max(on_node, devices[c->devices[d].node] += tp_of(&c->types[c->devices[d].type]));
     struct bound_any *b =
         bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
-    if (shared) bound_any_sharded(b);
+    bound_any_sharded(b, stages, on_node);
     for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
-    return b;
-}
-
-enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
-                          const struct space *const *spaces, int32_t n, double most_ns,
-                          struct bound_certificate *out, struct error *err)
-{
-    struct bound_any *b = offers_of(a, c, spaces, n, false);
     TRY(bound_cluster_cuts(a, b, c, k, err));
-    bound_cluster_prices(b, c, most_ns);
-    return bound_any_solve(b, out, err);
-}
-
-enum status bound_cluster_sharded(struct arena *a, const struct cluster *c,
-                                  const struct space *const *spaces, int32_t n, double most_ns,
-                                  struct bound_certificate *out, struct error *err)
-{
-    struct bound_any *b = offers_of(a, c, spaces, n, true);
     bound_cluster_prices(b, c, most_ns);
     return bound_any_solve(b, out, err);
 }

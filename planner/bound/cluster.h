@@ -35,15 +35,11 @@ MUST_CHECK enum status bound_cluster_cuts(struct arena *a, struct bound_any *b,
 /* Adds the prices of the cluster's device types, if any has one (bound_any_prices). */
 void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double most_ns);
 
-/* Complete bound: offers of n >= 1 spaces, on the cluster or on groupings of its GPUs, cuts, prices and solution. most_ns: of
- * bound_any_prices. Errors: those of bound_any_solve and bound_cluster_cuts. */
+/* Complete bound: offers of n >= 1 spaces, on the cluster or on groupings of its GPUs, cuts, prices and solution. stages: the
+ * plans that it covers; most_ns: of bound_any_prices. Errors: those of bound_any_solve and bound_cluster_cuts. */
 MUST_CHECK enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
-                                     const struct space *const *spaces, int32_t n, double most_ns,
+                                     const struct space *const *spaces, int32_t n,
+                                     enum bound_stages stages, double most_ns,
                                      struct bound_certificate *out, struct error *err);
-/* The same, also for plans with sharded stages (bound_any_sharded); weaker. */
-MUST_CHECK enum status bound_cluster_sharded(struct arena *a, const struct cluster *c,
-                                             const struct space *const *spaces, int32_t n,
-                                             double most_ns, struct bound_certificate *out,
-                                             struct error *err);
 
 #endif
