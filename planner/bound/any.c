@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "planner/bound/lp.h"
+#include "planner/bound/messages.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -18,6 +19,11 @@ struct cut {
     double Bps;
     const char *name;
 };
+struct family {
+    const struct bound_any_part *parts;
+    int32_t n;
+    const char *name;
+};
 struct bound_any {
     struct arena *arena;
     int32_t n_layers, n_classes;
@@ -31,6 +37,9 @@ struct bound_any {
     struct layer *layers;
     size_t n_cuts, capacity;
     struct cut *cuts;
+    size_t n_families, family_capacity;
+    struct family *families;
+    double *price_of_time; /* (n_classes) of a device, dual of compute */
     /* classes of equal layers: a representative and the count */
     int32_t n_rows, *row, *times;
 };
@@ -102,6 +111,15 @@ void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directi
     struct cut *c = &b->cuts[b->n_cuts++];
     *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_classes), both_directions_Bps, name};
     memcpy(c->here, here, (size_t)b->n_classes * sizeof *here);
+}
+
+void bound_any_parts(struct bound_any *b, const struct bound_any_part *parts, int32_t n,
+                     const char *name)
+{
+    if (b->n_families == b->family_capacity)
+        b->families = arena_grow(b->arena, b->families, b->n_families, &b->family_capacity,
+                                 sizeof *b->families);
+    b->families[b->n_families++] = (struct family){parts, n, name};
 }
 
 void bound_any_prices(struct bound_any *b, const double *price_per_h, double most_ns)
@@ -218,8 +236,9 @@ static void put_crossing(struct bound_lp *p, const struct bound_any *b, const st
                 bound_lp_put(p, lacks, column_of(b, 1, g, r, 0), -b->times[r]);
 }
 
-/* Least time of an iteration in ns; INFINITY: these devices cannot hold every layer. */
-static double compute_ns(struct bound_any *b, const struct sides *s)
+/* Least time of an iteration in ns; INFINITY: these devices cannot hold every layer. price: NULL, or (n_classes) the dual values
+ * of a device's time on side 0, Σ count · price <= 1. */
+static double compute_ns(struct bound_any *b, const struct sides *s, double *price)
 {
     struct arena *scratch = arena_new();
     double unit = unit_ns(b);
@@ -228,6 +247,8 @@ static double compute_ns(struct bound_any *b, const struct sides *s)
     put_layers(p, b, s);
     if (s->cross_ns > 0) put_crossing(p, b, s, unit);
     double ns = bound_lp_solve(p) * unit;
+    for (int32_t g = 0, row = 0; price && g < b->n_classes; g++)
+        price[g] = s->count[0][g] ? bound_lp_price(p, row++) : 0; /* put_work adds these rows first */
     arena_free(scratch);
     return ns;
 }
@@ -243,15 +264,22 @@ static bool holds_all(const struct bound_any *b, const int64_t *count)
     return true;
 }
 
+/* Gradients of all layers, and the narrowest cut between layers. false: some were not given. */
+static bool traffic(const struct bound_any *b, double *bytes, double *narrow)
+{
+    *bytes = 0, *narrow = INFINITY;
+    for (int32_t l = 0; l < b->n_layers; l++) {
+        *bytes += b->layers[l].parameter_bytes;
+        if (l + 1 < b->n_layers) *narrow = least(*narrow, b->layers[l].activation_bytes);
+    }
+    return *bytes < INFINITY && (b->n_layers == 1 || *narrow < INFINITY);
+}
+
 /* Minimum over the cases of a cut; stops once it is at most `enough`. all: the bound of compute. */
 static double cut_ns(struct bound_any *b, const struct cut *c, double all, double enough)
 {
-    double bytes = 0, narrow = INFINITY, both, cross;
-    for (int32_t l = 0; l < b->n_layers; l++) {
-        bytes += b->layers[l].parameter_bytes;
-        if (l + 1 < b->n_layers) narrow = least(narrow, b->layers[l].activation_bytes);
-    }
-    if (!(bytes < INFINITY) || (b->n_layers > 1 && !(narrow < INFINITY))) return 0;
+    double bytes, narrow, both, cross;
+    if (!traffic(b, &bytes, &narrow)) return 0;
     both = c->Bps > 0 ? 2 * bytes / c->Bps * 1e9 : INFINITY;
     cross = c->Bps > 0 ? 2 * b->batch * narrow / c->Bps * 1e9 : INFINITY;
     if (cross <= enough) return enough;
@@ -261,10 +289,39 @@ static double cut_ns(struct bound_any *b, const struct cut *c, double all, doubl
     double t = both > all ? both : all;
     for (int side = 0; side < 2 && t > enough; side++)
         if (holds_all(b, part[side]))
-            t = least(t, compute_ns(b, &(struct sides){{part[side], NULL}, 0}));
+            t = least(t, compute_ns(b, &(struct sides){{part[side], NULL}, 0}, NULL));
     for (int side = 0; side < 2 && t > enough && cross < INFINITY; side++)
-        t = least(t, compute_ns(b, &(struct sides){{part[side], part[!side]}, cross}));
+        t = least(t, compute_ns(b, &(struct sides){{part[side], part[!side]}, cross}, NULL));
     return t;
+}
+
+/* The larger of what is known and what the messages between the parts of a family take. */
+static double family_ns(const struct bound_any *b, const struct family *f, double known_ns)
+{
+    double bytes, narrow;
+    if (!traffic(b, &bytes, &narrow)) return known_ns;
+    struct arena *scratch = arena_new();
+    struct bound_messages m = {.layers = ARENA_ARRAY(scratch, struct bound_layer_cost,
+                                                     (size_t)b->n_layers),
+                               .parts = ARENA_ARRAY(scratch, struct bound_part_kind, (size_t)f->n),
+                               .n_layers = b->n_layers,
+                               .n_parts = f->n,
+                               .crossing_bytes = b->n_layers > 1 ? b->batch * narrow : 0};
+    for (int32_t l = 0; l < b->n_layers; l++) {
+        double work = INFINITY;
+        for (int32_t g = 0; g < b->n_classes; g++)
+            if (b->count[g])
+                work = least(work, b->price_of_time[g] * b->batch * b->layers[l].work_ns[g]);
+        m.layers[l] = (struct bound_layer_cost){work, b->layers[l].parameter_bytes};
+    }
+    for (int32_t i = 0; i < f->n; i++) {
+        m.parts[i] = (struct bound_part_kind){0, f->parts[i].Bps, f->parts[i].times};
+        for (int32_t g = 0; g < b->n_classes; g++)
+            m.parts[i].share += b->price_of_time[g] * (double)f->parts[i].count[g];
+    }
+    double ns = bound_messages_ns(scratch, &m, known_ns);
+    arena_free(scratch);
+    return ns;
 }
 
 static double latency_ns(const struct bound_any *b)
@@ -351,7 +408,8 @@ enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, 
     merge_layers(b);
     if (!holds_all(b, b->count))
         return error_set(err, ERR_INFEASIBLE, "some layer of the model fits no device");
-    double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}), most = all;
+    b->price_of_time = ARENA_ARRAY(b->arena, double, (size_t)b->n_classes);
+    double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}, b->price_of_time), most = all;
     bool whole_layers = b->stages != BOUND_STAGES_ANY; /* on one side of every cut */
     if (whole_layers && latency_ns(b) > most) {
         most = latency_ns(b);
@@ -362,6 +420,12 @@ enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, 
         if (!(ns > most) || isinf(ns)) continue;
         most = ns;
         out->binding = b->cuts[i].name;
+    }
+    for (size_t i = 0; whole_layers && i < b->n_families; i++) {
+        double ns = family_ns(b, &b->families[i], most);
+        if (!(ns > most)) continue;
+        most = ns;
+        out->binding = b->families[i].name;
     }
     out->lower_bound_ns = floored(most);
     if (b->price) out->lower_cost = min_cost(b);

@@ -12,6 +12,7 @@
  *             both sets hold all layers: the gradients of all parameters cross, T >= 2 bytes / C;
  *             one set, say B, lacks a layer: every sample that it processes crosses twice, as an activation and as its gradient:
  *             y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes per sample at the narrowest cut) <= C T.
+ *   messages  As cut, of several disjoint parts of the cluster at once (planner/bound/messages.h).
  *   sharded   In plans with sharded stages (core/sharding/sharding.h) the shards of an operator together take at least their
  *             fraction of the whole operator's time, so compute holds as stated. If every sharded stage lies on one node, a
  *             sample is at most as many times as fast as a node has devices, so latency is divided by that number; and cuts
@@ -76,9 +77,20 @@ void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_byte
 void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directions_Bps,
                    const char *name);
 
+/* Disjoint parts of the cluster, `times` of each kind: devices of each class (n_classes) and bandwidth of all links that leave
+ * a part, both directions together. The messages between them bound the time (planner/bound/messages.h) of the same plans as
+ * cuts. parts and name: not copied. */
+struct bound_any_part {
+    const int64_t *count;
+    double Bps;
+    int64_t times;
+};
+void bound_any_parts(struct bound_any *b, const struct bound_any_part *parts, int32_t n,
+                     const char *name);
+
 struct bound_certificate {
     int64_t lower_bound_ns;
-    /* "compute of all devices", "latency of one microbatch", "cut of lan: ..." */
+    /* "compute of all devices", "latency of one microbatch", "cut of lan: ...", "messages between ..." */
     const char *binding;
     const char *class_text; /* the plans for which the bound holds */
     double lower_cost;      /* money per iteration, for the same plans; 0: no prices */

@@ -2,10 +2,11 @@
  *
  * Classes are the cluster's device types. Offers are the spaces' stage costs per layer. Those of updates are scaled down by
  * the saving of one update of many layers against many of one (see the .c), so that their sum is at most the cost of any
- * stage. Cuts: nodes and switches are vertices, links are edges (igraph). Thresholds of bandwidth, from the fastest to the
- * slowest, connect vertices to clusters; each cluster against the rest is a cut. Up to BOUND_VERTICES_MAX vertices the cuts of
- * the Gomory-Hu tree are added, which contain a least cut of every pair of vertices. Cuts with equal devices and bandwidth are
- * used once. No cut divides a node.
+ * stage. Gradients of a parameter used in several layers count in the first. Cuts: nodes and switches are vertices, links are
+ * edges (igraph). Thresholds of bandwidth, from the fastest to the slowest, connect vertices to clusters; each cluster against
+ * the rest is a cut, and all clusters of one threshold are a family of parts (planner/bound/messages.h). Up to
+ * BOUND_VERTICES_MAX vertices the cuts of the Gomory-Hu tree are added, which contain a least cut of every pair of vertices.
+ * Cuts with equal devices and bandwidth are used once. No cut divides a node.
  */
 #ifndef PLANNER_BOUND_CLUSTER_H
 #define PLANNER_BOUND_CLUSTER_H

@@ -65,7 +65,8 @@ enum bound_stages spmd_stage_extent(const struct plan *p)
             if (!x->sharding) continue;
             if (widest < BOUND_STAGES_ON_NODE) widest = BOUND_STAGES_ON_NODE;
             for (int32_t k = 1; k < x->n_shards; k++)
-                if (p->cluster.devices[x->devices[k]].node != p->cluster.devices[x->devices[0]].node)
+                if (p->cluster.devices[x->devices[k]].node !=
+                    p->cluster.devices[x->devices[0]].node)
                     widest = BOUND_STAGES_ANY;
         }
     return widest;

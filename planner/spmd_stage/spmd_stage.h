@@ -91,6 +91,7 @@ MUST_CHECK enum status spmd_stage_local_search(struct search_context *t,
                                                const struct space *const *spaces, int32_t n_spaces,
                                                int64_t evaluations, struct error *err);
 bool spmd_stage_in_plan(const struct plan *p); /* whether any stage shards operators */
-enum bound_stages spmd_stage_extent(const struct plan *p); /* the narrowest class with all its stages */
+/* The narrowest class with all its stages. */
+enum bound_stages spmd_stage_extent(const struct plan *p);
 
 #endif

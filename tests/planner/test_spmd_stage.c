@@ -344,8 +344,9 @@ static bool random_on_nodes(struct draw *d, struct arena *a, const struct space 
     for (int32_t r = 0; r < replicas; r++) {
         struct plan_replica *x = &out->replicas[r];
         x->microbatches = s->microbatches;
-        if (replicas > 1) x->microbatches = r ? s->microbatches - out->replicas[0].microbatches
-                                              : 1 + (int32_t)random_teams_below(d, s->microbatches - 1);
+        if (replicas > 1)
+            x->microbatches = r ? s->microbatches - out->replicas[0].microbatches
+                                : 1 + (int32_t)random_teams_below(d, s->microbatches - 1);
         for (int32_t i = 0, first = 0; i < x->n_stages; i++) {
             int32_t last = s->n_layers - 1, left = x->n_stages - 1 - i, n = 0,
                     *device = ARENA_ARRAY(a, int32_t, (size_t)c->n_devices), here = node[at++];
@@ -366,15 +367,14 @@ static bool random_on_nodes(struct draw *d, struct arena *a, const struct space 
 }
 
 struct sharded_tally {
-    int32_t plans, sharded, cuts, latencies;
+    int32_t plans, sharded, cuts, latencies, messages;
     double least; /* gap */
 };
 
 /* Plans of the given stages beside the bound of their class. */
-static void check_sharded(uint64_t seed, enum bound_stages stages, int plans,
+static void check_sharded(struct small *x, uint64_t seed, enum bound_stages stages, int plans,
                           struct sharded_tally *t)
 {
-    struct small *x = small_new(arena, seed);
     struct bound_certificate b;
     struct error err = {0};
     const struct space *both[] = {&x->space[0], &x->space[1]};
@@ -383,6 +383,7 @@ static void check_sharded(uint64_t seed, enum bound_stages stages, int plans,
     ck_assert_int_eq(bound_cluster(arena, &x->cluster, x->cost, both, 2, stages, 0, &b, &err), OK);
     t->cuts += !strncmp(b.binding, "cut", 3);
     t->latencies += !strncmp(b.binding, "latency", 7);
+    t->messages += !strncmp(b.binding, "messages", 8);
     for (int k = 0; k < plans && x->cluster.n_devices > 1; k++) {
         struct plan p;
         int64_t ns;
@@ -408,26 +409,31 @@ START_TEST(no_bound_is_above_a_plan_with_sharded_stages)
     int32_t cases = suites_long() ? 600 : 24;
     struct sharded_tally t = {.least = INFINITY};
     for (int32_t i = 0; i < cases; i++, arena_reset(arena))
-        check_sharded(900 + (uint64_t)i, BOUND_STAGES_ANY, 4, &t);
+        check_sharded(small_new(arena, 900 + (uint64_t)i), 900 + (uint64_t)i, BOUND_STAGES_ANY, 4,
+                      &t);
     ck_assert_msg(t.plans > cases / 2 && t.cuts + t.latencies == 0, "%d plans", t.plans);
     if (getenv("MUSHER_PRINT"))
         printf("%d plans, the nearest %.3g above the bound\n", t.plans, t.least);
 }
 END_TEST
 
-START_TEST(cuts_and_latency_bound_plans_with_stages_sharded_on_their_nodes)
+START_TEST(links_bound_plans_with_stages_sharded_on_their_nodes)
 {
     int32_t cases = suites_long() ? 2000 : 80;
     struct sharded_tally t = {.least = INFINITY};
-    for (int32_t i = 0; i < cases; i++, arena_reset(arena))
-        check_sharded(20000 + 2 * (uint64_t)i, BOUND_STAGES_ON_NODE, 12, &t);
+    for (int32_t i = 0; i < cases; i++, arena_reset(arena)) {
+        uint64_t seed = 20000 + 2 * (uint64_t)i;
+        struct small *x = i % 2 ? small_islands(arena, seed) : small_new(arena, seed);
+        check_sharded(x, seed, BOUND_STAGES_ON_NODE, 12, &t);
+    }
     if (getenv("MUSHER_PRINT"))
-        printf("%d plans, %d sharded, the nearest %.3g above the bound; %d cuts, %d latencies\n",
-               t.plans, t.sharded, t.least, t.cuts, t.latencies);
-    ck_assert_msg(t.plans > 2 * cases && t.sharded > cases && t.cuts > cases / 20 &&
-                      t.latencies > 0 && t.least < 0.6,
-                  "%d plans, %d sharded, %d cuts, %d latencies, least gap %g", t.plans, t.sharded,
-                  t.cuts, t.latencies, t.least);
+        printf("%d plans, %d sharded, the nearest %.3g above the bound; %d cuts, %d latencies, %d "
+               "messages\n",
+               t.plans, t.sharded, t.least, t.cuts, t.latencies, t.messages);
+    ck_assert_msg(t.plans > 4 * cases && t.sharded > 2 * cases && t.cuts > cases / 8 &&
+                      t.messages > cases / 8 && t.least < 0.6,
+                  "%d plans, %d sharded, %d cuts, %d messages, least gap %g", t.plans, t.sharded,
+                  t.cuts, t.messages, t.least);
 }
 END_TEST
 
@@ -479,7 +485,7 @@ Suite *spmd_stage_suite(void)
     tcase_add_test(t, groups_stop_when_their_work_is_done);
     tcase_add_test(t, hap_fits_where_a_whole_replica_does_not);
     tcase_add_test(t, no_bound_is_above_a_plan_with_sharded_stages);
-    tcase_add_test(t, cuts_and_latency_bound_plans_with_stages_sharded_on_their_nodes);
+    tcase_add_test(t, links_bound_plans_with_stages_sharded_on_their_nodes);
     tcase_set_timeout(t, suites_long() ? 3000 : 600);
     suite_add_tcase(s, t);
     TCase *memory = tcase_create("memory");
