@@ -2,7 +2,11 @@
 #include "planner/bound/messages.h"
 
 #include "core/base/arena.h"
+#include "planner/bound/cluster.h"
+#include "planner/search.h"
+#include "planner/spmd_stage/spmd_stage.h"
 #include "tests/support/random_teams.h"
+#include "tests/support/spmd_stage_cases.h"
 #include "tests/support/suites.h"
 
 #include <math.h>
@@ -123,13 +127,50 @@ START_TEST(no_bound_is_above_a_division_of_the_work)
 }
 END_TEST
 
+/* Nodes with slow links: every plan that a search keeps, beside the bound of its stages. */
+START_TEST(no_bound_is_above_what_a_search_keeps)
+{
+    struct arena *a = arena_new();
+    uint64_t cases = suites_long() ? 200 : 8;
+    int32_t plans = 0, messages = 0;
+    for (uint64_t seed = 700; seed < 700 + cases; seed++, arena_reset(a)) {
+        struct small *x = small_islands(a, seed);
+        const struct space *both[] = {&x->space[0], &x->space[1]};
+        struct bound_certificate b[BOUND_STAGES_ANY + 1];
+        struct search_result r;
+        struct error err = {0};
+        struct search_options o = {.top = 16, .evaluations = 300};
+        for (int k = 0; k <= BOUND_STAGES_ANY; k++)
+            ck_assert_msg(bound_cluster(a, &x->cluster, x->cost, both, 2, (enum bound_stages)k, 0,
+                                        &b[k], &err) == OK,
+                          "%s", err.text);
+        for (int k = 0; k < BOUND_STAGES_ANY; k++)
+            ck_assert_int_ge(b[k].lower_bound_ns, b[k + 1].lower_bound_ns);
+        messages += !strncmp(b[BOUND_STAGES_ON_NODE].binding, "messages", 8);
+        enum status st = search_plans(a, &x->job, &x->cluster, &x->profile, &o, &r, &err);
+        ck_assert_msg(st == OK, "%s", err.text);
+        for (int32_t i = 0; i < r.n_plans; i++, plans++) {
+            const struct bound_certificate *of = &b[spmd_stage_extent(&r.plans[i].plan)];
+            ck_assert_msg(of->lower_bound_ns <= r.plans[i].iteration_ns,
+                          "seed %d: %lld (%s) above %lld: %s", (int)seed,
+                          (long long)of->lower_bound_ns, of->binding,
+                          (long long)r.plans[i].iteration_ns, plan_describe(a, &r.plans[i].plan));
+        }
+    }
+    arena_free(a);
+    if (getenv("MUSHER_PRINT")) printf("%d plans kept, %d messages\n", plans, messages);
+    ck_assert_msg(plans > (int)cases && messages > 0, "%d plans, %d messages", plans, messages);
+}
+END_TEST
+
 Suite *bound_messages_suite(void)
 {
     Suite *s = suite_create("bound_messages");
     TCase *t = tcase_create("messages");
     tcase_add_test(t, either_gradients_or_activations_cross);
     tcase_add_test(t, no_bound_is_above_a_division_of_the_work);
-    tcase_set_timeout(t, suites_long() ? 600 : 60);
+    tcase_add_test(t, no_bound_is_above_what_a_search_keeps);
+    tcase_set_timeout(t, suites_long() ? 3000 : 300);
     suite_add_tcase(s, t);
     return s;
 }
