@@ -174,24 +174,49 @@ static enum status search_sharded_stages(struct search *q, struct error *err)
     return spmd_stage_local_search(&q->t, spaces, n, SPMD_STAGE_PLANS, err);
 }
 
-/* Sets the lower bound and the gap of the first plan. */
+/* Whether a plan that was found, or a baseline, lies outside the plans that a bound of such stages covers. */
+static bool outside(const struct search_result *out, enum bound_stages stages)
+{
+    bool found = false;
+    for (int32_t i = 0; i < out->n_plans; i++)
+        found |= spmd_stage_extent(&out->plans[i].plan) > stages;
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        found |= out->baselines[i].iteration_ns < out->lower_bound_ns;
+    return found;
+}
+
+/* Sets the lower bound and the gap of the first plan: of the narrowest class of stages with all plans found, from `stages` on. */
+static enum status certify_from(struct search *q, enum bound_stages stages,
+                                struct search_result *out, struct error *err)
+{
+    struct bound_certificate b;
+    const struct space *spaces[SPACES_MAX];
+    int32_t n = all_spaces(q, spaces);
+    const volatile sig_atomic_t *watched = stop_watch(NULL); /* a bound takes no time worth stopping */
+    enum status st = OK;
+    for (; n && st == OK && stages <= BOUND_STAGES_ANY; stages++) {
+        st = bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, stages,
+                           incumbents_max_ns(q->t.o), &b, err);
+        if (st == ERR_INFEASIBLE && stages < BOUND_STAGES_ANY) {
+            st = OK; /* no device holds some layer alone */
+            continue;
+        }
+        if (st == OK) put_bound(out, &b);
+        if (q->job->model.measured || !outside(out, stages)) break;
+    }
+    stop_watch(watched);
+    return st;
+}
+
 static enum status certify(struct search *q, struct search_result *out, struct error *err)
 {
-    struct bound_certificate b = {.binding = "no bound was computed", .class_text = ""};
-    const struct space *spaces[SPACES_MAX];
+    const struct bound_certificate none = {.binding = "no bound was computed", .class_text = ""};
     const struct incumbents *k = &q->t.incumbents;
     if (k->n && !q->n_spaces && !q->t.n_presets) /* the search was stopped early */
         TRY(space_make(q->spaces, q->job, q->cluster, q->cost, k->plans[0].plan.microbatch,
                        q->t.lower, &q->space[q->n_spaces++], err));
-    int32_t n = all_spaces(q, spaces);
-    const volatile sig_atomic_t *watched = stop_watch(NULL); /* a bound takes no time worth stopping */
-    enum status st = OK;
-    if (n)
-        st = bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, incumbents_max_ns(q->t.o),
-                           &b, err);
-    stop_watch(watched);
-    if (st == OK) put_bound(out, &b);
-    return st;
+    put_bound(out, &none);
+    return certify_from(q, BOUND_STAGES_WHOLE, out, err);
 }
 
 static bool is_large(const struct search *q)
@@ -295,25 +320,6 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
     return OK;
 }
 
-/* Plans with sharded stages may beat the bound of plans without; then the bound of all plans is returned. */
-static enum status certify_sharded(struct search *q, struct search_result *out, struct error *err)
-{
-    struct bound_certificate b;
-    const struct space *spaces[SPACES_MAX];
-    int32_t n = all_spaces(q, spaces);
-    bool shared = false;
-    for (int32_t i = 0; i < out->n_plans; i++) shared |= spmd_stage_in_plan(&out->plans[i].plan);
-    for (int32_t i = 0; i < out->n_baselines; i++)
-        shared |= out->baselines[i].iteration_ns < out->lower_bound_ns;
-    if (!shared || !n || q->job->model.measured) return OK;
-    const volatile sig_atomic_t *watched = stop_watch(NULL);
-    enum status st = bound_cluster_sharded(q->t.arena, q->cluster, spaces, n,
-                                           incumbents_max_ns(q->t.o), &b, err);
-    stop_watch(watched);
-    if (st == OK) put_bound(out, &b);
-    return st;
-}
-
 /* Any number of devices: device classes, templates and mixes (planner/fleet/fleet). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -342,8 +348,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (!n_tried) TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
-    TRY(certify(q, out, err));
-    return certify_sharded(q, out, err);
+    return certify(q, out, err);
 }
 
 /* The warm start suffices, so no search follows; the bound covers its microbatch size only. */
@@ -386,8 +391,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
         TRY(search_sharded_stages(q, err));
     }
     TRY(search_result_conclude(t, p, out, err));
-    TRY(certify(q, out, err));
-    return certify_sharded(q, out, err);
+    return certify(q, out, err);
 }
 
 static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
@@ -423,8 +427,7 @@ static enum status conclude_early(struct search *q, const struct profile *p,
     if (!q->t.o->baseline) baselines_keep(&q->t, out);
     keep_warm(q);
     TRY(search_result_conclude(&q->t, p, out, err));
-    TRY(certify(q, out, err));
-    return certify_sharded(q, out, err);
+    return certify(q, out, err);
 }
 
 enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,

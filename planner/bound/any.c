@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "planner/bound/lp.h"
+#include "planner/bound/messages.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -18,18 +19,27 @@ struct cut {
     double Bps;
     const char *name;
 };
+struct family {
+    const struct bound_any_part *parts;
+    int32_t n;
+    const char *name;
+};
 struct bound_any {
     struct arena *arena;
     int32_t n_layers, n_classes;
     int64_t *count;
     double batch;
-    bool shared;
+    enum bound_stages stages;
+    int64_t most_on_node;
     int64_t fewest; /* fewest samples of an offer */
     double *price;  /* (n_classes) per hour; NULL: none */
     double most_ns; /* longest iteration covered by the bound on cost; 0: any */
     struct layer *layers;
     size_t n_cuts, capacity;
     struct cut *cuts;
+    size_t n_families, family_capacity;
+    struct family *families;
+    double *price_of_time; /* (n_classes) of a device, dual of compute */
     /* classes of equal layers: a representative and the count */
     int32_t n_rows, *row, *times;
 };
@@ -50,6 +60,7 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_cla
                             .n_layers = n_layers,
                             .n_classes = n_classes,
                             .batch = (double)global_batch,
+                            .most_on_node = 1,
                             .fewest = INT64_MAX};
     b->count = ARENA_ARRAY(a, int64_t, (size_t)n_classes);
     memcpy(b->count, count, (size_t)n_classes * sizeof *count);
@@ -64,8 +75,13 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_cla
     return b;
 }
 
-void bound_any_sharded(struct bound_any *b) { b->shared = true; }
-bool bound_any_is_sharded(const struct bound_any *b) { return b->shared; }
+void bound_any_sharded(struct bound_any *b, enum bound_stages stages, int64_t most)
+{
+    b->stages = stages;
+    if (stages != BOUND_STAGES_WHOLE) b->most_on_node = most;
+}
+
+bool bound_any_is_sharded(const struct bound_any *b) { return b->stages != BOUND_STAGES_WHOLE; }
 
 void bound_any_offer(struct bound_any *b, int32_t device_class, int32_t layer, const struct bound_offer *o)
 {
@@ -95,6 +111,15 @@ void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directi
     struct cut *c = &b->cuts[b->n_cuts++];
     *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_classes), both_directions_Bps, name};
     memcpy(c->here, here, (size_t)b->n_classes * sizeof *here);
+}
+
+void bound_any_parts(struct bound_any *b, const struct bound_any_part *parts, int32_t n,
+                     const char *name)
+{
+    if (b->n_families == b->family_capacity)
+        b->families = arena_grow(b->arena, b->families, b->n_families, &b->family_capacity,
+                                 sizeof *b->families);
+    b->families[b->n_families++] = (struct family){parts, n, name};
 }
 
 void bound_any_prices(struct bound_any *b, const double *price_per_h, double most_ns)
@@ -211,8 +236,9 @@ static void put_crossing(struct bound_lp *p, const struct bound_any *b, const st
                 bound_lp_put(p, lacks, column_of(b, 1, g, r, 0), -b->times[r]);
 }
 
-/* Least time of an iteration in ns; INFINITY: these devices cannot hold every layer. */
-static double compute_ns(struct bound_any *b, const struct sides *s)
+/* Least time of an iteration in ns; INFINITY: these devices cannot hold every layer. price: NULL, or (n_classes) the dual values
+ * of a device's time on side 0, Σ count · price <= 1. */
+static double compute_ns(struct bound_any *b, const struct sides *s, double *price)
 {
     struct arena *scratch = arena_new();
     double unit = unit_ns(b);
@@ -221,6 +247,8 @@ static double compute_ns(struct bound_any *b, const struct sides *s)
     put_layers(p, b, s);
     if (s->cross_ns > 0) put_crossing(p, b, s, unit);
     double ns = bound_lp_solve(p) * unit;
+    for (int32_t g = 0, row = 0; price && g < b->n_classes; g++)
+        price[g] = s->count[0][g] ? bound_lp_price(p, row++) : 0; /* put_work adds these rows first */
     arena_free(scratch);
     return ns;
 }
@@ -236,15 +264,22 @@ static bool holds_all(const struct bound_any *b, const int64_t *count)
     return true;
 }
 
+/* Gradients of all layers, and the narrowest cut between layers. false: some were not given. */
+static bool traffic(const struct bound_any *b, double *bytes, double *narrow)
+{
+    *bytes = 0, *narrow = INFINITY;
+    for (int32_t l = 0; l < b->n_layers; l++) {
+        *bytes += b->layers[l].parameter_bytes;
+        if (l + 1 < b->n_layers) *narrow = least(*narrow, b->layers[l].activation_bytes);
+    }
+    return *bytes < INFINITY && (b->n_layers == 1 || *narrow < INFINITY);
+}
+
 /* Minimum over the cases of a cut; stops once it is at most `enough`. all: the bound of compute. */
 static double cut_ns(struct bound_any *b, const struct cut *c, double all, double enough)
 {
-    double bytes = 0, narrow = INFINITY, both, cross;
-    for (int32_t l = 0; l < b->n_layers; l++) {
-        bytes += b->layers[l].parameter_bytes;
-        if (l + 1 < b->n_layers) narrow = least(narrow, b->layers[l].activation_bytes);
-    }
-    if (!(bytes < INFINITY) || (b->n_layers > 1 && !(narrow < INFINITY))) return 0;
+    double bytes, narrow, both, cross;
+    if (!traffic(b, &bytes, &narrow)) return 0;
     both = c->Bps > 0 ? 2 * bytes / c->Bps * 1e9 : INFINITY;
     cross = c->Bps > 0 ? 2 * b->batch * narrow / c->Bps * 1e9 : INFINITY;
     if (cross <= enough) return enough;
@@ -254,17 +289,46 @@ static double cut_ns(struct bound_any *b, const struct cut *c, double all, doubl
     double t = both > all ? both : all;
     for (int side = 0; side < 2 && t > enough; side++)
         if (holds_all(b, part[side]))
-            t = least(t, compute_ns(b, &(struct sides){{part[side], NULL}, 0}));
+            t = least(t, compute_ns(b, &(struct sides){{part[side], NULL}, 0}, NULL));
     for (int side = 0; side < 2 && t > enough && cross < INFINITY; side++)
-        t = least(t, compute_ns(b, &(struct sides){{part[side], part[!side]}, cross}));
+        t = least(t, compute_ns(b, &(struct sides){{part[side], part[!side]}, cross}, NULL));
     return t;
+}
+
+/* The larger of what is known and what the messages between the parts of a family take. */
+static double family_ns(const struct bound_any *b, const struct family *f, double known_ns)
+{
+    double bytes, narrow;
+    if (!traffic(b, &bytes, &narrow)) return known_ns;
+    struct arena *scratch = arena_new();
+    struct bound_messages m = {.layers = ARENA_ARRAY(scratch, struct bound_layer_cost,
+                                                     (size_t)b->n_layers),
+                               .parts = ARENA_ARRAY(scratch, struct bound_part_kind, (size_t)f->n),
+                               .n_layers = b->n_layers,
+                               .n_parts = f->n,
+                               .crossing_bytes = b->n_layers > 1 ? b->batch * narrow : 0};
+    for (int32_t l = 0; l < b->n_layers; l++) {
+        double work = INFINITY;
+        for (int32_t g = 0; g < b->n_classes; g++)
+            if (b->count[g])
+                work = least(work, b->price_of_time[g] * b->batch * b->layers[l].work_ns[g]);
+        m.layers[l] = (struct bound_layer_cost){work, b->layers[l].parameter_bytes};
+    }
+    for (int32_t i = 0; i < f->n; i++) {
+        m.parts[i] = (struct bound_part_kind){0, f->parts[i].Bps, f->parts[i].times};
+        for (int32_t g = 0; g < b->n_classes; g++)
+            m.parts[i].share += b->price_of_time[g] * (double)f->parts[i].count[g];
+    }
+    double ns = bound_messages_ns(scratch, &m, known_ns);
+    arena_free(scratch);
+    return ns;
 }
 
 static double latency_ns(const struct bound_any *b)
 {
     double ns = b->layers[0].weight_ns;
     for (int32_t l = 0; l < b->n_layers; l++) ns += b->layers[l].pass_ns;
-    return ns;
+    return ns / (double)b->most_on_node;
 }
 
 /* Safety margin: more than the rounding error of sums of some thousand doubles, plus 1 ns for rounding of times. */
@@ -326,31 +390,42 @@ static double min_cost(struct bound_any *b)
     return cost > 0 ? cost : 0;
 }
 
-static const char
-    any_plan[] =
+static const char *const class_texts[] = {
+    [BOUND_STAGES_WHOLE] =
         "all stages, replicas, shares and orders, but no sharded operators, at the microbatch "
         "sizes and tensor-parallel degrees tried",
-    any_sharing[] =
+    [BOUND_STAGES_ON_NODE] =
+        "all stages (operators sharded over devices of a node, or not), replicas, shares and "
+        "orders, at the microbatch sizes tried",
+    [BOUND_STAGES_ANY] =
         "all stages (operators sharded or not), replicas, shares and orders, at the microbatch "
-        "sizes tried";
+        "sizes tried"};
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
 {
     *out = (struct bound_certificate){.binding = "compute of all devices",
-                                      .class_text = b->shared ? any_sharing : any_plan};
+                                      .class_text = class_texts[b->stages]};
     merge_layers(b);
     if (!holds_all(b, b->count))
         return error_set(err, ERR_INFEASIBLE, "some layer of the model fits no device");
-    double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}), most = all;
-    if (!b->shared && latency_ns(b) > most) {
+    b->price_of_time = ARENA_ARRAY(b->arena, double, (size_t)b->n_classes);
+    double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}, b->price_of_time), most = all;
+    bool whole_layers = b->stages != BOUND_STAGES_ANY; /* on one side of every cut */
+    if (whole_layers && latency_ns(b) > most) {
         most = latency_ns(b);
         out->binding = "latency of one microbatch";
     }
-    for (size_t i = 0; !b->shared && i < b->n_cuts; i++) {
+    for (size_t i = 0; whole_layers && i < b->n_cuts; i++) {
         double ns = cut_ns(b, &b->cuts[i], all, most);
         if (!(ns > most) || isinf(ns)) continue;
         most = ns;
         out->binding = b->cuts[i].name;
+    }
+    for (size_t i = 0; whole_layers && i < b->n_families; i++) {
+        double ns = family_ns(b, &b->families[i], most);
+        if (!(ns > most)) continue;
+        most = ns;
+        out->binding = b->families[i].name;
     }
     out->lower_bound_ns = floored(most);
     if (b->price) out->lower_cost = min_cost(b);

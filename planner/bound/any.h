@@ -12,9 +12,12 @@
  *             both sets hold all layers: the gradients of all parameters cross, T >= 2 bytes / C;
  *             one set, say B, lacks a layer: every sample that it processes crosses twice, as an activation and as its gradient:
  *             y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes per sample at the narrowest cut) <= C T.
- *   sharded   In plans with sharded stages (core/sharding/sharding.h) no device needs a complete layer, so neither latency nor
- *             cuts hold as stated. Only compute is claimed for them, on the assumption that the shards of an operator together
- *             take at least their fraction of the whole operator's time.
+ *   messages  As cut, of several disjoint parts of the cluster at once (planner/bound/messages.h).
+ *   sharded   In plans with sharded stages (core/sharding/sharding.h) the shards of an operator together take at least their
+ *             fraction of the whole operator's time, so compute holds as stated. If every sharded stage lies on one node, a
+ *             sample is at most as many times as fast as a node has devices, so latency is divided by that number; and cuts
+ *             hold as stated, because no cut divides a node, so a layer of a stage is on one side of it. If sharded stages extend
+ *             over nodes, compute alone holds.
  *   cost      A device is paid for the whole iteration in which it is used, so at least for its busy time:
  *             min Σ_g price_g (Σ_l w_lg x_lg + u_lg z_lg); if plans are limited to T_max, Σ_l … <= N_g T_max for every g.
  * GLPK solves the linear programs. The result is not the solver's objective but the bound that its dual values prove by weak
@@ -40,8 +43,14 @@ struct bound_any; /* opaque: offers and cuts added so far */
 struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_classes,
                                 const int64_t *count, int64_t global_batch);
 
-/* Extends the bound to plans with sharded stages (above). Call before the first offer. */
-void bound_any_sharded(struct bound_any *b);
+/* The stages of the plans that a bound covers, each class within the next. */
+enum bound_stages {
+    BOUND_STAGES_WHOLE,   /* no stage shards operators */
+    BOUND_STAGES_ON_NODE, /* stages may shard operators over devices of one node */
+    BOUND_STAGES_ANY      /* over any devices */
+};
+/* Extends the bound to plans with sharded stages (above). most: devices of a node, at most. Call before the first offer. */
+void bound_any_sharded(struct bound_any *b, enum bound_stages stages, int64_t most);
 bool bound_any_is_sharded(const struct bound_any *b);
 
 /* Offer: `tp` devices of a class together take `samples` through a layer in these times. Made for every microbatch size,
@@ -68,9 +77,20 @@ void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_byte
 void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directions_Bps,
                    const char *name);
 
+/* Disjoint parts of the cluster, `times` of each kind: devices of each class (n_classes) and bandwidth of all links that leave
+ * a part, both directions together. The messages between them bound the time (planner/bound/messages.h) of the same plans as
+ * cuts. parts and name: not copied. */
+struct bound_any_part {
+    const int64_t *count;
+    double Bps;
+    int64_t times;
+};
+void bound_any_parts(struct bound_any *b, const struct bound_any_part *parts, int32_t n,
+                     const char *name);
+
 struct bound_certificate {
     int64_t lower_bound_ns;
-    /* "compute of all devices", "latency of one microbatch", "cut of lan: ..." */
+    /* "compute of all devices", "latency of one microbatch", "cut of lan: ...", "messages between ..." */
     const char *binding;
     const char *class_text; /* the plans for which the bound holds */
     double lower_cost;      /* money per iteration, for the same plans; 0: no prices */

@@ -2,13 +2,18 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
+#include "core/base/units.h"
 #include "planner/topology/igraph_guard.h"
 
 #include <igraph.h>
 #include <math.h>
 #include <string.h>
 
-enum { LEVELS_MAX = 32, CLUSTER_CUTS_MAX = 256 };
+enum {
+    LEVELS_MAX = 32,
+    CLUSTER_CUTS_MAX = 256,
+    KINDS_MAX = 64 /* of parts; a family with more is left out */
+};
 
 /* --- offers --- */
 
@@ -44,6 +49,23 @@ static bool may_hold(const struct space *s, int32_t type, const struct stage_cos
     return c->parameter_bytes <= s->cluster->types[type].memory_bytes;
 }
 
+/* Whether some parameter is used in several layers. */
+static bool is_tied(const struct space *s, int32_t type)
+{
+    int64_t sum = 0;
+    for (int32_t l = 0; l < s->n_layers; l++)
+        sum += space_stage_type(s, type, l, l)->parameter_bytes;
+    return sum > space_stage_type(s, type, 0, s->n_layers - 1)->parameter_bytes;
+}
+
+/* Bytes of the parameters that no layer before uses. */
+static int64_t new_bytes(const struct space *s, int32_t type, int32_t layer)
+{
+    int64_t with = space_stage_type(s, type, 0, layer)->parameter_bytes;
+    return layer ? units_max(0, with - space_stage_type(s, type, 0, layer - 1)->parameter_bytes)
+                 : with;
+}
+
 /* samples: of the offers; the space's microbatch, or 1: one sample's fraction of it. */
 static void offer_as(struct bound_any *b, const struct space *s, int64_t samples, const int32_t *tp,
                      const int32_t *device_class)
@@ -52,12 +74,13 @@ static void offer_as(struct bound_any *b, const struct space *s, int64_t samples
     for (int32_t t = 0; t < s->n_types; t++) {
         if (tp && !tp[t]) continue;
         double shrink = shrink_of(s, t);
+        bool tied = is_tied(s, t);
         for (int32_t l = 0; l < s->n_layers; l++) {
             const struct stage_cost *c = space_stage_type(s, t, l, l);
+            int64_t own = tied ? new_bytes(s, t, l) : c->parameter_bytes;
             double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
             /* collectives with a price are on no link */
-            bound_any_traffic(
-                b, l, cost_prices_collectives(s->cost) ? 0 : (double)c->parameter_bytes, out);
+            bound_any_traffic(b, l, cost_prices_collectives(s->cost) ? 0 : (double)own, out);
             if (!bound_any_is_sharded(b) && !may_hold(s, t, c)) continue;
             bound_any_offer(b, device_class ? device_class[t] : t, l,
                             &(struct bound_offer){
@@ -221,9 +244,33 @@ static const char *name_of(const struct cutter *k, const struct part *p)
                         (long long)p->devices, (long long)(k->c->n_devices - p->devices));
 }
 
-static void take_parts(struct cutter *k, const igraph_vector_int_t *member, int32_t n)
+/* All parts with devices at once; equal ones are one kind. */
+static void take_family(struct cutter *k, const struct part *parts, int32_t n)
+{
+    int32_t kinds = 0;
+    int64_t all = 0;
+    struct bound_any_part *kind = ARENA_ARRAY(k->arena, struct bound_any_part, KINDS_MAX);
+    for (int32_t i = 0; i < n; i++) {
+        size_t bytes = (size_t)k->c->n_types * sizeof *parts[i].count;
+        int32_t g = 0;
+        if (!parts[i].devices) continue;
+        while (g < kinds &&
+               (kind[g].Bps != parts[i].Bps || memcmp(kind[g].count, parts[i].count, bytes)))
+            g++;
+        if (g == KINDS_MAX) return;
+        if (g == kinds) kind[kinds++] = (struct bound_any_part){parts[i].count, parts[i].Bps, 0};
+        kind[g].times++, all++;
+    }
+    if (all > 1)
+        bound_any_parts(
+            k->bound, kind, kinds,
+            arena_printf(k->arena, "messages between %lld groups of devices", (long long)all));
+}
+
+static void take_parts(struct cutter *k, const igraph_vector_int_t *member, int32_t n, bool level)
 {
     struct part *parts = parts_of(k, member, n);
+    if (level) take_family(k, parts, n);
     for (int32_t i = 0; i < n && k->n_cuts < CLUSTER_CUTS_MAX; i++) {
         const struct part *p = &parts[i];
         if (!p->devices || p->devices == k->c->n_devices) continue;
@@ -250,14 +297,16 @@ static enum status graph_of(const struct cutter *k, int32_t n, igraph_t *out, st
     return st;
 }
 
-static enum status take_components(struct cutter *k, const igraph_t *g, struct error *err)
+/* level: also as a family. */
+static enum status take_components(struct cutter *k, const igraph_t *g, bool level,
+                                   struct error *err)
 {
     igraph_vector_int_t member;
     igraph_integer_t n = 0;
     TRY(igraph_guard(igraph_vector_int_init(&member, 0), "parts of a cluster", err));
     enum status st = igraph_guard(igraph_connected_components(g, &member, NULL, &n, IGRAPH_WEAK),
                                   "parts of a cluster", err);
-    if (st == OK) take_parts(k, &member, (int32_t)n);
+    if (st == OK) take_parts(k, &member, (int32_t)n, level);
     igraph_vector_int_destroy(&member);
     return st;
 }
@@ -274,7 +323,7 @@ static enum status take_levels(struct cutter *k, struct error *err)
         if (!ends || level++ % stride) continue;
         igraph_t g;
         TRY(graph_of(k, e, &g, err));
-        enum status st = take_components(k, &g, err);
+        enum status st = take_components(k, &g, true, err);
         igraph_destroy(&g);
         TRY(st);
     }
@@ -289,7 +338,7 @@ static enum status take_tree(struct cutter *k, igraph_t *tree, struct error *err
         TRY(igraph_guard(igraph_copy(&rest, tree), "copy of a cut tree", err));
         enum status st =
             igraph_guard(igraph_delete_edges(&rest, igraph_ess_1(e)), "edge of a cut tree", err);
-        if (st == OK) st = take_components(k, &rest, err);
+        if (st == OK) st = take_components(k, &rest, false, err);
         igraph_destroy(&rest);
         TRY(st);
     }
@@ -351,33 +400,21 @@ void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double m
     arena_free(scratch);
 }
 
-static struct bound_any *offers_of(struct arena *a, const struct cluster *c,
-                                   const struct space *const *spaces, int32_t n, bool shared)
+enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
+                          const struct space *const *spaces, int32_t n, enum bound_stages stages,
+                          double most_ns, struct bound_certificate *out, struct error *err)
 {
-    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
+    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types), on_node = 1;
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes);
+    for (int32_t d = 0; d < c->n_devices; d++)
+        on_node =
+            units_max(on_node, devices[c->devices[d].node] += tp_of(&c->types[c->devices[d].type]));
     struct bound_any *b =
         bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
-    if (shared) bound_any_sharded(b);
+    bound_any_sharded(b, stages, on_node);
     for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
-    return b;
-}
-
-enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
-                          const struct space *const *spaces, int32_t n, double most_ns,
-                          struct bound_certificate *out, struct error *err)
-{
-    struct bound_any *b = offers_of(a, c, spaces, n, false);
     TRY(bound_cluster_cuts(a, b, c, k, err));
-    bound_cluster_prices(b, c, most_ns);
-    return bound_any_solve(b, out, err);
-}
-
-enum status bound_cluster_sharded(struct arena *a, const struct cluster *c,
-                                  const struct space *const *spaces, int32_t n, double most_ns,
-                                  struct bound_certificate *out, struct error *err)
-{
-    struct bound_any *b = offers_of(a, c, spaces, n, true);
     bound_cluster_prices(b, c, most_ns);
     return bound_any_solve(b, out, err);
 }

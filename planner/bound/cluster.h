@@ -2,10 +2,11 @@
  *
  * Classes are the cluster's device types. Offers are the spaces' stage costs per layer. Those of updates are scaled down by
  * the saving of one update of many layers against many of one (see the .c), so that their sum is at most the cost of any
- * stage. Cuts: nodes and switches are vertices, links are edges (igraph). Thresholds of bandwidth, from the fastest to the
- * slowest, connect vertices to clusters; each cluster against the rest is a cut. Up to BOUND_VERTICES_MAX vertices the cuts of
- * the Gomory-Hu tree are added, which contain a least cut of every pair of vertices. Cuts with equal devices and bandwidth are
- * used once. No cut divides a node.
+ * stage. Gradients of a parameter used in several layers count in the first. Cuts: nodes and switches are vertices, links are
+ * edges (igraph). Thresholds of bandwidth, from the fastest to the slowest, connect vertices to clusters; each cluster against
+ * the rest is a cut, and all clusters of one threshold are a family of parts (planner/bound/messages.h). Up to
+ * BOUND_VERTICES_MAX vertices the cuts of the Gomory-Hu tree are added, which contain a least cut of every pair of vertices.
+ * Cuts with equal devices and bandwidth are used once. No cut divides a node.
  */
 #ifndef PLANNER_BOUND_CLUSTER_H
 #define PLANNER_BOUND_CLUSTER_H
@@ -35,15 +36,11 @@ MUST_CHECK enum status bound_cluster_cuts(struct arena *a, struct bound_any *b,
 /* Adds the prices of the cluster's device types, if any has one (bound_any_prices). */
 void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double most_ns);
 
-/* Complete bound: offers of n >= 1 spaces, on the cluster or on groupings of its GPUs, cuts, prices and solution. most_ns: of
- * bound_any_prices. Errors: those of bound_any_solve and bound_cluster_cuts. */
+/* Complete bound: offers of n >= 1 spaces, on the cluster or on groupings of its GPUs, cuts, prices and solution. stages: the
+ * plans that it covers; most_ns: of bound_any_prices. Errors: those of bound_any_solve and bound_cluster_cuts. */
 MUST_CHECK enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
-                                     const struct space *const *spaces, int32_t n, double most_ns,
+                                     const struct space *const *spaces, int32_t n,
+                                     enum bound_stages stages, double most_ns,
                                      struct bound_certificate *out, struct error *err);
-/* The same, also for plans with sharded stages (bound_any_sharded); weaker. */
-MUST_CHECK enum status bound_cluster_sharded(struct arena *a, const struct cluster *c,
-                                             const struct space *const *spaces, int32_t n,
-                                             double most_ns, struct bound_certificate *out,
-                                             struct error *err);
 
 #endif

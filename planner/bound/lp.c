@@ -14,7 +14,7 @@ struct bound_lp {
     struct arena *arena;
     int32_t n_columns;
     size_t n_rows, row_capacity, n, capacity;
-    double *at_least;
+    double *at_least, *price; /* price: of the solution */
     struct entry *entries;
 };
 
@@ -52,10 +52,11 @@ static double proved(const struct bound_lp *p, double *price)
         cost[p->entries[i].column] += price[p->entries[i].row] * p->entries[i].value;
     /* Rows without a column j > 0 are rare and harmless; an unbounded x_0 must have cost 0. */
     double scale = cost[0] > 1 ? 1 / cost[0] : 1;
+    for (size_t i = 0; i < p->n_rows; i++) price[i] *= scale;
     for (size_t i = 0; i < p->n_rows; i++) sum += price[i] * p->at_least[i];
     for (int32_t j = 1; j < p->n_columns; j++)
-        if (cost[j] > 0) sum -= cost[j];
-    return sum * scale > 0 ? sum * scale : 0;
+        if (cost[j] > 0) sum -= cost[j] * scale;
+    return sum > 0 ? sum : 0;
 }
 
 /* Entries by row, within a row in order of insertion. */
@@ -88,5 +89,8 @@ double bound_lp_solve(struct bound_lp *p)
     bool nowhere = lp_solve(lp, &how) == LP_INFEASIBLE;
     for (size_t i = 0; i < p->n_rows; i++) price[i] = lp_price(lp, (int32_t)i);
     lp_free(lp);
+    p->price = price;
     return nowhere ? INFINITY : proved(p, price);
 }
+
+double bound_lp_price(const struct bound_lp *p, int32_t row) { return p->price[row]; }

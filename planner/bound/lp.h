@@ -20,5 +20,7 @@ int32_t bound_lp_row(struct bound_lp *p, double at_least); /* the row's number, 
 void bound_lp_put(struct bound_lp *p, int32_t row, int32_t column, double value);
 /* The bound; INFINITY: the solver proves infeasibility. O(one simplex). */
 double bound_lp_solve(struct bound_lp *p);
+/* After a solution: the dual value y of a row, clipped and scaled. */
+double bound_lp_price(const struct bound_lp *p, int32_t row);
 
 #endif

@@ -355,9 +355,13 @@ static enum status finish(struct warm *q, struct warm_plans *out, struct bound_c
     const struct space *one = &q->space;
     struct cost *single = cost_new(q->arena, q->task->profile, q->task->cluster);
     double most_ns = incumbents_max_ns(q->t->o);
-    if (spmd_stage_in_plan(q->from))
-        return bound_cluster_sharded(q->t->arena, q->task->cluster, &one, 1, most_ns, bound, err);
-    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, most_ns, bound, err);
+    enum bound_stages stages = BOUND_STAGES_WHOLE;
+    for (int32_t i = 0; i < out->n; i++) {
+        enum bound_stages x = spmd_stage_extent(&out->plans[i].plan);
+        if (x > stages) stages = x;
+    }
+    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, stages, most_ns, bound,
+                         err);
 }
 
 static enum status search_old_plan(struct warm *q, struct warm_plans *out,

@@ -56,6 +56,22 @@ bool spmd_stage_in_plan(const struct plan *p)
     return false;
 }
 
+enum bound_stages spmd_stage_extent(const struct plan *p)
+{
+    enum bound_stages widest = BOUND_STAGES_WHOLE;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *x = &p->replicas[r].stages[i];
+            if (!x->sharding) continue;
+            if (widest < BOUND_STAGES_ON_NODE) widest = BOUND_STAGES_ON_NODE;
+            for (int32_t k = 1; k < x->n_shards; k++)
+                if (p->cluster.devices[x->devices[k]].node !=
+                    p->cluster.devices[x->devices[0]].node)
+                    widest = BOUND_STAGES_ANY;
+        }
+    return widest;
+}
+
 /* --- keys of answers --- */
 
 /* The first of the team's devices on the node of its device k. */

@@ -13,6 +13,7 @@
 #define PLANNER_SPMD_STAGE_SPMD_STAGE_H
 
 #include "core/sharding/sharding.h"
+#include "planner/bound/any.h"
 #include "planner/candidate/search_context.h"
 
 /* Largest cluster on which a search tries sharded stages. */
@@ -92,5 +93,7 @@ MUST_CHECK enum status spmd_stage_local_search(struct search_context *t,
                                                const struct space *const *spaces, int32_t n_spaces,
                                                int64_t evaluations, struct error *err);
 bool spmd_stage_in_plan(const struct plan *p); /* whether any stage shards operators */
+/* The narrowest class with all its stages. */
+enum bound_stages spmd_stage_extent(const struct plan *p);
 
 #endif

@@ -206,13 +206,13 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
                       "%s", err.text);
     struct bound_certificate b, within = {.lower_cost = 0};
     const struct space *both[] = {&spaces[0], &spaces[1]};
-    enum status st = bound_cluster(a, &cluster, cost, both, 2, 0, &b, &err);
+    enum status st = bound_cluster(a, &cluster, cost, both, 2, BOUND_STAGES_WHOLE, 0, &b, &err);
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
     if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", "", 0};
     double most_ns =
         (double)b.lower_bound_ns * (1.1 + 0.1 * (double)random_teams_below(&money, 30));
     if (st == OK)
-        ck_assert_int_eq(bound_cluster(a, &cluster, cost, both, 2, most_ns, &within, &err), OK);
+        ck_assert_int_eq(bound_cluster(a, &cluster, cost, both, 2, BOUND_STAGES_WHOLE, most_ns, &within, &err), OK);
     struct scorer *scorer = scorer_new(&lower);
     for (int32_t i = 0; i < plans; i++) {
         struct plan p;

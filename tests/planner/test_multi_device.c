@@ -224,7 +224,8 @@ static void check_bound(uint64_t seed, int32_t plans, struct tally *t)
     make_job(below(&d, 2) ? 128 : 256, blocks, batch, sizes[k], &b.job);
     open_bench(&b);
     const struct space *spaces[2] = {&b.spaces[0], &b.spaces[1]};
-    enum status st = bound_cluster(arena, &b.cluster, b.cost, spaces, b.n_spaces, 0, &c, &err);
+    enum status st = bound_cluster(arena, &b.cluster, b.cost, spaces, b.n_spaces,
+                                   BOUND_STAGES_WHOLE, 0, &c, &err);
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
     for (int32_t i = 0; i < plans && st == OK; i++) {
         const struct space *s = &b.spaces[below(&d, b.n_spaces)];

@@ -284,21 +284,18 @@ START_TEST(hap_fits_where_a_whole_replica_does_not)
 }
 END_TEST
 
-/* One stage on all devices, its operators split as nobody would. */
-static void random_shared(struct draw *d, struct arena *a, const struct space *s, struct plan *out)
+/* The stage of the team's layers and devices, its operators split as nobody would. */
+static void put_shared(struct draw *d, struct arena *a, const struct spmd_stage_team *t,
+                       struct plan_stage *out)
 {
     static const enum op_index algorithms[] = {INDEX_batch, INDEX_none, INDEX_positions};
     static const char *const parts[] = {"h.*.mlp.c_fc*", "h.*.mlp.c_proj", "h.*.attn.*", "lm_head"};
     static const enum op_index kinds[] = {INDEX_features, INDEX_inputs, INDEX_heads,
                                           INDEX_vocabulary};
-    int32_t one = 1, n = s->n_devices, rules = 0;
+    int32_t rules = 0;
     struct sharding_rule *r = ARENA_ARRAY(a, struct sharding_rule, 5);
-    double *ratios = ARENA_ARRAY(a, double, (size_t)n);
-    int32_t *device = ARENA_ARRAY(a, int32_t, (size_t)n);
-    plan_skeleton(a, s, "random", 1, &one, out);
-    out->replicas[0].microbatches = s->microbatches;
-    for (int32_t k = 0; k < n; k++)
-        ratios[k] = (double)(1 + random_teams_below(d, 4)), device[k] = k;
+    double *ratios = ARENA_ARRAY(a, double, (size_t)t->n);
+    for (int32_t k = 0; k < t->n; k++) ratios[k] = (double)(1 + random_teams_below(d, 4));
     for (int k = 0; k < 4; k++)
         if (random_teams_below(d, 2)) {
             r[rules].match = parts[k];
@@ -307,49 +304,136 @@ static void random_shared(struct draw *d, struct arena *a, const struct space *s
     r[rules].match = "*";
     r[rules++].choice.index[0] = algorithms[random_teams_below(d, 3)];
     struct sharding *how = ARENA_ARRAY(a, struct sharding, 1);
-    *how = (struct sharding){.n_devices = n,
+    *how = (struct sharding){.n_devices = t->n,
                              .n_axes = 1,
-                             .mesh = {n, 1},
+                             .mesh = {t->n, 1},
                              .n_ratios = 1,
                              .ratios = ratios,
                              .n_operators = rules,
                              .operators = r};
+    spmd_stage_put(a, t, &(struct spmd_stage_answer){.ns = 1, .sharding = how}, out);
+}
+
+/* One stage on all devices. */
+static void random_shared(struct draw *d, struct arena *a, const struct space *s, struct plan *out)
+{
+    int32_t one = 1, *device = ARENA_ARRAY(a, int32_t, (size_t)s->n_devices);
+    for (int32_t k = 0; k < s->n_devices; k++) device[k] = k;
     struct spmd_stage_team t = {
-        .s = s, .last_layer = s->n_layers - 1, .n = n, .device = device, .microbatches = 1};
-    spmd_stage_put(a, &t, &(struct spmd_stage_answer){.ns = 1, .sharding = how},
-                   out->replicas[0].stages);
+        .s = s, .last_layer = s->n_layers - 1, .n = s->n_devices, .device = device};
+    plan_skeleton(a, s, "random", 1, &one, out);
+    out->replicas[0].microbatches = s->microbatches;
+    put_shared(d, a, &t, out->replicas[0].stages);
+}
+
+/* One or two pipelines over some of the nodes, whose stages are each on all devices of a node. */
+static bool random_on_nodes(struct draw *d, struct arena *a, const struct space *s,
+                            struct plan *out)
+{
+    const struct cluster *c = s->cluster;
+    int32_t *node = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes), n_stages[2] = {0, 0}, at = 0;
+    for (int32_t k = 0; k < c->n_nodes; k++) {
+        int32_t other = (int32_t)random_teams_below(d, k + 1);
+        node[k] = node[other], node[other] = k;
+    }
+    int32_t used = 1 + (int32_t)random_teams_below(d, c->n_nodes),
+            replicas = used > 1 && s->microbatches > 1 ? 1 + (int32_t)random_teams_below(d, 2) : 1;
+    for (int32_t k = 0; k < used; k++) n_stages[k % replicas]++;
+    if (n_stages[0] > s->n_layers) return false;
+    plan_skeleton(a, s, "random", replicas, n_stages, out);
+    for (int32_t r = 0; r < replicas; r++) {
+        struct plan_replica *x = &out->replicas[r];
+        x->microbatches = s->microbatches;
+        if (replicas > 1)
+            x->microbatches = r ? s->microbatches - out->replicas[0].microbatches
+                                : 1 + (int32_t)random_teams_below(d, s->microbatches - 1);
+        for (int32_t i = 0, first = 0; i < x->n_stages; i++) {
+            int32_t last = s->n_layers - 1, left = x->n_stages - 1 - i, n = 0,
+                    *device = ARENA_ARRAY(a, int32_t, (size_t)c->n_devices), here = node[at++];
+            if (left) last = first + (int32_t)random_teams_below(d, last - left - first + 1);
+            for (int32_t k = 0; k < c->n_devices; k++)
+                if (c->devices[k].node == here) device[n++] = k;
+            struct spmd_stage_team t = {
+                .s = s, .first_layer = first, .last_layer = last, .n = n, .device = device};
+            if (n > 1) put_shared(d, a, &t, &x->stages[i]);
+            x->stages[i].first_layer = first, x->stages[i].last_layer = last;
+            x->stages[i].device = device[0];
+            if (!random_teams_below(d, 4)) x->stages[i].recompute = RECOMPUTE_STAGE;
+            if (replicas > 1 && !random_teams_below(d, 3)) x->stages[i].zero = 1;
+            first = last + 1;
+        }
+    }
+    return true;
+}
+
+struct sharded_tally {
+    int32_t plans, sharded, cuts, latencies, messages;
+    double least; /* gap */
+};
+
+/* Plans of the given stages beside the bound of their class. */
+static void check_sharded(struct small *x, uint64_t seed, enum bound_stages stages, int plans,
+                          struct sharded_tally *t)
+{
+    struct bound_certificate b;
+    struct error err = {0};
+    const struct space *both[] = {&x->space[0], &x->space[1]};
+    struct draw d = {seed, 5000};
+    struct scorer *w = scorer_new(&x->lower);
+    ck_assert_int_eq(bound_cluster(arena, &x->cluster, x->cost, both, 2, stages, 0, &b, &err), OK);
+    t->cuts += !strncmp(b.binding, "cut", 3);
+    t->latencies += !strncmp(b.binding, "latency", 7);
+    t->messages += !strncmp(b.binding, "messages", 8);
+    for (int k = 0; k < plans && x->cluster.n_devices > 1; k++) {
+        struct plan p;
+        int64_t ns;
+        const struct space *s = both[random_teams_below(&d, 2)];
+        if (stages == BOUND_STAGES_ANY)
+            random_shared(&d, scorer_arena(w), s, &p);
+        else if (!random_on_nodes(&d, scorer_arena(w), s, &p))
+            continue;
+        ck_assert_int_le(spmd_stage_extent(&p), stages);
+        if (scorer_run(w, s, &p, &ns, &err) != OK || ns == INT64_MAX) continue;
+        ck_assert_msg(b.lower_bound_ns <= ns, "seed %d: %lld (%s) above %lld: %s", (int)seed,
+                      (long long)b.lower_bound_ns, b.binding, (long long)ns,
+                      plan_describe(arena, &p));
+        t->least = fmin(t->least, bound_gap(ns, b.lower_bound_ns));
+        t->plans++;
+        t->sharded += spmd_stage_extent(&p) != BOUND_STAGES_WHOLE;
+    }
+    scorer_free(w);
 }
 
 START_TEST(no_bound_is_above_a_plan_with_sharded_stages)
 {
-    uint64_t cases = suites_long() ? 600 : 24;
-    int32_t plans = 0;
-    double least = INFINITY;
-    for (uint64_t seed = 900; seed < 900 + cases; seed++, arena_reset(arena)) {
-        struct small *x = small_new(arena, seed);
-        struct bound_certificate b;
-        struct error err = {0};
-        const struct space *both[] = {&x->space[0], &x->space[1]};
-        struct draw d = {seed, 5000};
-        struct scorer *w = scorer_new(&x->lower);
-        ck_assert_int_eq(bound_cluster_sharded(arena, &x->cluster, both, 2, 0, &b, &err), OK);
-        for (int k = 0; k < 4 && x->cluster.n_devices > 1; k++) {
-            struct plan p;
-            int64_t ns;
-            const struct space *s = both[random_teams_below(&d, 2)];
-            random_shared(&d, scorer_arena(w), s, &p);
-            if (scorer_run(w, s, &p, &ns, &err) != OK || ns == INT64_MAX) continue;
-            ck_assert_msg(b.lower_bound_ns <= ns, "seed %d: %lld above %lld", (int)seed,
-                          (long long)b.lower_bound_ns, (long long)ns);
-            double gap = bound_gap(ns, b.lower_bound_ns);
-            least = gap < least ? gap : least;
-            plans++;
-        }
-        scorer_free(w);
-    }
-    ck_assert_msg(plans > (int)cases / 2, "%d plans", plans);
+    int32_t cases = suites_long() ? 600 : 24;
+    struct sharded_tally t = {.least = INFINITY};
+    for (int32_t i = 0; i < cases; i++, arena_reset(arena))
+        check_sharded(small_new(arena, 900 + (uint64_t)i), 900 + (uint64_t)i, BOUND_STAGES_ANY, 4,
+                      &t);
+    ck_assert_msg(t.plans > cases / 2 && t.cuts + t.latencies == 0, "%d plans", t.plans);
     if (getenv("MUSHER_PRINT"))
-        printf("%d plans, the nearest %.3g above the bound\n", plans, least);
+        printf("%d plans, the nearest %.3g above the bound\n", t.plans, t.least);
+}
+END_TEST
+
+START_TEST(links_bound_plans_with_stages_sharded_on_their_nodes)
+{
+    int32_t cases = suites_long() ? 2000 : 80;
+    struct sharded_tally t = {.least = INFINITY};
+    for (int32_t i = 0; i < cases; i++, arena_reset(arena)) {
+        uint64_t seed = 20000 + 2 * (uint64_t)i;
+        struct small *x = i % 2 ? small_islands(arena, seed) : small_new(arena, seed);
+        check_sharded(x, seed, BOUND_STAGES_ON_NODE, 12, &t);
+    }
+    if (getenv("MUSHER_PRINT"))
+        printf("%d plans, %d sharded, the nearest %.3g above the bound; %d cuts, %d latencies, %d "
+               "messages\n",
+               t.plans, t.sharded, t.least, t.cuts, t.latencies, t.messages);
+    ck_assert_msg(t.plans > 4 * cases && t.sharded > 2 * cases && t.cuts > cases / 8 &&
+                      t.messages > cases / 8 && t.least < 0.6,
+                  "%d plans, %d sharded, %d cuts, %d messages, least gap %g", t.plans, t.sharded,
+                  t.cuts, t.messages, t.least);
 }
 END_TEST
 
@@ -401,6 +485,7 @@ Suite *spmd_stage_suite(void)
     tcase_add_test(t, groups_stop_when_their_work_is_done);
     tcase_add_test(t, hap_fits_where_a_whole_replica_does_not);
     tcase_add_test(t, no_bound_is_above_a_plan_with_sharded_stages);
+    tcase_add_test(t, links_bound_plans_with_stages_sharded_on_their_nodes);
     tcase_set_timeout(t, suites_long() ? 3000 : 600);
     suite_add_tcase(s, t);
     TCase *memory = tcase_create("memory");
