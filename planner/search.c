@@ -372,6 +372,26 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     return OK;
 }
 
+/* Symmetric plans of stages on several GPUs, outside the class: *out. They must not prune the class. */
+static enum status search_symmetric(struct search *q, const struct profile *p, const int64_t *sizes,
+                                    int32_t n_sizes, struct incumbents *out, struct error *err)
+{
+    struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
+    struct incumbents before = q->t.incumbents;
+    int32_t n_tried;
+    incumbents_init(&q->t.incumbents, q->t.arena, before.most, q->t.o, q->cluster);
+    enum status st = coarse_search(&q->t, &task, &n_tried, err);
+    *out = q->t.incumbents;
+    q->t.incumbents = before;
+    return st;
+}
+
+static void keep_all(struct search *q, const struct incumbents *from)
+{
+    for (int32_t i = 0; i < from->n; i++)
+        incumbents_add(&q->t.incumbents, &from->plans[i].plan, from->plans[i].iteration_ns);
+}
+
 /* A quarter of the work and an eighth of the evaluations are reserved for refinement. */
 static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -379,6 +399,8 @@ static enum status search_small(struct search *q, const struct profile *p, const
     struct search_context *t = &q->t;
     TRY(make_spaces(q, sizes, n_sizes, err));
     if (!t->o->baseline) {
+        struct incumbents symmetric;
+        TRY(search_symmetric(q, p, sizes, n_sizes, &symmetric, err));
         int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
         incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
@@ -392,6 +414,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
         if (work) t->work_end = scorer_work(t->scorer) + work / 4;
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
+        keep_all(q, &symmetric);
         keep_warm(q);
         TRY(subteam_try(t, q->space, q->n_spaces, work / SUBTEAM_PART, err));
         TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));

@@ -61,7 +61,7 @@ static bool same_teams(const struct coarse_candidate *x, const struct coarse_can
 }
 
 /* Only the best COARSE_EACH of every division into teams are kept, because estimates of different divisions have different errors. */
-static void keep(struct coarse *q, const struct coarse_candidate *c)
+static void keep(struct coarse_offer *q, const struct coarse_candidate *c)
 {
     int32_t at, worst = -1, same = 0;
     for (int32_t i = 0; i < q->n_kept; i++)
@@ -100,8 +100,8 @@ static void share(struct combining *m)
         m->tail_ns = units_max(m->tail_ns, coarse_tail_ns(m->team[i], replicas));
     high += m->tail_ns;
     if (replicas > batch) return;
-    if (q->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
-        high = units_min(high, q->kept[COARSE_KEPT - 1].estimate_ns);
+    if (q->offer->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
+        high = units_min(high, q->offer->kept[COARSE_KEPT - 1].estimate_ns);
         if (all_within(m, high) < batch) return;
     }
     for (int k = 0; k < SHARE_HALVINGS && low < high; k++) {
@@ -119,7 +119,7 @@ static void share(struct combining *m)
         c.team[i] = m->team[i], c.share[i] = (int32_t)(all - less);
     }
     c.estimate_ns = high;
-    if (over == 0) keep(q, &c);
+    if (over == 0) keep(q->offer, &c);
 }
 
 /* The degree of all stages; 0: stages differ. */
@@ -143,10 +143,10 @@ static bool may_join(const struct combining *m, const struct coarse_template *t)
     return n && (!t->zero || n == only_degree(m->q, first));
 }
 
-int32_t coarse_rank(const struct coarse *q, int32_t candidate)
+int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate)
 {
     int32_t n = 0;
-    for (int32_t k = 0; k < candidate; k++) n += same_teams(&q->kept[k], &q->kept[candidate]);
+    for (int32_t k = 0; k < candidate; k++) n += same_teams(&o->kept[k], &o->kept[candidate]);
     return n;
 }
 

@@ -240,8 +240,9 @@ static bool lay(struct making *m, struct line *l, const int32_t *order, int32_t 
     for (int32_t k = 0; k < n; k++) {
         const struct coarse_class *x = &m->q->classes[order[k]];
         int32_t gpus = x->n / m->replicas, width = x->degree[degree[k]].n;
-        if (!x->degree[degree[k]].usable || gpus < width || l->n + gpus / width > COARSE_STAGES)
-            return false;
+        int32_t only = m->q->offer ? m->q->offer->n : 0;
+        if (!x->degree[degree[k]].usable || (only && width != only)) return false;
+        if (gpus < width || l->n + gpus / width > COARSE_STAGES) return false;
         for (int32_t i = 0; i < gpus / width; i++) {
             l->device[l->n] = x->device[i * width];
             l->stage[l->n++] = (struct coarse_stage){.of = order[k], .degree = degree[k]};

@@ -14,20 +14,25 @@
 
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
-    TRIED = 24,   /* plans */
-    BEYOND = 115, /* percent of the best estimate: candidates above are left out */
-    IMPROVED = 2, /* of the plans, by local search */
-    STEPS = 24,   /* of each local search */
-    WHOLE = 3,    /* plans simulated whole */
-    WITHIN = 101, /* percent of the best trial, for the second and third of them */
+    TRIED = 24,       /* plans of an offer */
+    BEYOND = 115,     /* percent of the best estimate: candidates above are left out */
+    IMPROVED = 2,     /* of the plans of an offer, by local search */
+    IMPROVED_ALL = 4, /* of all offers */
+    STEPS = 24,       /* of each local search */
+    CHUNK = 8,        /* trials in parallel between two looks at the work */
+    WHOLE = 3,        /* plans simulated whole */
+    WITHIN = 101,     /* percent of the best trial, for the second and third of them */
     WORK_MS =
         2500, /* counted work of the trials, and again of the local searches; the first trial is made in any case */
     FEWEST = 2 /* microbatches for each stage, in the shorter simulation */
 };
 
+#define GAIN_LEAST 0.05 /* of a local search, relative; assumed before the first one */
+
 struct trial {
     struct plan plan; /* whole */
     struct space space;
+    int32_t offer;
     int64_t ns;
 };
 
@@ -97,28 +102,42 @@ static int64_t time_of(const struct pair *x)
 
 /* --- candidates --- */
 
-/* The candidates' plans, best of every division into teams first. */
+struct listing {
+    struct coarse *q;
+    struct incumbents seen;
+    struct trial *out;
+    int32_t n, of[COARSE_OFFERS];
+};
+
+static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c)
+{
+    struct coarse *q = l->q;
+    for (int stages = 0; stages < 2 && l->of[offer] < TRIED; stages++) {
+        struct trial *x = &l->out[l->n];
+        *x = (struct trial){.space = q->spaces[c->size], .offer = offer, .ns = INT64_MAX};
+        x->space.cluster = q->task->cluster;
+        if (!coarse_place(q, c, stages, q->t->arena, &x->plan)) continue;
+        if (incumbents_has(&l->seen, &x->plan)) continue;
+        incumbents_add(&l->seen, &x->plan, c->estimate_ns);
+        l->n++, l->of[offer]++;
+    }
+}
+
+/* The candidates' plans, best of every division into teams first, of all offers in turn. */
 static int32_t list(struct coarse *q, struct trial *out)
 {
-    struct incumbents seen;
-    int32_t n = 0;
-    incumbents_init(&seen, q->arena, TRIED, q->t->o, q->task->cluster);
+    struct listing l = {.q = q, .out = out};
+    incumbents_init(&l.seen, q->arena, TRIED * COARSE_OFFERS, q->t->o, q->task->cluster);
     for (int32_t rank = 0; rank < COARSE_EACH; rank++)
-        for (int32_t i = 0; i < q->n_kept; i++) {
-            const struct coarse_candidate *c = &q->kept[i];
-            if (coarse_rank(q, i) != rank || c->estimate_ns > q->kept[0].estimate_ns / 100 * BEYOND)
-                continue;
-            for (int stages = 0; stages < 2 && n < TRIED; stages++) {
-                struct trial *x = &out[n];
-                *x = (struct trial){.space = q->spaces[c->size], .ns = INT64_MAX};
-                x->space.cluster = q->task->cluster;
-                if (!coarse_place(q, c, stages, q->t->arena, &x->plan)) continue;
-                if (incumbents_has(&seen, &x->plan)) continue;
-                incumbents_add(&seen, &x->plan, c->estimate_ns);
-                n++;
-            }
+        for (int32_t k = q->n_offers - 1; k >= 0;
+             k--) { /* a plan of two offers is the narrower one's */
+            const struct coarse_offer *o = &q->offers[k];
+            for (int32_t i = 0; i < o->n_kept; i++)
+                if (coarse_rank(o, i) == rank &&
+                    o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * BEYOND)
+                    list_candidate(&l, k, &o->kept[i]);
         }
-    return n;
+    return l.n;
 }
 
 /* Trials first … last - 1, in parallel. */
@@ -183,6 +202,29 @@ static enum status improve(struct coarse *q, struct trial *x, struct error *err)
                                    (struct fleet_local_search_score){score, &of}, err);
 }
 
+/* The best of every offer, best first, each with its part of the work. Left out are those that would not become the best if they
+ * gained twice what the best gained. */
+static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, struct error *err)
+{
+    struct search_context *t = q->t;
+    int32_t done[COARSE_OFFERS] = {0};
+    int64_t end = t->work_end, best = INT64_MAX;
+    double gained = GAIN_LEAST; /* largest relative gain so far */
+    for (int32_t i = 0, all = 0; i < n && x[i].ns < INT64_MAX && all < IMPROVED_ALL; i++) {
+        int64_t before = x[i].ns;
+        if (done[x[i].offer]++ >= IMPROVED) continue;
+        if ((double)before * (1 - 2 * gained) > (double)best) continue;
+        all++;
+        t->work_end = scorer_work(t->scorer) + (int64_t)WORK_MS / IMPROVED * 1000000;
+        TRY(improve(q, &x[i], err));
+        best = units_min(best, x[i].ns);
+        double gain = 1 - (double)x[i].ns / (double)before;
+        if (gain > gained) gained = gain;
+    }
+    t->work_end = end;
+    return OK;
+}
+
 /* --- all of it --- */
 
 static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n,
@@ -199,28 +241,28 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     return OK;
 }
 
-/* How many more trials there is work for, if each takes as much as the first. */
-static int32_t affordable(int64_t first_ns, int32_t n)
+/* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */
+static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
-    int64_t most = (int64_t)WORK_MS * 1000000 / units_max(1, first_ns);
-    return (int32_t)units_min(n, units_max(1, most));
+    int64_t start = scorer_work(q->t->scorer), left = (int64_t)WORK_MS * 1000000;
+    int32_t all = *n, next = 1;
+    for (*n = 0; *n < all && next > *n && !(*n && search_context_stopped(q->t));) {
+        TRY(try_all(q, x, *n, next, err));
+        int64_t used = scorer_work(q->t->scorer) - start, more = (left - used) / (used / next + 1);
+        *n = next;
+        next += (int32_t)units_max(0, units_min(more, units_min(CHUNK, all - next)));
+    }
+    return OK;
 }
 
 enum status coarse_trials(struct coarse *q, struct error *err)
 {
-    struct trial *x = ARENA_ARRAY(q->arena, struct trial, TRIED);
+    struct trial *x = ARENA_ARRAY(q->arena, struct trial, TRIED * COARSE_OFFERS);
     int32_t n = list(q, x);
-    int64_t before = scorer_work(q->t->scorer);
     if (!n) return OK;
-    TRY(try_all(q, x, 0, 1, err));
-    n = affordable(scorer_work(q->t->scorer) - before, n);
-    if (!search_context_stopped(q->t) && n > 1) TRY(try_all(q, x, 1, n, err));
+    TRY(try_listed(q, x, &n, err));
     sort(x, n);
-    before = q->t->work_end;
-    q->t->work_end = scorer_work(q->t->scorer) + (int64_t)WORK_MS * 1000000;
-    for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++)
-        TRY(improve(q, &x[i], err));
-    q->t->work_end = before;
+    TRY(improve_all(q, x, n, err));
     sort(x, n);
     return simulate_whole(q, x, n, err);
 }
