@@ -16,18 +16,18 @@
 enum {
     TRIED = 24,       /* plans of an offer */
     BEYOND = 115,     /* percent of the best estimate: candidates above are left out */
-    IMPROVED = 2,     /* of the plans of an offer, by local search */
-    IMPROVED_ALL = 4, /* of all offers */
+    FIRST = 2,        /* of the plans of an offer, by the first steps of a local search */
+    FIRST_STEPS = 10, /* 3 sizes of buckets, 7 schedules */
+    FAR = 160,        /* percent of the best trial: plans above are not improved */
+    IMPROVED = 3,     /* of all plans, by more steps */
     STEPS = 24,       /* of each local search */
     CHUNK = 8,        /* trials in parallel between two looks at the work */
     WHOLE = 3,        /* plans simulated whole */
-    WITHIN = 101,     /* percent of the best trial, for the second and third of them */
+    WITHIN = 104,     /* percent of the best trial, for the second and third of them */
     WORK_MS =
         2500, /* counted work of the trials, and again of the local searches; the first trial is made in any case */
     FEWEST = 2 /* microbatches for each stage, in the shorter simulation */
 };
-
-#define GAIN_LEAST 0.05 /* of a local search, relative; assumed before the first one */
 
 struct trial {
     struct plan plan; /* whole */
@@ -195,31 +195,47 @@ static enum status score(void *of, struct plan *p, int64_t *ns, struct error *er
     return coarse_trial(x->q, x->space, p, ns, err);
 }
 
-static enum status improve(struct coarse *q, struct trial *x, struct error *err)
+static enum status improve(struct coarse *q, struct trial *x, int32_t steps, struct error *err)
 {
     struct improving of = {q, &x->space};
-    return fleet_local_search_plan(q->t, &x->space, &x->plan, &x->ns, STEPS,
+    return fleet_local_search_plan(q->t, &x->space, &x->plan, &x->ns, steps,
                                    (struct fleet_local_search_score){score, &of}, err);
 }
 
-/* The best of every offer, best first, each with its part of the work. Left out are those that would not become the best if they
- * gained twice what the best gained. */
+/* The plan of offer k to improve next, from *at on; n: none. Plans of equal time differ in their devices only. */
+static int32_t next_of(const struct trial *x, const int64_t *ns, int32_t n, int32_t k, int32_t at)
+{
+    while (at < n && (x[at].offer != k || (at && ns[at] == ns[at - 1]))) at++;
+    return at < n && ns[at] < INT64_MAX && ns[at] <= ns[0] / 100 * FAR ? at : n;
+}
+
+/* A few steps, which find buckets and a schedule, for the best of every offer in turn: the gains of plans of different numbers of GPUs a
+ * stage differ by tens of percent. */
+static enum status improve_first(struct coarse *q, struct trial *x, int32_t n, struct error *err)
+{
+    int32_t at[COARSE_OFFERS] = {0};
+    int64_t *ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) ns[i] = x[i].ns;
+    for (int32_t rank = 0; rank < FIRST; rank++)
+        for (int32_t k = 0; k < q->n_offers; k++) {
+            int32_t i = next_of(x, ns, n, k, at[k]);
+            at[k] = i + 1;
+            if (i < n) TRY(improve(q, &x[i], FIRST_STEPS, err));
+        }
+    return OK;
+}
+
+/* The best of every offer by a few steps, then the best of all by more. */
 static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, struct error *err)
 {
     struct search_context *t = q->t;
-    int32_t done[COARSE_OFFERS] = {0};
-    int64_t end = t->work_end, best = INT64_MAX;
-    double gained = GAIN_LEAST; /* largest relative gain so far */
-    for (int32_t i = 0, all = 0; i < n && x[i].ns < INT64_MAX && all < IMPROVED_ALL; i++) {
-        int64_t before = x[i].ns;
-        if (done[x[i].offer]++ >= IMPROVED) continue;
-        if ((double)before * (1 - 2 * gained) > (double)best) continue;
-        all++;
+    int64_t end = t->work_end;
+    t->work_end = scorer_work(t->scorer) + (int64_t)WORK_MS * 1000000;
+    TRY(improve_first(q, x, n, err));
+    sort(x, n);
+    for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++) {
         t->work_end = scorer_work(t->scorer) + (int64_t)WORK_MS / IMPROVED * 1000000;
-        TRY(improve(q, &x[i], err));
-        best = units_min(best, x[i].ns);
-        double gain = 1 - (double)x[i].ns / (double)before;
-        if (gain > gained) gained = gain;
+        TRY(improve(q, &x[i], STEPS, err));
     }
     t->work_end = end;
     return OK;
