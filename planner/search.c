@@ -31,7 +31,6 @@
 #include <string.h>
 
 enum {
-    EVALUATIONS_DEFAULT = 20000,
     KEPT_MIN = 32,
     MULTI_DEVICE_SMALL =
         1500, /* simulations of the search for stages on several devices, up to 8 devices */
@@ -221,7 +220,7 @@ static enum status search_separately(struct search *q, const int64_t *sizes, int
 /* The limit of work is proportional to the evaluations. 0: no limit. */
 static int64_t work_of(const struct search_options *o)
 {
-    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
+    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / SEARCH_EVALUATIONS;
     if (o->exhaustive || times > 1000) return 0;
     if (times < 1) return o->evaluations > 0 ? usual / 5 * 2 : usual;
     return times * usual;
@@ -237,10 +236,10 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
         return OK;
     int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
-    if (t->o->evaluations >= EVALUATIONS_DEFAULT)
+    if (t->o->evaluations >= SEARCH_EVALUATIONS)
         work = work_of(t->o);
     else if (t->o->evaluations > 0)
-        work = work / EVALUATIONS_DEFAULT * t->o->evaluations;
+        work = work / SEARCH_EVALUATIONS * t->o->evaluations;
     TRY(make_spaces(q, sizes, n_sizes, err));
     incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
     t->diverse_starts.coarse = true;
@@ -265,7 +264,7 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
 {
     struct search_context *t = &q->t;
     if (!t->incumbents.n || q->job->model.measured) return OK;
-    if (q->cluster->n_devices > MULTI_DEVICE_DEVICES_MAX && t->o->evaluations <= 0) return OK;
+    if (q->cluster->n_devices > MULTI_DEVICE_DEVICES_MAX && search_context_budget(t) <= 1) return OK;
     int32_t first = 0;
     while (first < t->incumbents.n && spmd_stage_in_plan(&t->incumbents.plans[first].plan)) first++;
     if (first == t->incumbents.n) return OK;
@@ -275,9 +274,9 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
         for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
             calls += best->replicas[r].microbatches *
                      (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
-    int64_t evaluations =
-        MULTI_DEVICE_US / (MULTI_DEVICE_CALL_NS * calls / 1000 + MULTI_DEVICE_PLAN_US);
-    if (t->o->evaluations > 0) evaluations = t->evaluations_left;
+    double budget_us = MULTI_DEVICE_US * search_context_budget(t);
+    int64_t evaluations = (int64_t)(budget_us / (double)(MULTI_DEVICE_CALL_NS * calls / 1000 +
+                                                         MULTI_DEVICE_PLAN_US));
     if (evaluations < MULTI_DEVICE_MIN) return OK;
     scorer_quick(t->scorer, false);
     struct cost *cost = cost_new(t->arena, p, &best->cluster);
@@ -288,8 +287,7 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
             TRY(space_make(q->spaces, q->job, &best->cluster, cost, sizes[i], t->lower,
                            &spaces[n++], err));
     /* shared links make a simulation slower than its number of calls suggests */
-    if (t->o->evaluations <= 0)
-        t->work_end = scorer_work(t->scorer) + (int64_t)MULTI_DEVICE_US * 1000;
+    t->work_end = scorer_work(t->scorer) + (int64_t)(budget_us * 1000);
     TRY(multi_device_search(t, spaces, n, evaluations, err));
     t->work_end = 0;
     return OK;
@@ -386,12 +384,6 @@ static enum status search_symmetric(struct search *q, const struct profile *p, c
     return st;
 }
 
-static void keep_all(struct search *q, const struct incumbents *from)
-{
-    for (int32_t i = 0; i < from->n; i++)
-        incumbents_add(&q->t.incumbents, &from->plans[i].plan, from->plans[i].iteration_ns);
-}
-
 /* A quarter of the work and an eighth of the evaluations are reserved for refinement. */
 static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -414,7 +406,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
         if (work) t->work_end = scorer_work(t->scorer) + work / 4;
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
-        keep_all(q, &symmetric);
+        incumbents_add_all(&t->incumbents, &symmetric);
         keep_warm(q);
         TRY(subteam_try(t, q->space, q->n_spaces, work / SUBTEAM_PART, err));
         TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));
@@ -490,7 +482,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
               .o = o,
               .lower = &lower,
               .scorer = scorer_new(&lower),
-              .evaluations_left = o->evaluations > 0 ? o->evaluations : EVALUATIONS_DEFAULT},
+              .evaluations_left = o->evaluations > 0 ? o->evaluations : SEARCH_EVALUATIONS},
         .job = j,
         .cluster = c,
         .cost = k,

@@ -16,7 +16,7 @@
 enum {
     TRIED = 24,       /* plans of an offer */
     BEYOND = 115,     /* percent of the best estimate: candidates above are left out */
-    FIRST = 2,        /* of the plans of an offer, by the first steps of a local search */
+    FIRST = 6,        /* of the plans of an offer, by the first steps of a local search */
     FIRST_STEPS = 10, /* 3 sizes of buckets, 7 schedules */
     FAR = 160,        /* percent of the best trial: plans above are not improved */
     IMPROVED = 3,     /* of all plans, by more steps */
@@ -35,6 +35,12 @@ struct trial {
     int32_t offer;
     int64_t ns;
 };
+
+/* Less than the default budget makes the search coarser only where its work is limited. */
+static int64_t work_ns(const struct coarse *q)
+{
+    return (int64_t)(1e6 * WORK_MS * search_context_budget(q->t));
+}
 
 /* --- a part of the microbatches --- */
 
@@ -230,12 +236,13 @@ static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, str
 {
     struct search_context *t = q->t;
     int64_t end = t->work_end;
-    t->work_end = scorer_work(t->scorer) + (int64_t)WORK_MS * 1000000;
+    int32_t steps = (int32_t)(STEPS * units_max(1, (int64_t)search_context_budget(t)));
+    t->work_end = scorer_work(t->scorer) + work_ns(q);
     TRY(improve_first(q, x, n, err));
     sort(x, n);
     for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++) {
-        t->work_end = scorer_work(t->scorer) + (int64_t)WORK_MS / IMPROVED * 1000000;
-        TRY(improve(q, &x[i], STEPS, err));
+        t->work_end = scorer_work(t->scorer) + work_ns(q) / IMPROVED;
+        TRY(improve(q, &x[i], steps, err));
     }
     t->work_end = end;
     return OK;
@@ -260,7 +267,7 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
 /* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */
 static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
-    int64_t start = scorer_work(q->t->scorer), left = (int64_t)WORK_MS * 1000000;
+    int64_t start = scorer_work(q->t->scorer), left = work_ns(q);
     int32_t all = *n, next = 1;
     for (*n = 0; *n < all && next > *n && !(*n && search_context_stopped(q->t));) {
         TRY(try_all(q, x, *n, next, err));

@@ -220,8 +220,8 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
     return OK;
 }
 
-enum status fleet_search(struct search_context *t, const struct fleet_task *task,
-                         struct bound_certificate bound[2], struct error *err)
+static enum status search_offer(struct search_context *t, const struct fleet_task *task,
+                                struct bound_certificate *bound, struct error *err)
 {
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.dedicated_links = fleet_has_dedicated_links(task->cluster);
@@ -231,5 +231,27 @@ enum status fleet_search(struct search_context *t, const struct fleet_task *task
     for (int32_t i = 0; i < t->incumbents.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->incumbents.plans[i].plan.cluster);
     arena_free(q.arena);
+    return st;
+}
+
+/* Of measured layers the first degrees are searched before all of them, because a template lists only the best labels of all degrees:
+ * who offers more degrees gets no slower plan. */
+enum status fleet_search(struct search_context *t, const struct fleet_task *task,
+                         struct bound_certificate bound[2], struct error *err)
+{
+    const struct search_options *o = t->o;
+    struct incumbents all = t->incumbents;
+    int32_t n = task->job->model.measured && o->n_tensor > 1 ? 1 : o->n_tensor;
+    enum status st = OK;
+    for (; n <= o->n_tensor && st == OK; n++) {
+        struct search_options part = *o;
+        part.n_tensor = n;
+        t->o = &part;
+        incumbents_init(&t->incumbents, t->arena, all.most, o, task->cluster);
+        st = search_offer(t, task, n == o->n_tensor ? bound : NULL, err);
+        incumbents_add_all(&all, &t->incumbents);
+        t->o = o;
+    }
+    t->incumbents = all;
     return st;
 }
