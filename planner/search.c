@@ -397,6 +397,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
         incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
         t->diverse_starts.coarse = true;
+        incumbents_add_all(&t->diverse_starts, &symmetric);
         t->evaluations_left -= for_refinement;
         TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
         TRY(search_class(q, err));

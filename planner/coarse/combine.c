@@ -10,7 +10,8 @@ enum {
     TEMPLATES_EACH = 3,    /* of a team, for one number of replicas and ZeRO level */
     TEAMS = 3,             /* of a candidate */
     COMBINATIONS = 200000, /* per size: about 0.1 s */
-    SHARE_HALVINGS = 48
+    SHARE_HALVINGS = 48,
+    IDLE_ANY = 8 /* GPUs of a class of which any number may be idle */
 };
 #define USED_LEAST                                                                                 \
     0.85 /* of the speed of a team's GPUs: numbers of replicas that leave more GPUs idle are left out */
@@ -182,12 +183,23 @@ static bool takes_part(const struct coarse *q, uint32_t classes, int32_t replica
     return true;
 }
 
-/* Templates for all useful numbers of replicas: those at which a class gives each replica one GPU more or fewer. */
-static void add_team(struct combining *m, uint32_t classes)
+/* Whether a class of the set gives a replica fewer GPUs than it could. */
+static bool gives_fewer(const struct coarse *q, uint32_t classes, int32_t replicas,
+                        const int32_t *whole)
+{
+    for (int32_t k = 0; k < q->n_classes; k++)
+        if ((classes >> k & 1) && q->classes[k].n / replicas != whole[k] / replicas) return true;
+    return false;
+}
+
+/* Templates for all useful numbers of replicas: those at which a class gives each replica one GPU more or fewer. whole: GPUs of the
+ * classes, of which some may be left idle. */
+static void add_team(struct combining *m, uint32_t classes, const int32_t *whole)
 {
     struct coarse *q = m->q;
     int32_t tried[COARSE_REPLICAS], n = 0, most = q->spaces[q->size].microbatches, before = 0;
     int32_t fewest = INT32_MAX;
+    bool idle = gives_fewer(q, classes, 1, whole);
     for (int32_t k = 0; k < q->n_classes; k++)
         if ((classes >> k & 1) && q->classes[k].n < fewest) fewest = q->classes[k].n;
     for (int32_t each = 1; each <= fewest && n < COARSE_REPLICAS; each++) {
@@ -195,7 +207,7 @@ static void add_team(struct combining *m, uint32_t classes)
         if (replicas == before || replicas > most || !takes_part(q, classes, replicas)) continue;
         before = replicas;
         if (speed_of(q, classes, replicas) < USED_LEAST * speed_of(q, classes, 0)) continue;
-        tried[n++] = replicas;
+        if (!idle || gives_fewer(q, classes, replicas, whole)) tried[n++] = replicas;
     }
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         struct coarse_template out[2 * TEMPLATES_EACH];
@@ -205,6 +217,24 @@ static void add_team(struct combining *m, uint32_t classes)
                 arena_grow(q->arena, m->templates, (size_t)m->n, &m->capacity, sizeof *out);
             m->templates[m->n++] = out[k];
         }
+    }
+}
+
+/* Also with a part of one class idle: a node of it, all but a power of two, or of few GPUs any number. */
+static void add_teams_of(struct combining *m, uint32_t classes)
+{
+    struct coarse *q = m->q;
+    int32_t whole[COARSE_CLASSES];
+    for (int32_t k = 0; k < q->n_classes; k++) whole[k] = q->classes[k].n;
+    add_team(m, classes, whole);
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        int32_t power = 1, *n = &q->classes[k].n;
+        if (!(classes >> k & 1)) continue;
+        while (2 * power < whole[k]) power *= 2;
+        for (*n = whole[k] - 1; *n > 0; --*n)
+            if (whole[k] <= IDLE_ANY || *n == power || *n == whole[k] - q->classes[k].per_node)
+                add_team(m, classes, whole);
+        *n = whole[k];
     }
 }
 
@@ -220,6 +250,6 @@ void coarse_combine(struct coarse *q)
     struct combining m = {.q = q, .left = COMBINATIONS};
     uint32_t all = (1U << q->n_classes) - 1;
     for (uint32_t set = all; set; set--)
-        if (set == all || count(set) <= COARSE_TEAM) add_team(&m, set);
+        if (set == all || count(set) <= COARSE_TEAM) add_teams_of(&m, set);
     add_teams(&m, 0, 0);
 }
