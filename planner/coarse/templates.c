@@ -3,6 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "planner/spmd_stage/spmd_stage.h"
 
 #include <string.h>
 
@@ -47,6 +48,18 @@ static int64_t block_inputs(const struct line *l, int32_t i, int32_t first, int3
     return block->input_bytes * ((last - first) / period + 1);
 }
 
+/* Bytes for the context and the communicators of a GPU: with its group, the neighbours' groups and the other replicas. */
+static int64_t reserve_of(const struct line *l, int32_t i)
+{
+    int32_t n = degree_of(l, i)->n, before = i ? degree_of(l, i - 1)->n : 0,
+            behind = i + 1 < l->n ? degree_of(l, i + 1)->n : 0;
+    int32_t communicators = (n > 1) + (l->replicas > 1) + spmd_stage_beside(n, before) +
+                            spmd_stage_beside(n, behind);
+    const struct cluster *c = l->s->cluster;
+    if (l->s->job->model.measured) return device_type_reserve(&c->types[degree_of(l, i)->type]);
+    return spmd_stage_reserve(&c->types[degree_of(l, i)->type], communicators, c->emulated);
+}
+
 /* Time of stage i for these layers and the least recomputation that fits; false: none fits. */
 static bool stage_time(const struct line *l, int32_t i, int32_t first, int32_t last, int64_t *t_ns,
                        enum recompute *recompute)
@@ -55,7 +68,7 @@ static bool stage_time(const struct line *l, int32_t i, int32_t first, int32_t l
     int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes, largest = 0;
     int64_t in_flight = l->n - i;
     int64_t state = l->zero ? c->state_bytes / l->replicas : c->state_bytes;
-    int64_t room = memory - memory / MEMORY_SPARE - c->parameter_bytes - c->gradient_bytes - state -
+    int64_t room = memory - memory / MEMORY_SPARE - reserve_of(l, i) - c->parameter_bytes - c->gradient_bytes - state -
                    c->scratch_bytes - 4 * c->input_bytes;
     *recompute = RECOMPUTE_NONE;
     *t_ns = c->forward_ns + c->input_ns + c->weight_ns;
