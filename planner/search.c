@@ -48,6 +48,7 @@ enum {
     GROUPS_DEVICES_MAX = 512, /* above this, lowering sharded stages exceeds the budget */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
+    SYMMETRIC_STARTS = 1, /* of them from the coarse search */
     SEPARATE_MS =
         1000, /* for plans of single GPUs, if up to 8 GPUs may also form tensor-parallel devices */
     WORK_MS = 5000,    /* approximate limit of scorer_work for small clusters */
@@ -397,7 +398,12 @@ static enum status search_small(struct search *q, const struct profile *p, const
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
         incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
         t->diverse_starts.coarse = true;
-        incumbents_add_all(&t->diverse_starts, &symmetric);
+        for (int32_t i = 0, n = 0; i < symmetric.n && n < SYMMETRIC_STARTS; i++)
+            if (!spmd_stage_in_plan(&symmetric.plans[i].plan)) {
+                incumbents_add(&t->diverse_starts, &symmetric.plans[i].plan,
+                               symmetric.plans[i].iteration_ns);
+                n++;
+            }
         t->evaluations_left -= for_refinement;
         TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
         TRY(search_class(q, err));

@@ -54,7 +54,8 @@ static bool same_teams(const struct coarse_candidate *x, const struct coarse_can
     for (int32_t i = 0; i < x->n_teams; i++) {
         bool found = false;
         for (int32_t k = 0; k < y->n_teams; k++)
-            found |= x->team[i]->classes == y->team[k]->classes;
+            found |= x->team[i]->classes == y->team[k]->classes &&
+                     x->team[i]->idle == y->team[k]->idle;
         if (!found) return false;
         set++;
     }
@@ -215,6 +216,7 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
         for (int32_t k = 0; k < found; k++) {
             m->templates =
                 arena_grow(q->arena, m->templates, (size_t)m->n, &m->capacity, sizeof *out);
+            out[k].idle = idle;
             m->templates[m->n++] = out[k];
         }
     }

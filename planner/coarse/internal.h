@@ -43,6 +43,7 @@ struct coarse_stage {
  * replicas of all teams (coarse_tail_ns). */
 struct coarse_template {
     uint32_t classes; /* set, by bit */
+    bool idle;        /* a part of a class is left idle */
     int32_t replicas, zero, n_stages;
     struct coarse_stage *stages;
     int64_t pace_ns, fill_ns;
