@@ -11,7 +11,8 @@ enum {
     TEAMS = 3,             /* of a candidate */
     COMBINATIONS = 200000, /* per size: about 0.1 s */
     SHARE_HALVINGS = 48,
-    IDLE_ANY = 8 /* GPUs of a class of which any number may be idle */
+    IDLE_ANY = 8,    /* GPUs of a class of which any number may be idle */
+    IDLE_HALVES = 64 /* of which all but any power of two may be */
 };
 #define USED_LEAST                                                                                 \
     0.85 /* of the speed of a team's GPUs: numbers of replicas that leave more GPUs idle are left out */
@@ -54,8 +55,8 @@ static bool same_teams(const struct coarse_candidate *x, const struct coarse_can
     for (int32_t i = 0; i < x->n_teams; i++) {
         bool found = false;
         for (int32_t k = 0; k < y->n_teams; k++)
-            found |= x->team[i]->classes == y->team[k]->classes &&
-                     x->team[i]->idle == y->team[k]->idle;
+            found |=
+                x->team[i]->classes == y->team[k]->classes && x->team[i]->idle == y->team[k]->idle;
         if (!found) return false;
         set++;
     }
@@ -222,7 +223,7 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
     }
 }
 
-/* Also with a part of one class idle: a node of it, all but a power of two, or of few GPUs any number. */
+/* Also with a part of one class idle: a node of it, all but a power of two, or any number of few GPUs. */
 static void add_teams_of(struct combining *m, uint32_t classes)
 {
     struct coarse *q = m->q;
@@ -230,11 +231,11 @@ static void add_teams_of(struct combining *m, uint32_t classes)
     for (int32_t k = 0; k < q->n_classes; k++) whole[k] = q->classes[k].n;
     add_team(m, classes, whole);
     for (int32_t k = 0; k < q->n_classes; k++) {
-        int32_t power = 1, *n = &q->classes[k].n;
+        int32_t *n = &q->classes[k].n;
         if (!(classes >> k & 1)) continue;
-        while (2 * power < whole[k]) power *= 2;
         for (*n = whole[k] - 1; *n > 0; --*n)
-            if (whole[k] <= IDLE_ANY || *n == power || *n == whole[k] - q->classes[k].per_node)
+            if (whole[k] <= IDLE_ANY || *n == whole[k] - q->classes[k].per_node ||
+                (!(*n & (*n - 1)) && (whole[k] <= IDLE_HALVES || 2 * *n >= whole[k])))
                 add_team(m, classes, whole);
         *n = whole[k];
     }

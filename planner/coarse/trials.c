@@ -15,15 +15,18 @@
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
     TRIED = 24,       /* plans of an offer */
-    BEYOND = 115,     /* percent of the best estimate: candidates above are left out */
+    TRIED_FAR = 8,    /* more of them: the best of farther divisions */
+    BEYOND = 115,     /* percent of the best estimate: candidates above are left out … */
     FIRST = 6,        /* of the plans of an offer, by the first steps of a local search */
     FIRST_STEPS = 10, /* 3 sizes of buckets, 7 schedules */
-    FAR = 160,        /* percent of the best trial: plans above are not improved */
-    IMPROVED = 3,     /* of all plans, by more steps */
-    STEPS = 24,       /* of each local search */
-    CHUNK = 8,        /* trials in parallel between two looks at the work */
-    WHOLE = 3,        /* plans simulated whole */
-    WITHIN = 104,     /* percent of the best trial, for the second and third of them */
+    FAR =
+        160, /* … but for the best of a division into teams; also of the best trial for plans to improve */
+    IMPROVED = 3, /* of all plans, by more steps */
+    STEPS = 24,   /* of each local search */
+    CHUNK = 8,    /* trials in parallel between two looks at the work */
+    WHOLE = 3,    /* plans simulated whole */
+    WITHIN =
+        104, /* percent of the best trial, for the second and third of them, if there is work for them */
     WORK_MS =
         2500, /* counted work of the trials, and again of the local searches; the first trial is made in any case */
     FEWEST = 2 /* microbatches for each stage, in the shorter simulation */
@@ -115,10 +118,11 @@ struct listing {
     int32_t n, of[COARSE_OFFERS];
 };
 
-static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c)
+static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c,
+                           int32_t most)
 {
     struct coarse *q = l->q;
-    for (int stages = 0; stages < 2 && l->of[offer] < TRIED; stages++) {
+    for (int stages = 0; stages < 2 && l->of[offer] < most; stages++) {
         struct trial *x = &l->out[l->n];
         *x = (struct trial){.space = q->spaces[c->size], .offer = offer, .ns = INT64_MAX};
         x->space.cluster = q->task->cluster;
@@ -129,20 +133,26 @@ static void list_candidate(struct listing *l, int32_t offer, const struct coarse
     }
 }
 
-/* The candidates' plans, best of every division into teams first, of all offers in turn. */
+/* A plan of two offers is the narrower one's. */
+static void list_rank(struct listing *l, int32_t rank, int32_t percent, int32_t most)
+{
+    for (int32_t k = l->q->n_offers - 1; k >= 0; k--) {
+        const struct coarse_offer *o = &l->q->offers[k];
+        for (int32_t i = 0; i < o->n_kept; i++)
+            if (coarse_rank(o, i) == rank &&
+                o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * percent)
+                list_candidate(l, k, &o->kept[i], most);
+    }
+}
+
+/* The candidates' plans, best of every division into teams first, of all offers in turn; last those of farther divisions. */
 static int32_t list(struct coarse *q, struct trial *out)
 {
     struct listing l = {.q = q, .out = out};
-    incumbents_init(&l.seen, q->arena, TRIED * COARSE_OFFERS, q->t->o, q->task->cluster);
-    for (int32_t rank = 0; rank < COARSE_EACH; rank++)
-        for (int32_t k = q->n_offers - 1; k >= 0;
-             k--) { /* a plan of two offers is the narrower one's */
-            const struct coarse_offer *o = &q->offers[k];
-            for (int32_t i = 0; i < o->n_kept; i++)
-                if (coarse_rank(o, i) == rank &&
-                    o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * BEYOND)
-                    list_candidate(&l, k, &o->kept[i]);
-        }
+    incumbents_init(&l.seen, q->arena, (TRIED + TRIED_FAR) * COARSE_OFFERS, q->t->o,
+                    q->task->cluster);
+    for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND, TRIED);
+    list_rank(&l, 0, FAR, TRIED + TRIED_FAR);
     return l.n;
 }
 
@@ -258,7 +268,10 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     for (int32_t i = 0; i < n && taken < WHOLE; i++)
         if (x[i].ns < INT64_MAX && (!i || x[i].ns <= x[0].ns / 100 * WITHIN))
             items[taken++] = (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
-    TRY(parallel_score(q->t, q->task->profile, items, taken, err));
+    int64_t before = scorer_work(q->t->scorer);
+    TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
+    if (taken * (scorer_work(q->t->scorer) - before) > work_ns(q)) taken = 1;
+    if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
     return OK;
@@ -280,7 +293,7 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
 
 enum status coarse_trials(struct coarse *q, struct error *err)
 {
-    struct trial *x = ARENA_ARRAY(q->arena, struct trial, TRIED * COARSE_OFFERS);
+    struct trial *x = ARENA_ARRAY(q->arena, struct trial, (TRIED + TRIED_FAR) * COARSE_OFFERS);
     int32_t n = list(q, x);
     if (!n) return OK;
     TRY(try_listed(q, x, &n, err));
