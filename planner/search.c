@@ -371,20 +371,6 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     return OK;
 }
 
-/* Symmetric plans of stages on several GPUs, outside the class: *out. They must not prune the class. */
-static enum status search_symmetric(struct search *q, const struct profile *p, const int64_t *sizes,
-                                    int32_t n_sizes, struct incumbents *out, struct error *err)
-{
-    struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
-    struct incumbents before = q->t.incumbents;
-    int32_t n_tried;
-    incumbents_init(&q->t.incumbents, q->t.arena, before.most, q->t.o, q->cluster);
-    enum status st = coarse_search(&q->t, &task, &n_tried, err);
-    *out = q->t.incumbents;
-    q->t.incumbents = before;
-    return st;
-}
-
 /* A quarter of the work and an eighth of the evaluations are reserved for refinement. */
 static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -392,8 +378,9 @@ static enum status search_small(struct search *q, const struct profile *p, const
     struct search_context *t = &q->t;
     TRY(make_spaces(q, sizes, n_sizes, err));
     if (!t->o->baseline) {
+        struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
         struct incumbents symmetric;
-        TRY(search_symmetric(q, p, sizes, n_sizes, &symmetric, err));
+        TRY(coarse_search_apart(t, &task, &symmetric, err));
         int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
         incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);

@@ -105,3 +105,16 @@ enum status coarse_search(struct search_context *t, const struct fleet_task *tas
     arena_free(a);
     return st;
 }
+
+enum status coarse_search_apart(struct search_context *t, const struct fleet_task *task,
+                                struct incumbents *out, struct error *err)
+{
+    struct incumbents before = t->incumbents;
+    int32_t n_tried;
+    incumbents_init(&t->incumbents, t->arena, before.most, t->o, task->cluster);
+    enum status st = coarse_search(t, task, &n_tried, err);
+    *out = t->incumbents;
+    t->incumbents = before;
+    if (st != OK) incumbents_add_all(&t->incumbents, out); /* stopped: no search follows */
+    return st;
+}
