@@ -31,7 +31,6 @@
 #include <string.h>
 
 enum {
-    EVALUATIONS_DEFAULT = 20000,
     KEPT_MIN = 32,
     MULTI_DEVICE_SMALL =
         1500, /* simulations of the search for stages on several devices, up to 8 devices */
@@ -49,6 +48,7 @@ enum {
     GROUPS_DEVICES_MAX = 512, /* above this, lowering sharded stages exceeds the budget */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
+    SYMMETRIC_STARTS = 1, /* of them from the coarse search */
     SEPARATE_MS =
         1000, /* for plans of single GPUs, if up to 8 GPUs may also form tensor-parallel devices */
     WORK_MS = 5000,    /* approximate limit of scorer_work for small clusters */
@@ -192,7 +192,8 @@ static enum status certify_from(struct search *q, enum bound_stages stages,
     struct bound_certificate b;
     const struct space *spaces[SPACES_MAX];
     int32_t n = all_spaces(q, spaces);
-    const volatile sig_atomic_t *watched = stop_watch(NULL); /* a bound takes no time worth stopping */
+    const volatile sig_atomic_t *watched =
+        stop_watch(NULL); /* a bound takes no time worth stopping */
     enum status st = OK;
     for (; n && st == OK && stages <= BOUND_STAGES_ANY; stages++) {
         st = bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, stages,
@@ -246,7 +247,7 @@ static enum status search_separately(struct search *q, const int64_t *sizes, int
 /* The limit of work is proportional to the evaluations. 0: no limit. */
 static int64_t work_of(const struct search_options *o)
 {
-    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
+    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / SEARCH_EVALUATIONS;
     if (o->exhaustive || times > 1000) return 0;
     if (times < 1) return o->evaluations > 0 ? usual / 5 * 2 : usual;
     return times * usual;
@@ -262,10 +263,10 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
         return OK;
     int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
-    if (t->o->evaluations >= EVALUATIONS_DEFAULT)
+    if (t->o->evaluations >= SEARCH_EVALUATIONS)
         work = work_of(t->o);
     else if (t->o->evaluations > 0)
-        work = work / EVALUATIONS_DEFAULT * t->o->evaluations;
+        work = work / SEARCH_EVALUATIONS * t->o->evaluations;
     TRY(make_spaces(q, sizes, n_sizes, err));
     incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
     t->diverse_starts.coarse = true;
@@ -290,7 +291,8 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
 {
     struct search_context *t = &q->t;
     if (!t->incumbents.n || q->job->model.measured) return OK;
-    if (q->cluster->n_devices > MULTI_DEVICE_DEVICES_MAX && t->o->evaluations <= 0) return OK;
+    if (q->cluster->n_devices > MULTI_DEVICE_DEVICES_MAX && search_context_budget(t) <= 1)
+        return OK;
     int32_t first = 0;
     while (first < t->incumbents.n && spmd_stage_in_plan(&t->incumbents.plans[first].plan)) first++;
     if (first == t->incumbents.n) return OK;
@@ -300,9 +302,9 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
         for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
             calls += best->replicas[r].microbatches *
                      (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
+    double budget_us = MULTI_DEVICE_US * search_context_budget(t);
     int64_t evaluations =
-        MULTI_DEVICE_US / (MULTI_DEVICE_CALL_NS * calls / 1000 + MULTI_DEVICE_PLAN_US);
-    if (t->o->evaluations > 0) evaluations = t->evaluations_left;
+        (int64_t)(budget_us / (double)(MULTI_DEVICE_CALL_NS * calls / 1000 + MULTI_DEVICE_PLAN_US));
     if (evaluations < MULTI_DEVICE_MIN) return OK;
     scorer_quick(t->scorer, false);
     struct cost *cost = cost_new(t->arena, p, &best->cluster);
@@ -313,8 +315,7 @@ static enum status multi_device_large(struct search *q, const struct profile *p,
             TRY(space_make(q->spaces, q->job, &best->cluster, cost, sizes[i], t->lower,
                            &spaces[n++], err));
     /* shared links make a simulation slower than its number of calls suggests */
-    if (t->o->evaluations <= 0)
-        t->work_end = scorer_work(t->scorer) + (int64_t)MULTI_DEVICE_US * 1000;
+    t->work_end = scorer_work(t->scorer) + (int64_t)(budget_us * 1000);
     TRY(multi_device_search(t, spaces, n, evaluations, err));
     t->work_end = 0;
     return OK;
@@ -325,22 +326,27 @@ static enum status search_large(struct search *q, const struct profile *p, const
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
+    struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
+                                     {.binding = "", .class_text = ""}};
+    bool wide = false,
+         measured = q->job->model.measured; /* wide: a plan outside the searched class is faster */
     int32_t n_tried =
         0; /* microbatch sizes of the coarse search; 0: it does not apply, or nothing fits */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     TRY(coarse_search(t, &task, &n_tried, err));
-    if (q->job->model.measured) n_tried = 0; /* the fleet search also tries replicas that differ */
+    if (measured) n_tried = 0; /* the fleet search also tries replicas that differ */
     if (n_tried && t->o->objective == OBJECTIVE_TIME)
         r.known_ns = t->incumbents.plans[0].iteration_ns;
     TRY(baselines_score(t, &r, out, err));
     TRY(search_separately(q, sizes, n_sizes, out, err));
-    if (!n_tried) TRY(fleet_search(t, &task, err));
+    if (!n_tried) TRY(fleet_search(t, &task, measured ? b : NULL, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
-    if (!q->n_spaces) TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err)); /* of the bound */
+    if (!q->n_spaces)
+        TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err)); /* of the bound */
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
@@ -348,7 +354,16 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (!n_tried) TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
-    return certify(q, out, err);
+    if (!measured ||
+        b[0].lower_bound_ns <= 0) /* or the fleet search was stopped before its bound */
+        return certify(q, out, err);
+    for (int32_t i = 0; i < out->n_plans; i++)
+        wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||
+                out->plans[i].cost < b[0].lower_cost;
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
+    put_bound(out, &b[wide]);
+    return OK;
 }
 
 /* The warm start suffices, so no search follows; the bound covers its microbatch size only. */
@@ -372,10 +387,19 @@ static enum status search_small(struct search *q, const struct profile *p, const
     struct search_context *t = &q->t;
     TRY(make_spaces(q, sizes, n_sizes, err));
     if (!t->o->baseline) {
+        struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
+        struct incumbents symmetric;
+        TRY(coarse_search_apart(t, &task, &symmetric, err));
         int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
         incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
         t->diverse_starts.coarse = true;
+        for (int32_t i = 0, n = 0; i < symmetric.n && n < SYMMETRIC_STARTS; i++)
+            if (!spmd_stage_in_plan(&symmetric.plans[i].plan)) {
+                incumbents_add(&t->diverse_starts, &symmetric.plans[i].plan,
+                               symmetric.plans[i].iteration_ns);
+                n++;
+            }
         t->evaluations_left -= for_refinement;
         TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
         TRY(search_class(q, err));
@@ -385,6 +409,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
         if (work) t->work_end = scorer_work(t->scorer) + work / 4;
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
+        incumbents_add_all(&t->incumbents, &symmetric);
         keep_warm(q);
         TRY(subteam_try(t, q->space, q->n_spaces, work / SUBTEAM_PART, err));
         TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));
@@ -458,7 +483,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
               .o = o,
               .lower = &lower,
               .scorer = scorer_new(&lower),
-              .evaluations_left = o->evaluations > 0 ? o->evaluations : EVALUATIONS_DEFAULT},
+              .evaluations_left = o->evaluations > 0 ? o->evaluations : SEARCH_EVALUATIONS},
         .job = j,
         .cluster = c,
         .cost = k,

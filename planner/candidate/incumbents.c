@@ -133,3 +133,9 @@ void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteratio
     k->plans[at] = x;
     k->layout[at] = layout;
 }
+
+void incumbents_add_all(struct incumbents *k, const struct incumbents *from)
+{
+    for (int32_t i = 0; i < from->n; i++)
+        incumbents_add(k, &from->plans[i].plan, from->plans[i].iteration_ns);
+}

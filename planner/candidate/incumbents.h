@@ -36,5 +36,6 @@ bool incumbents_better(const struct incumbents *k, const struct search_plan *x,
 /* Whether a plan with p's layout is in the list. */
 bool incumbents_has(const struct incumbents *k, const struct plan *p);
 void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteration_ns);
+void incumbents_add_all(struct incumbents *k, const struct incumbents *from);
 
 #endif

@@ -38,6 +38,8 @@ struct search_context {
     bool worked_out;  /* the budget of work was */
 };
 
+/* The requested budget relative to the default one. */
+double search_context_budget(const struct search_context *q);
 /* Upper bound for pruning: a plan must be faster to be kept. INT64_MAX while the list has room. */
 int64_t search_context_limit(const struct search_context *q);
 bool search_context_stopped(struct search_context *q); /* interrupted by the user */

@@ -18,18 +18,36 @@ static bool applies(const struct fleet_task *task)
     return true;
 }
 
-/* Sizes from the smallest on, as long as the best estimate falls. */
+/* Any offered number of GPUs a stage, and each number by itself if there are several. */
+static void list_offers(struct coarse *q)
+{
+    q->offers[0].n = 0, q->n_offers = 1;
+    for (int32_t k = 0; k < q->n_classes; k++)
+        for (int32_t d = 0; d < q->classes[k].n_degrees; d++) {
+            int32_t n = q->classes[k].degree[d].n, at = 1;
+            if (d == 0 && !q->classes[k].degree[d].usable) continue;
+            while (at < q->n_offers && q->offers[at].n != n) at++;
+            if (at == q->n_offers && at < COARSE_OFFERS) q->offers[q->n_offers++].n = n;
+        }
+    if (q->n_offers == 2) q->n_offers = 1;
+}
+
+/* Sizes from the smallest on, as long as the best estimate of an offer falls. */
 static enum status estimate(struct coarse *q, struct error *err)
 {
-    int64_t best = INT64_MAX;
-    int32_t worse = 0;
-    for (int32_t i = 0;
-         i < q->task->n_sizes && worse < SIZES_WORSE && !search_context_stopped(q->t); i++) {
+    bool more = true;
+    list_offers(q);
+    for (int32_t i = 0; i < q->task->n_sizes && more && !search_context_stopped(q->t); i++) {
         TRY(coarse_space(q, i, err));
-        q->n_tried = i + 1;
-        coarse_combine(q);
-        worse = q->n_kept && q->kept[0].estimate_ns < best ? 0 : worse + 1;
-        if (q->n_kept) best = q->kept[0].estimate_ns;
+        q->n_tried = i + 1, more = false;
+        for (int32_t k = 0; k < q->n_offers; k++) {
+            struct coarse_offer *o = q->offer = &q->offers[k];
+            if (o->worse == SIZES_WORSE) continue;
+            int64_t best = o->n_kept ? o->kept[0].estimate_ns : INT64_MAX;
+            coarse_combine(q);
+            o->worse = o->n_kept && o->kept[0].estimate_ns < best ? 0 : o->worse + 1;
+            more |= o->worse < SIZES_WORSE;
+        }
     }
     return OK;
 }
@@ -50,13 +68,14 @@ static enum status rescue(struct coarse *q, struct error *err)
 {
     const volatile sig_atomic_t *watched = stop_watch(NULL);
     enum status st = OK;
-    for (int32_t i = 0; i < q->n_kept && i < RESCUES && !q->t->incumbents.n && st == OK; i++) {
-        struct space s = q->spaces[q->kept[i].size];
+    const struct coarse_offer *o = &q->offers[0];
+    for (int32_t i = 0; i < o->n_kept && i < RESCUES && !q->t->incumbents.n && st == OK; i++) {
+        struct space s = q->spaces[o->kept[i].size];
         struct plan p;
         int64_t ns = INT64_MAX;
         struct error why;
         s.cluster = q->task->cluster;
-        if (!coarse_place(q, &q->kept[i], false, q->t->arena, &p)) continue;
+        if (!coarse_place(q, &o->kept[i], false, q->t->arena, &p)) continue;
         st = scorer_fit(q->t->scorer, &s, &p, &ns, &why);
         if (st == ERR_INPUT) st = OK; /* no such stage */
         if (st != OK && err) *err = why;
@@ -82,5 +101,18 @@ enum status coarse_search(struct search_context *t, const struct fleet_task *tas
     *n_tried = q->n_tried;
     spmd_stage_free(q->solved);
     arena_free(a);
+    return st;
+}
+
+enum status coarse_search_apart(struct search_context *t, const struct fleet_task *task,
+                                struct incumbents *out, struct error *err)
+{
+    struct incumbents before = t->incumbents;
+    int32_t n_tried;
+    incumbents_init(&t->incumbents, t->arena, before.most, t->o, task->cluster);
+    enum status st = coarse_search(t, task, &n_tried, err);
+    *out = t->incumbents;
+    t->incumbents = before;
+    if (st != OK) incumbents_add_all(&t->incumbents, out); /* stopped: no search follows */
     return st;
 }

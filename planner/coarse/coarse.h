@@ -23,5 +23,8 @@
  * not apply, because device types are tensor-parallel groups already. */
 MUST_CHECK enum status coarse_search(struct search_context *t, const struct fleet_task *task,
                                      int32_t *n_tried, struct error *err);
+/* The same to *out, because plans outside the exact search's class must not prune it. */
+MUST_CHECK enum status coarse_search_apart(struct search_context *t, const struct fleet_task *task,
+                                           struct incumbents *out, struct error *err);
 
 #endif

@@ -10,7 +10,9 @@ enum {
     TEMPLATES_EACH = 3,    /* of a team, for one number of replicas and ZeRO level */
     TEAMS = 3,             /* of a candidate */
     COMBINATIONS = 200000, /* per size: about 0.1 s */
-    SHARE_HALVINGS = 48
+    SHARE_HALVINGS = 48,
+    IDLE_ANY = 8,    /* GPUs of a class of which any number may be idle */
+    IDLE_HALVES = 64 /* of which all but any power of two may be */
 };
 #define USED_LEAST                                                                                 \
     0.85 /* of the speed of a team's GPUs: numbers of replicas that leave more GPUs idle are left out */
@@ -53,7 +55,8 @@ static bool same_teams(const struct coarse_candidate *x, const struct coarse_can
     for (int32_t i = 0; i < x->n_teams; i++) {
         bool found = false;
         for (int32_t k = 0; k < y->n_teams; k++)
-            found |= x->team[i]->classes == y->team[k]->classes;
+            found |=
+                x->team[i]->classes == y->team[k]->classes && x->team[i]->idle == y->team[k]->idle;
         if (!found) return false;
         set++;
     }
@@ -61,7 +64,7 @@ static bool same_teams(const struct coarse_candidate *x, const struct coarse_can
 }
 
 /* Only the best COARSE_EACH of every division into teams are kept, because estimates of different divisions have different errors. */
-static void keep(struct coarse *q, const struct coarse_candidate *c)
+static void keep(struct coarse_offer *q, const struct coarse_candidate *c)
 {
     int32_t at, worst = -1, same = 0;
     for (int32_t i = 0; i < q->n_kept; i++)
@@ -100,8 +103,8 @@ static void share(struct combining *m)
         m->tail_ns = units_max(m->tail_ns, coarse_tail_ns(m->team[i], replicas));
     high += m->tail_ns;
     if (replicas > batch) return;
-    if (q->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
-        high = units_min(high, q->kept[COARSE_KEPT - 1].estimate_ns);
+    if (q->offer->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
+        high = units_min(high, q->offer->kept[COARSE_KEPT - 1].estimate_ns);
         if (all_within(m, high) < batch) return;
     }
     for (int k = 0; k < SHARE_HALVINGS && low < high; k++) {
@@ -119,7 +122,7 @@ static void share(struct combining *m)
         c.team[i] = m->team[i], c.share[i] = (int32_t)(all - less);
     }
     c.estimate_ns = high;
-    if (over == 0) keep(q, &c);
+    if (over == 0) keep(q->offer, &c);
 }
 
 /* The degree of all stages; 0: stages differ. */
@@ -143,10 +146,10 @@ static bool may_join(const struct combining *m, const struct coarse_template *t)
     return n && (!t->zero || n == only_degree(m->q, first));
 }
 
-int32_t coarse_rank(const struct coarse *q, int32_t candidate)
+int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate)
 {
     int32_t n = 0;
-    for (int32_t k = 0; k < candidate; k++) n += same_teams(&q->kept[k], &q->kept[candidate]);
+    for (int32_t k = 0; k < candidate; k++) n += same_teams(&o->kept[k], &o->kept[candidate]);
     return n;
 }
 
@@ -190,12 +193,22 @@ static int32_t next_number(int32_t each)
     return each + step;
 }
 
-/* Templates for all useful numbers of replicas. */
-static void add_team(struct combining *m, uint32_t classes)
+/* Whether a class of the set gives a replica fewer GPUs than it could. */
+static bool gives_fewer(const struct coarse *q, uint32_t classes, int32_t replicas,
+                        const int32_t *whole)
+{
+    for (int32_t k = 0; k < q->n_classes; k++)
+        if ((classes >> k & 1) && q->classes[k].n / replicas != whole[k] / replicas) return true;
+    return false;
+}
+
+/* Templates for all useful numbers of replicas. whole: GPUs of the classes, of which some may be left idle. */
+static void add_team(struct combining *m, uint32_t classes, const int32_t *whole)
 {
     struct coarse *q = m->q;
     int32_t tried[COARSE_REPLICAS], n = 0, most = q->spaces[q->size].microbatches, before = 0;
     int32_t fewest = INT32_MAX;
+    bool idle = gives_fewer(q, classes, 1, whole);
     for (int32_t k = 0; k < q->n_classes; k++)
         if ((classes >> k & 1) && q->classes[k].n < fewest) fewest = q->classes[k].n;
     for (int32_t each = 1; each <= fewest && n < COARSE_REPLICAS; each = next_number(each)) {
@@ -203,7 +216,7 @@ static void add_team(struct combining *m, uint32_t classes)
         if (replicas == before || replicas > most || !takes_part(q, classes, replicas)) continue;
         before = replicas;
         if (speed_of(q, classes, replicas) < USED_LEAST * speed_of(q, classes, 0)) continue;
-        tried[n++] = replicas;
+        if (!idle || gives_fewer(q, classes, replicas, whole)) tried[n++] = replicas;
     }
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         struct coarse_template out[2 * TEMPLATES_EACH];
@@ -211,8 +224,27 @@ static void add_team(struct combining *m, uint32_t classes)
         for (int32_t k = 0; k < found; k++) {
             m->templates =
                 arena_grow(q->arena, m->templates, (size_t)m->n, &m->capacity, sizeof *out);
+            out[k].idle = idle;
             m->templates[m->n++] = out[k];
         }
+    }
+}
+
+/* Also with a part of one class idle: a node of it, all but a power of two, or any number of few GPUs. */
+static void add_teams_of(struct combining *m, uint32_t classes)
+{
+    struct coarse *q = m->q;
+    int32_t whole[COARSE_CLASSES];
+    for (int32_t k = 0; k < q->n_classes; k++) whole[k] = q->classes[k].n;
+    add_team(m, classes, whole);
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        int32_t *n = &q->classes[k].n;
+        if (!(classes >> k & 1)) continue;
+        for (*n = whole[k] - 1; *n > 0; --*n)
+            if (whole[k] <= IDLE_ANY || *n == whole[k] - q->classes[k].per_node ||
+                (!(*n & (*n - 1)) && (whole[k] <= IDLE_HALVES || 2 * *n >= whole[k])))
+                add_team(m, classes, whole);
+        *n = whole[k];
     }
 }
 
@@ -228,6 +260,6 @@ void coarse_combine(struct coarse *q)
     struct combining m = {.q = q, .left = COMBINATIONS};
     uint32_t all = (1U << q->n_classes) - 1;
     for (uint32_t set = all; set; set--)
-        if (set == all || count(set) <= COARSE_TEAM) add_team(&m, set);
+        if (set == all || count(set) <= COARSE_TEAM) add_teams_of(&m, set);
     add_teams(&m, 0, 0);
 }

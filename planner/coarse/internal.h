@@ -14,7 +14,8 @@ enum {
     COARSE_REPLICAS = 64, /* numbers of replicas tried for a team */
     COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */
     COARSE_KEPT = 64,     /* candidates by estimate */
-    COARSE_EACH = 8       /* of them of one division into teams */
+    COARSE_EACH = 8,      /* of them of one division into teams */
+    COARSE_OFFERS = 9     /* 1, 2, 4 … 128 GPUs, and any of them */
 };
 
 struct coarse_degree {
@@ -43,6 +44,7 @@ struct coarse_stage {
  * replicas of all teams (coarse_tail_ns). */
 struct coarse_template {
     uint32_t classes; /* set, by bit */
+    bool idle;        /* a part of a class is left idle */
     int32_t replicas, zero, n_stages;
     struct coarse_stage *stages;
     int64_t pace_ns, fill_ns;
@@ -52,6 +54,14 @@ struct coarse_candidate {
     const struct coarse_template *team[COARSE_CLASSES];
     int32_t share[COARSE_CLASSES]; /* microbatches of all replicas of the team */
     int64_t estimate_ns;
+};
+
+/* The candidates whose stages all have n GPUs, or any of the offered numbers (0). Each list is kept and tried by itself, because the
+ * estimates of different numbers have different errors: what a search with a narrower offer tries is tried with a wider one too. */
+struct coarse_offer {
+    int32_t n, worse; /* worse: microbatch sizes since the last better estimate */
+    int32_t n_kept;
+    struct coarse_candidate kept[COARSE_KEPT]; /* by estimate */
 };
 
 struct coarse {
@@ -66,8 +76,8 @@ struct coarse {
     struct coarse_class classes[COARSE_CLASSES];
     int32_t size, n_tried; /* the current one; the first ones that were tried */
     struct space *spaces;  /* (n_sizes) */
-    int32_t n_kept;
-    struct coarse_candidate kept[COARSE_KEPT];
+    int32_t n_offers;
+    struct coarse_offer offers[COARSE_OFFERS], *offer; /* the current one */
 };
 
 /* Classes of the cluster, with degrees but without rules. */
@@ -79,10 +89,10 @@ int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, i
                          struct coarse_template *out);
 /* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. */
 int64_t coarse_tail_ns(const struct coarse_template *t, int32_t replicas);
-/* Candidates of the current size to q->kept. */
+/* Candidates of the current size and offer to its list. */
 void coarse_combine(struct coarse *q);
 /* Number of better kept candidates with the same division into teams. */
-int32_t coarse_rank(const struct coarse *q, int32_t candidate);
+int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate);
 /* The plan of a candidate; stages: whether one stage of all replicas is placed before the next stage. false: the GPUs are spread
  * over too many nodes. */
 bool coarse_place(struct coarse *q, const struct coarse_candidate *c, bool stages, struct arena *a,
@@ -91,7 +101,7 @@ bool coarse_place(struct coarse *q, const struct coarse_candidate *c, bool stage
 /* Iteration time of a plan from simulations of a part of its microbatches; *p is modified until it fits. INT64_MAX: it does not. */
 MUST_CHECK enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p,
                                     int64_t *ns, struct error *err);
-/* The best of q->kept to the search's incumbents, with their simulated times. */
+/* The best of all offers to the search's incumbents, with their simulated times. */
 MUST_CHECK enum status coarse_trials(struct coarse *q, struct error *err);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "planner/spmd_stage/spmd_stage.h"
 
 #include <string.h>
 
@@ -49,6 +50,18 @@ static int64_t block_inputs(const struct line *l, int32_t i, int32_t first, int3
     return block->input_bytes * ((last - first) / period + 1);
 }
 
+/* Bytes for the context and the communicators of a GPU: with its group, the neighbours' groups and the other replicas. */
+static int64_t reserve_of(const struct line *l, int32_t i)
+{
+    int32_t n = degree_of(l, i)->n, before = i ? degree_of(l, i - 1)->n : 0,
+            behind = i + 1 < l->n ? degree_of(l, i + 1)->n : 0;
+    int32_t communicators =
+        (n > 1) + (l->replicas > 1) + spmd_stage_beside(n, before) + spmd_stage_beside(n, behind);
+    const struct cluster *c = l->s->cluster;
+    if (l->s->job->model.measured) return device_type_reserve(&c->types[degree_of(l, i)->type]);
+    return spmd_stage_reserve(&c->types[degree_of(l, i)->type], communicators, c->emulated);
+}
+
 /* What a stage's time and memory depend on beside its layers. */
 struct fitted {
     int64_t ns;
@@ -92,8 +105,8 @@ static bool stage_time(const struct line *l, int32_t i, int32_t first, int32_t l
     const struct stage_cost *c = cost_of(l, i, first, last);
     int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes;
     int64_t state = l->zero ? c->state_bytes / l->replicas : c->state_bytes;
-    int64_t room = memory - memory / MEMORY_SPARE - c->parameter_bytes - c->gradient_bytes - state -
-                   c->scratch_bytes - 4 * c->input_bytes;
+    int64_t room = memory - memory / MEMORY_SPARE - reserve_of(l, i) - c->parameter_bytes -
+                   c->gradient_bytes - state - c->scratch_bytes - 4 * c->input_bytes;
     int64_t packed = packed_bytes(l, c);
     out->bucket_bytes = 0;
     if (room < 0) return false;
@@ -276,8 +289,9 @@ static bool lay(struct making *m, struct line *l, const int32_t *order, int32_t 
     for (int32_t k = 0; k < n; k++) {
         const struct coarse_class *x = &m->q->classes[order[k]];
         int32_t gpus = x->n / m->replicas, width = x->degree[degree[k]].n;
-        if (!x->degree[degree[k]].usable || gpus < width || l->n + gpus / width > COARSE_STAGES)
-            return false;
+        int32_t only = m->q->offer ? m->q->offer->n : 0;
+        if (!x->degree[degree[k]].usable || (only && width != only)) return false;
+        if (gpus < width || l->n + gpus / width > COARSE_STAGES) return false;
         for (int32_t i = 0; i < gpus / width; i++) {
             l->device[l->n] = x->device[i * width];
             l->stage[l->n++] = (struct coarse_stage){.of = order[k], .degree = degree[k]};

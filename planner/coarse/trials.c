@@ -14,23 +14,38 @@
 
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
-    TRIED = 24,   /* plans */
-    BEYOND = 115, /* percent of the best estimate: candidates above are left out */
-    MISSES = 8,   /* trials that may be made, whatever they take, until one fits */
-    IMPROVED = 2, /* of the plans, by local search */
+    TRIED = 24,    /* plans of an offer */
+    TRIED_FAR = 8, /* more of them: the best of farther divisions */
+    BEYOND = 115,  /* percent of the best estimate: candidates above are left out … */
+    MISSES =
+        8, /* trials that are made one by one, whatever they take, until one fits: memory is estimated */
+    FIRST = 3,        /* of the plans of an offer, by the first steps of a local search */
+    FIRST_STEPS = 10, /* 3 sizes of buckets, 7 schedules */
+    FAR =
+        160, /* … but for the best of a division into teams; also of the best trial for plans to improve */
+    IMPROVED = 3, /* of all plans, by more steps */
     STEPS = 24,   /* of each local search */
+    CHUNK = 8,    /* trials in parallel between two looks at the work */
     WHOLE = 3,    /* plans simulated whole */
-    WITHIN = 101, /* percent of the best trial, for the second and third of them */
+    WITHIN =
+        104, /* percent of the best trial, for the second and third of them, if there is work for them */
     WORK_MS =
-        2500, /* counted work of the trials, and again of the local searches; the first trial is made in any case */
+        1500, /* counted work of the trials, and again of the local searches; the first trial is made in any case */
     FEWEST = 2 /* microbatches for each stage, in the shorter simulation */
 };
 
 struct trial {
     struct plan plan; /* whole */
     struct space space;
-    int64_t ns;
+    int32_t offer;
+    int64_t estimate_ns, ns;
 };
+
+/* Less than the default budget makes the search coarser only where its work is limited. */
+static int64_t work_ns(const struct coarse *q)
+{
+    return (int64_t)(1e6 * WORK_MS * search_context_budget(q->t));
+}
 
 /* --- a part of the microbatches --- */
 
@@ -98,28 +113,76 @@ static int64_t time_of(const struct pair *x)
 
 /* --- candidates --- */
 
-/* The candidates' plans, best of every division into teams first. */
+struct listing {
+    struct coarse *q;
+    struct incumbents seen;
+    struct trial *out;
+    int32_t n, of[COARSE_OFFERS];
+};
+
+static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c,
+                           int32_t most)
+{
+    struct coarse *q = l->q;
+    for (int stages = 0; stages < 2 && l->of[offer] < most; stages++) {
+        struct trial *x = &l->out[l->n];
+        *x = (struct trial){.space = q->spaces[c->size],
+                            .offer = offer,
+                            .estimate_ns = c->estimate_ns,
+                            .ns = INT64_MAX};
+        x->space.cluster = q->task->cluster;
+        if (!coarse_place(q, c, stages, q->t->arena, &x->plan)) continue;
+        if (incumbents_has(&l->seen, &x->plan)) continue;
+        incumbents_add(&l->seen, &x->plan, c->estimate_ns);
+        l->n++, l->of[offer]++;
+    }
+}
+
+/* A plan of two offers is the narrower one's. */
+static void list_rank(struct listing *l, int32_t rank, int32_t percent, int32_t most)
+{
+    for (int32_t k = l->q->n_offers - 1; k >= 0; k--) {
+        const struct coarse_offer *o = &l->q->offers[k];
+        for (int32_t i = 0; i < o->n_kept; i++)
+            if (coarse_rank(o, i) == rank &&
+                o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * percent)
+                list_candidate(l, k, &o->kept[i], most);
+    }
+}
+
+/* Whether the trial at `at` is the first of its offer. */
+static bool leads(const struct trial *x, int32_t at)
+{
+    for (int32_t i = 0; i < at; i++)
+        if (x[i].offer == x[at].offer) return false;
+    return true;
+}
+
+/* The best of every offer first, then all others, each by rising estimate. */
+static void order(struct arena *a, struct trial *x, int32_t n)
+{
+    struct trial *by = arena_copy(a, x, (size_t)n * sizeof *x);
+    int32_t at = 0;
+    for (int32_t i = 1; i < n; i++)
+        for (int32_t k = i; k > 0 && by[k].estimate_ns < by[k - 1].estimate_ns; k--) {
+            struct trial t = by[k];
+            by[k] = by[k - 1], by[k - 1] = t;
+        }
+    for (int leading = 1; leading >= 0; leading--)
+        for (int32_t i = 0; i < n; i++)
+            if (leads(by, i) == leading) x[at++] = by[i];
+}
+
+/* The candidates' plans of all offers: the best of every division into teams within BEYOND; behind them those of farther divisions. */
 static int32_t list(struct coarse *q, struct trial *out)
 {
-    struct incumbents seen;
-    int32_t n = 0;
-    incumbents_init(&seen, q->arena, TRIED, q->t->o, q->task->cluster);
-    for (int32_t rank = 0; rank < COARSE_EACH; rank++)
-        for (int32_t i = 0; i < q->n_kept; i++) {
-            const struct coarse_candidate *c = &q->kept[i];
-            if (coarse_rank(q, i) != rank || c->estimate_ns > q->kept[0].estimate_ns / 100 * BEYOND)
-                continue;
-            for (int stages = 0; stages < 2 && n < TRIED; stages++) {
-                struct trial *x = &out[n];
-                *x = (struct trial){.space = q->spaces[c->size], .ns = INT64_MAX};
-                x->space.cluster = q->task->cluster;
-                if (!coarse_place(q, c, stages, q->t->arena, &x->plan)) continue;
-                if (incumbents_has(&seen, &x->plan)) continue;
-                incumbents_add(&seen, &x->plan, c->estimate_ns);
-                n++;
-            }
-        }
-    return n;
+    struct listing l = {.q = q, .out = out};
+    incumbents_init(&l.seen, q->arena, (TRIED + TRIED_FAR) * COARSE_OFFERS, q->t->o,
+                    q->task->cluster);
+    for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND, TRIED);
+    order(q->arena, out, l.n);
+    list_rank(&l, 0, FAR, TRIED + TRIED_FAR);
+    return l.n;
 }
 
 /* Trials first … last - 1, in parallel. */
@@ -177,11 +240,51 @@ static enum status score(void *of, struct plan *p, int64_t *ns, struct error *er
     return coarse_trial(x->q, x->space, p, ns, err);
 }
 
-static enum status improve(struct coarse *q, struct trial *x, struct error *err)
+static enum status improve(struct coarse *q, struct trial *x, int32_t steps, struct error *err)
 {
     struct improving of = {q, &x->space};
-    return fleet_local_search_plan(q->t, &x->space, &x->plan, &x->ns, STEPS,
+    return fleet_local_search_plan(q->t, &x->space, &x->plan, &x->ns, steps,
                                    (struct fleet_local_search_score){score, &of}, err);
+}
+
+/* The plan of offer k to improve next, from *at on; n: none. Plans of equal time differ in their devices only. */
+static int32_t next_of(const struct trial *x, const int64_t *ns, int32_t n, int32_t k, int32_t at)
+{
+    while (at < n && (x[at].offer != k || (at && ns[at] == ns[at - 1]))) at++;
+    return at < n && ns[at] < INT64_MAX && ns[at] <= ns[0] / 100 * FAR ? at : n;
+}
+
+/* A few steps, which find buckets and a schedule, for the best of every offer in turn: the gains of plans of different numbers of GPUs a
+ * stage differ by tens of percent. */
+static enum status improve_first(struct coarse *q, struct trial *x, int32_t n, struct error *err)
+{
+    int32_t at[COARSE_OFFERS] = {0};
+    int64_t *ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) ns[i] = x[i].ns;
+    for (int32_t rank = 0; rank < FIRST; rank++)
+        for (int32_t k = 0; k < q->n_offers; k++) {
+            int32_t i = next_of(x, ns, n, k, at[k]);
+            at[k] = i + 1;
+            if (i < n) TRY(improve(q, &x[i], FIRST_STEPS, err));
+        }
+    return OK;
+}
+
+/* The best of every offer by a few steps, then the best of all by more. */
+static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, struct error *err)
+{
+    struct search_context *t = q->t;
+    int64_t end = t->work_end;
+    int32_t steps = (int32_t)(STEPS * units_max(1, (int64_t)search_context_budget(t)));
+    t->work_end = scorer_work(t->scorer) + work_ns(q);
+    TRY(improve_first(q, x, n, err));
+    sort(x, n);
+    for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++) {
+        t->work_end = scorer_work(t->scorer) + work_ns(q) / IMPROVED;
+        TRY(improve(q, &x[i], steps, err));
+    }
+    t->work_end = end;
+    return OK;
 }
 
 /* --- all of it --- */
@@ -194,38 +297,40 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     for (int32_t i = 0; i < n && taken < WHOLE; i++)
         if (x[i].ns < INT64_MAX && (!i || x[i].ns <= x[0].ns / 100 * WITHIN))
             items[taken++] = (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
-    TRY(parallel_score(q->t, q->task->profile, items, taken, err));
+    int64_t before = scorer_work(q->t->scorer);
+    TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
+    if (taken * (scorer_work(q->t->scorer) - before) > work_ns(q)) taken = 1;
+    if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
     return OK;
 }
 
-/* How many of n trials there is work for, if each takes as much as those that were made. */
-static int32_t affordable(int64_t each_ns, int32_t made, int32_t n)
+/* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */
+static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
-    int64_t most = (int64_t)WORK_MS * 1000000 / units_max(1, each_ns);
-    return (int32_t)units_min(n, units_max(made, most));
+    int64_t start = scorer_work(q->t->scorer), left = work_ns(q);
+    int32_t all = *n, next = 1;
+    bool fits = false;
+    for (*n = 0; *n < all && next > *n && !(*n && search_context_stopped(q->t));) {
+        TRY(try_all(q, x, *n, next, err));
+        int64_t used = scorer_work(q->t->scorer) - start, more = (left - used) / (used / next + 1);
+        fits |= x[*n].ns < INT64_MAX;
+        *n = next;
+        if (!fits) more = next < MISSES;
+        next += (int32_t)units_max(0, units_min(more, units_min(CHUNK, all - next)));
+    }
+    return OK;
 }
 
 enum status coarse_trials(struct coarse *q, struct error *err)
 {
-    struct trial *x = ARENA_ARRAY(q->arena, struct trial, TRIED);
+    struct trial *x = ARENA_ARRAY(q->arena, struct trial, (TRIED + TRIED_FAR) * COARSE_OFFERS);
     int32_t n = list(q, x);
-    int64_t before = scorer_work(q->t->scorer);
     if (!n) return OK;
-    int32_t first = 0;
-    do { /* memory is estimated: the first ones may not fit */
-        TRY(try_all(q, x, first, first + 1, err));
-    } while (x[first++].ns == INT64_MAX && first < units_min(n, MISSES) &&
-             !search_context_stopped(q->t));
-    n = affordable((scorer_work(q->t->scorer) - before) / first, first, n);
-    if (!search_context_stopped(q->t) && n > first) TRY(try_all(q, x, first, n, err));
+    TRY(try_listed(q, x, &n, err));
     sort(x, n);
-    before = q->t->work_end;
-    q->t->work_end = scorer_work(q->t->scorer) + (int64_t)WORK_MS * 1000000;
-    for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++)
-        TRY(improve(q, &x[i], err));
-    q->t->work_end = before;
+    TRY(improve_all(q, x, n, err));
     sort(x, n);
     return simulate_whole(q, x, n, err);
 }

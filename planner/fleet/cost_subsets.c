@@ -48,7 +48,7 @@ enum status cost_subsets_search(struct search_context *t, const struct fleet_tas
             if (x->n_devices < 2 || x->n_devices == before || (mask == every && k == 0)) continue;
             before = x->n_devices;
             part.cluster = x;
-            TRY(fleet_search(t, &part, err));
+            TRY(fleet_search(t, &part, NULL, err));
         }
     return OK;
 }

@@ -1,6 +1,7 @@
 #include "planner/fleet/fleet_internal.h"
 
 #include "core/base/arena.h"
+#include "planner/bound/cluster.h"
 #include "planner/candidate/parallel_score.h"
 #include "planner/fleet/balance_shares.h"
 #include "planner/fleet/fleet_local_search.h"
@@ -183,12 +184,72 @@ static enum status search_sizes(struct fleet *q, struct error *err)
     return settle(q, &best[first], err);
 }
 
-enum status fleet_search(struct search_context *t, const struct fleet_task *task,
-                         struct error *err)
+/* The bound covers only the offered degrees, so its class text names them. */
+static const char *class_of(struct fleet *q, const char *text)
+{
+    const struct search_options *o = q->t->o;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
+        text = arena_printf(q->t->arena, "%s%s%d", text,
+                            i ? ", " : "; GPUs in tensor parallelism: ", (int)o->tensor[i]);
+    return text;
+}
+
+/* presets: the bound also covers the baselines' tensor-parallel degrees. */
+static enum status certify(struct fleet *q, bool presets, struct bound_certificate *bound,
+                           struct error *err)
+{
+    const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
+    if (!q->makers[0]) /* stopped after the baselines */
+        TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
+                            &q->makers[0], err));
+    int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
+    int32_t *tp = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
+    for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    for (int32_t k = 0; k < q->offers.n_classes; k++)
+        tp[q->offers.classes[k].type] = q->offers.classes[k].tp;
+    struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
+                                        q->task->job->global_batch);
+    for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
+        bound_cluster_offer(b, &q->spaces[i], tp, q->offers.base_type);
+    for (int32_t i = 0; presets && i < q->t->n_presets; i++)
+        bound_cluster_offer_grouped(b, c, q->t->preset[i]);
+    TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
+    bound_cluster_prices(b, c, incumbents_max_ns(q->t->o));
+    TRY(bound_any_solve(b, bound, err));
+    if (!presets) bound->class_text = class_of(q, bound->class_text);
+    return OK;
+}
+
+static enum status search_offer(struct search_context *t, const struct fleet_task *task,
+                                struct bound_certificate *bound, struct error *err)
 {
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.dedicated_links = fleet_has_dedicated_links(task->cluster);
     enum status st = search_sizes(&q, err);
+    if (st == OK && t->incumbents.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
+    if (st == OK && t->incumbents.n && bound) st = certify(&q, true, &bound[1], err);
     arena_free(q.arena);
+    return st;
+}
+
+/* Of measured layers the first degrees are searched before all of them, because a template lists only the best labels of all degrees:
+ * who offers more degrees gets no slower plan. */
+enum status fleet_search(struct search_context *t, const struct fleet_task *task,
+                         struct bound_certificate bound[2], struct error *err)
+{
+    const struct search_options *o = t->o;
+    struct incumbents all = t->incumbents;
+    int32_t n = task->job->model.measured && o->n_tensor > 1 ? 1 : o->n_tensor;
+    enum status st = OK;
+    for (; n <= o->n_tensor && st == OK; n++) {
+        struct search_options part = *o;
+        part.n_tensor = n;
+        t->o = &part;
+        incumbents_init(&t->incumbents, t->arena, all.most, o, task->cluster);
+        st = search_offer(t, task, n == o->n_tensor ? bound : NULL, err);
+        incumbents_add_all(&all, &t->incumbents);
+        t->o = o;
+    }
+    t->incumbents = all;
     return st;
 }

@@ -278,7 +278,7 @@ static int64_t fleet_finds(const struct job *j, const struct cluster *c,
                                .evaluations_left = 20000};
     incumbents_init(&t.incumbents, arena, 32, o, c);
     struct fleet_task task = {j, c, &profile, sizes, 1};
-    ck_assert_msg(fleet_search(&t, &task, &err) == OK, "%s", err.text);
+    ck_assert_msg(fleet_search(&t, &task, NULL, &err) == OK, "%s", err.text);
     scorer_free(t.scorer);
     return t.incumbents.n ? t.incumbents.plans[0].iteration_ns : INT64_MAX;
 }

@@ -1,0 +1,326 @@
+/* Who asks for more gets no slower plan: wider offers, more budget, more memory, more devices, the same cluster in other words. No preset
+ * and no plan given as a start is better than the answer, which is the same on any number of threads. On random questions. */
+#include "core/base/arena.h"
+#include "planner/search.h"
+#include "profiles/team.h"
+#include "tests/support/random_questions.h"
+#include "tests/support/suites.h"
+#include "tests/support/texts.h"
+
+#include <stdio.h>
+#include <time.h>
+
+/* The questions are numbered by their seeds. MUSHER_WIDER=FIRST:LAST[:PROPERTIES] prints each comparison on those of that range;
+ * PROPERTIES: letters of `properties`. */
+enum { QUESTIONS = 300, DEVICES = 512 };
+/* Without `make check-long`: a property each of questions that take little time. */
+static const struct {
+    int seed;
+    char property;
+} quick[] = {{34, 'o'}, {20, 'b'}, {39, 'm'}, {7, 'd'}, {37, 'w'}, {27, 'p'}, {27, 'f'}, {34, 't'}};
+enum { QUICK = sizeof quick / sizeof *quick };
+#define TOLERANCE 0.005
+
+static struct arena *arena;
+static void setup(void) { arena = arena_new(); }
+static void teardown(void) { arena_free(arena); }
+
+struct asked {
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct search_result r;
+    int64_t ns; /* INT64_MAX: no plan */
+    double cpu_s;
+};
+
+struct comparing {
+    struct random_question q;
+    struct asked *answer; /* to the question as it is */
+    bool print;
+    char failed[2000];
+    size_t n;
+};
+
+static struct asked *ask(const struct random_question *q, enum random_questions_words words,
+                         const struct search_options *o)
+{
+    struct asked *x = ARENA_ARRAY(arena, struct asked, 1);
+    struct error err = {0};
+    const char *text = random_questions_cluster(arena, q, words);
+    clock_t start = clock();
+    x->job = texts_job(arena, q->job);
+    x->cluster = texts_cluster(arena, text);
+    random_questions_profile(arena, q, &x->cluster, &x->profile);
+    struct search_options own = *o;
+    own.fastest = true; /* of measured layers a slower but more robust plan would be first */
+    enum status st = search_plans(arena, &x->job, &x->cluster, &x->profile, &own, &x->r, &err);
+    bool grouped = q->kinds[0].group > 0; /* which the model may not allow */
+    ck_assert_msg(st == OK || st == ERR_INFEASIBLE || (grouped && st == ERR_INPUT), "%s\n%s%s",
+                  err.text, q->job, text);
+    x->ns = st == OK ? x->r.plans[0].iteration_ns : INT64_MAX;
+    x->cpu_s = (double)(clock() - start) / CLOCKS_PER_SEC;
+    return x;
+}
+
+/* The second one has asked for more. */
+static void compare(struct comparing *c, char property, const char *what, int64_t less_ns,
+                    int64_t more_ns, double tolerance, double cpu_s)
+{
+    bool fails = less_ns < INT64_MAX &&
+                 (more_ns == INT64_MAX || (double)more_ns > (double)less_ns * (1 + tolerance));
+    double percent = less_ns < INT64_MAX ? 100 * ((double)more_ns / (double)less_ns - 1) : 0;
+    if (c->print) {
+        printf("%s %d %c %s: %.3f, then %.3f ms: %+.3f %% (%.2f s; %s)\n",
+               fails ? "FAILS" : "holds", (int)c->q.seed, property, what, (double)less_ns * 1e-6,
+               (double)more_ns * 1e-6, percent, cpu_s, c->q.what);
+        fflush(stdout);
+    }
+    if (fails && c->n < sizeof c->failed)
+        c->n += (size_t)snprintf(c->failed + c->n, sizeof c->failed - c->n, "%c %s: %+.3f %%\n",
+                                 property, what, percent);
+}
+
+/* --- properties ------------------------------------------------------------------------------ */
+
+static void offers(struct comparing *c)
+{
+    static const int32_t one[] = {1}, two[] = {2}, four[] = {4}, both[] = {1, 2}, all[] = {1, 2, 4};
+    const struct {
+        const char *name;
+        const int32_t *n;
+        int32_t count;
+    } of[] = {{"1", one, 1}, {"2", two, 1}, {"4", four, 1}, {"1,2", both, 2}, {"1,2,4", all, 3}};
+    int32_t most = 1;
+    int64_t ns[5], within = INT64_MAX;
+    for (int32_t k = 0; k < c->q.n_kinds; k++)
+        if (c->q.kinds[k].per_node > most) most = c->q.kinds[k].per_node;
+    for (int i = 0; i < 5; i++) {
+        if (of[i].n[of[i].count - 1] > most) continue;
+        struct search_options o = {.top = 1, .tensor = of[i].n, .n_tensor = of[i].count};
+        struct asked *x = ask(&c->q, RANDOM_QUESTIONS_COUNTED, &o);
+        ns[i] = x->ns;
+        if (i == 3) within = ns[0] < ns[1] ? ns[0] : ns[1];
+        if (i == 4 && ns[2] < within) within = ns[2];
+        if (i >= 3)
+            compare(c, 'o', arena_printf(arena, "narrower, then %s", of[i].name), within, ns[i],
+                    TOLERANCE, x->cpu_s);
+        if (i >= 3 && ns[i] < within) within = ns[i];
+        /* more than 1,2,4 may be measured or not */
+        compare(c, 'o', arena_printf(arena, "%s, then any number", of[i].name), ns[i],
+                c->answer->ns, TOLERANCE, x->cpu_s);
+    }
+    struct asked *x = ask(&c->q, RANDOM_QUESTIONS_COUNTED,
+                          &(struct search_options){.top = 1, .no_sharding = true});
+    compare(c, 'o', "no sharding, then any", x->ns, c->answer->ns, TOLERANCE, x->cpu_s);
+}
+
+static void budgets(struct comparing *c)
+{
+    static const int64_t of[] = {1000, 5000, 60000};
+    int64_t before = INT64_MAX;
+    for (int i = 0; i < 3; i++) {
+        struct asked *x = ask(&c->q, RANDOM_QUESTIONS_COUNTED,
+                              &(struct search_options){.top = 1, .evaluations = of[i]});
+        if (of[i] < 20000)
+            compare(c, 'b', arena_printf(arena, "%d simulations, then the default", (int)of[i]),
+                    x->ns, c->answer->ns, TOLERANCE, x->cpu_s);
+        else
+            compare(c, 'b', arena_printf(arena, "the default, then %d", (int)of[i]), c->answer->ns,
+                    x->ns, TOLERANCE, x->cpu_s);
+        if (i)
+            compare(c, 'b', arena_printf(arena, "%d, then %d", (int)of[i - 1], (int)of[i]), before,
+                    x->ns, TOLERANCE, x->cpu_s);
+        before = x->ns;
+    }
+}
+
+static void memory(struct comparing *c)
+{
+    struct random_question q = c->q;
+    int32_t k = (int32_t)(q.seed % (uint64_t)q.n_kinds);
+    for (int i = 0; i < 2; i++) {
+        double times = i ? 2 : 1.25;
+        int32_t type = c->answer->cluster.devices[0].type;
+        while (strcmp(c->answer->cluster.types[type].name, arena_printf(arena, "t%d", (int)k)) != 0)
+            type = (type + 1) % c->answer->cluster.n_types;
+        q.kinds[k].memory_B = times * (double)c->answer->cluster.types[type].memory_bytes;
+        struct asked *x = ask(&q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1});
+        compare(c, 'm',
+                arena_printf(arena, "%.2f times the memory of %s", times, q.kinds[k].device),
+                c->answer->ns, x->ns, TOLERANCE, x->cpu_s);
+    }
+}
+
+static void devices(struct comparing *c)
+{
+    struct random_question q = c->q;
+    q.kinds[q.seed / 3 % (uint64_t)q.n_kinds].nodes++;
+    struct asked *x = ask(&q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1});
+    compare(
+        c, 'd',
+        arena_printf(arena, "another node of %s", q.kinds[q.seed / 3 % (uint64_t)q.n_kinds].device),
+        c->answer->ns, x->ns, TOLERANCE, x->cpu_s);
+    q = c->q;
+    if (q.n_kinds == RANDOM_QUESTIONS_KINDS || q.measured_layers) return;
+    q.kinds[q.n_kinds++] = (struct random_questions_kind){.device = "T4",
+                                                          .nodes = 1,
+                                                          .per_node = 1,
+                                                          .uplink_Bps = 1e9,
+                                                          .uplink_s = 5e-5,
+                                                          .slowdown = 4};
+    x = ask(&q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1});
+    compare(c, 'd', "a T4 more", c->answer->ns, x->ns, TOLERANCE, x->cpu_s);
+}
+
+static void words(struct comparing *c)
+{
+    struct asked *x = ask(&c->q, RANDOM_QUESTIONS_LISTED, &(struct search_options){.top = 1});
+    compare(c, 'w', "each node listed, then counted", x->ns, c->answer->ns, TOLERANCE, x->cpu_s);
+    compare(c, 'w', "counted, then each node listed", c->answer->ns, x->ns, TOLERANCE, x->cpu_s);
+    x = ask(&c->q, RANDOM_QUESTIONS_REVERSED, &(struct search_options){.top = 1});
+    compare(c, 'w', "types reversed, then in order", x->ns, c->answer->ns, TOLERANCE, x->cpu_s);
+    compare(c, 'w', "in order, then types reversed", c->answer->ns, x->ns, TOLERANCE, x->cpu_s);
+    struct random_question q = c->q;
+    bool any = false;
+    for (int32_t k = 0; k < q.n_kinds; k++)
+        if (q.kinds[k].per_node > 1 && !q.kinds[k].ports && !q.measured_layers)
+            q.kinds[k].group = 2, any = true;
+    if (!any) return;
+    x = ask(&q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1});
+    compare(c, 'w', "groups of two, then single devices", x->ns, c->answer->ns, TOLERANCE,
+            x->cpu_s);
+}
+
+static void presets(struct comparing *c)
+{
+    for (int32_t i = 0; i < c->answer->r.n_baselines; i++) {
+        const char *name = c->answer->r.baselines[i].name;
+        struct asked *x = ask(&c->q, RANDOM_QUESTIONS_COUNTED,
+                              &(struct search_options){.top = 1, .baseline = name});
+        compare(c, 'p', name, x->ns, c->answer->ns, 0, x->cpu_s);
+    }
+}
+
+/* The answers to narrower and wider questions about the same cluster, as starts. */
+static void starts(struct comparing *c)
+{
+    static const int32_t one[] = {1}, both[] = {1, 2};
+    struct search_options o[] = {{.top = 1},
+                                 {.top = 1, .tensor = one, .n_tensor = 1},
+                                 {.top = 1, .tensor = both, .n_tensor = 2},
+                                 {.top = 1, .baseline = "harp-published"},
+                                 {.top = 1, .baseline = "zero-1"},
+                                 {.top = 1, .baseline = "megatron"}};
+    static const char *const name[] = {"answer",         "answer of 1", "answer of 1,2",
+                                       "harp-published", "zero-1",      "megatron"};
+    for (int i = 0; i < 6; i++) {
+        struct asked *x = i ? ask(&c->q, RANDOM_QUESTIONS_COUNTED, &o[i]) : c->answer;
+        if (x->ns == INT64_MAX) continue;
+        struct asked *y = ask(&c->q, RANDOM_QUESTIONS_COUNTED,
+                              &(struct search_options){.top = 1, .from = &x->r.plans[0].plan});
+        compare(c, 'f', arena_printf(arena, "from %s", name[i]), x->ns, y->ns, 0, y->cpu_s);
+        /* beyond eight devices only repairs follow, unless a budget is stated */
+        y = ask(
+            &c->q, RANDOM_QUESTIONS_COUNTED,
+            &(struct search_options){.top = 1, .from = &x->r.plans[0].plan, .evaluations = 20000});
+        compare(c, 'f', arena_printf(arena, "from %s with a search", name[i]), x->ns, y->ns, 0,
+                y->cpu_s);
+        compare(c, 'f', arena_printf(arena, "without a start, then from %s", name[i]),
+                c->answer->ns, y->ns, TOLERANCE, y->cpu_s);
+    }
+}
+
+static const char *text_of(const struct asked *x)
+{
+    char *text = NULL;
+    size_t n = 0;
+    if (x->ns == INT64_MAX) return "";
+    FILE *f = open_memstream(&text, &n);
+    ck_assert_ptr_nonnull(f);
+    plan_write(f, arena, &x->r.plans[0].plan);
+    fclose(f);
+    const char *kept = arena_strdup(arena, text);
+    free(text);
+    return kept;
+}
+
+static void threads(struct comparing *c)
+{
+    const char *one = text_of(c->answer);
+    for (int32_t n = 2; n <= 3; n++) {
+        struct asked *x =
+            ask(&c->q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1, .threads = n});
+        bool same = !strcmp(one, text_of(x));
+        compare(
+            c, 't',
+            arena_printf(arena, "%d threads: %s", (int)n, same ? "the same bytes" : "other bytes"),
+            1, same ? 1 : 2, 0, x->cpu_s);
+    }
+}
+
+static const struct {
+    char letter;
+    void (*of)(struct comparing *c);
+} properties[] = {{'o', offers}, {'b', budgets}, {'m', memory}, {'d', devices},
+                  {'w', words},  {'p', presets}, {'f', starts}, {'t', threads}};
+enum { PROPERTIES = sizeof properties / sizeof *properties };
+
+/* --- questions ------------------------------------------------------------------------------- */
+
+/* Its files in that folder. */
+static void write_files(const struct random_question *q, const char *folder)
+{
+    const char *const text[] = {q->job,
+                                random_questions_cluster(arena, q, RANDOM_QUESTIONS_COUNTED)};
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(
+            arena_printf(arena, "%s/%d-%s.yaml", folder, (int)q->seed, i ? "cluster" : "job"), "w");
+        ck_assert_ptr_nonnull(f);
+        fputs(text[i], f), fclose(f);
+    }
+}
+
+static void question(uint64_t seed, int32_t devices_most, const char *which, bool print)
+{
+    struct comparing c = {.print = print};
+    random_questions_make(arena, seed, devices_most, &c.q);
+    if (getenv("MUSHER_WIDER_FILES")) write_files(&c.q, getenv("MUSHER_WIDER_FILES"));
+    c.answer = ask(&c.q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1});
+    if (print)
+        printf("answer %d: %.3f ms in %.2f s (%s)\n", (int)seed, (double)c.answer->ns * 1e-6,
+               c.answer->cpu_s, c.q.what);
+    for (int i = 0; i < PROPERTIES; i++)
+        if (strchr(which, properties[i].letter)) properties[i].of(&c);
+    ck_assert_msg(!c.n, "question %d (%s):\n%s", (int)seed, c.q.what, c.failed);
+}
+
+START_TEST(who_asks_for_more_gets_no_slower_plan)
+{
+    const char *range = getenv("MUSHER_WIDER");
+    char which[16] = "obmdwpft";
+    int first = 1, last = QUESTIONS;
+    if (range) {
+        ck_assert_int_ge(sscanf(range, "%d:%d:%15[a-z]", &first, &last, which), 2);
+        if (first + _i > last) return;
+        question((uint64_t)(first + _i), DEVICES, which, true);
+    } else if (suites_long()) {
+        question((uint64_t)(1 + _i), DEVICES, which, false);
+    } else {
+        which[0] = quick[_i].property, which[1] = 0;
+        question((uint64_t)quick[_i].seed, DEVICES, which, false);
+    }
+}
+END_TEST
+
+Suite *wider_suite(void)
+{
+    Suite *suite = suite_create("wider");
+    TCase *c = tcase_create("wider");
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_set_timeout(c, 3600);
+    bool all = suites_long() || getenv("MUSHER_WIDER");
+    tcase_add_loop_test(c, who_asks_for_more_gets_no_slower_plan, 0, all ? QUESTIONS : QUICK);
+    suite_add_tcase(suite, c);
+    return suite;
+}
