@@ -32,29 +32,25 @@
 
 enum {
     KEPT_MIN = 32,
-    MULTI_DEVICE_SMALL =
-        1500, /* simulations of the search for stages on several devices, up to 8 devices */
-    /* Above 8 devices: budget in microseconds, measured cost of a simulation per call and constant; least number of
-     * simulations worth starting */
+    MULTI_DEVICE_SMALL = 1500, /* simulations, up to 8 devices */
+    /* Above: budget in us, measured cost of a simulation per call and constant; fewest worth starting */
     MULTI_DEVICE_US = 400000,
     MULTI_DEVICE_CALL_NS = 6000,
     MULTI_DEVICE_PLAN_US = 1000,
     MULTI_DEVICE_MIN = 30,
-    MULTI_DEVICE_DEVICES_MAX =
-        128,                /* above this, constructing a plan takes longer than simulating it */
-    SPMD_STAGE_PLANS = 300, /* simulations of the search for sharded stages */
-    GROUPS_MS = 2200,       /* pipelines of sharded stages */
+    MULTI_DEVICE_DEVICES_MAX = 128, /* above, making a plan takes longer than simulating it */
+    SPMD_STAGE_PLANS = 300,         /* simulations of the search for sharded stages */
+    GROUPS_MS = 2200,               /* pipelines of sharded stages */
     GROUPS_MANY_MS = 7000,
     GROUPS_DEVICES_MAX = 512, /* above this, lowering sharded stages exceeds the budget */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
     SYMMETRIC_STARTS = 1, /* of them from the coarse search */
-    SEPARATE_MS =
-        1000, /* for plans of single GPUs, if up to 8 GPUs may also form tensor-parallel devices */
-    WORK_MS = 5000,    /* approximate limit of scorer_work for small clusters */
-    SUBTEAM_PART = 20, /* fraction of the work for baselines on subsets of the devices */
-    NEAR_MS = 1000,    /* simulations per microbatch size of the repair search if no plan fits */
-    MANY_MS = 2000     /* the same beside the fleet search */
+    SEPARATE_MS = 1000,   /* plans of single GPUs, if numbers of GPUs a stage are requested */
+    WORK_MS = 5000,       /* approximate limit of scorer_work for small clusters */
+    SUBTEAM_PART = 20,    /* fraction of the work for baselines on subsets of the devices */
+    NEAR_MS = 1000,       /* simulations per microbatch size of the repair search if no plan fits */
+    MANY_MS = 2000        /* the same beside the fleet search */
 };
 
 /* Spaces of all microbatch sizes, and the candidates on them. */
@@ -326,12 +322,9 @@ static enum status search_large(struct search *q, const struct profile *p, const
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
-                                     {.binding = "", .class_text = ""}};
-    bool wide = false,
-         measured = q->job->model.measured; /* wide: a plan outside the searched class is faster */
-    int32_t n_tried =
-        0; /* microbatch sizes of the coarse search; 0: it does not apply, or nothing fits */
+    struct bound_certificate b[2] = {{0}};
+    bool wide = false, measured = q->job->model.measured; /* wide: outside the fleet's class */
+    int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     TRY(coarse_search(t, &task, &n_tried, err));

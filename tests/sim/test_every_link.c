@@ -76,8 +76,8 @@ START_TEST(what_contradicts_itself_is_refused)
         const char *text, *message;
     } cases[] = {
         {HEAD "  - {name: p, count: 0, devices: {type: x}}\n", "count"},
-        {HEAD "  - {name: p, count: 70000, devices: {type: x}}\n", "count"},
-        {HEAD "  - {name: p, count: 40000, devices: {type: x}}\n  - {name: q, count: 40000, "
+        {HEAD "  - {name: p, count: 140000, devices: {type: x}}\n", "count"},
+        {HEAD "  - {name: p, count: 80000, devices: {type: x}}\n  - {name: q, count: 80000, "
               "devices: {type: x}}\n",
          "more than"},
         {HEAD "  - {name: p, count: 2, devices: {type: x}}\n  - {name: p1, devices: {type: x}}\n",
