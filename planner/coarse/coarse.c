@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/stop.h"
 #include "planner/coarse/internal.h"
+#include "planner/fleet/tp_options.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
 enum {
@@ -13,6 +14,7 @@ enum {
 
 static bool applies(const struct fleet_task *task)
 {
+    if (task->cluster->n_devices > TP_OPTIONS_LARGE && !task->job->model.measured) return false;
     for (int32_t t = 0; t < task->cluster->n_types; t++)
         if (task->cluster->types[t].tensor_parallel > 1) return false;
     return true;
