@@ -18,7 +18,7 @@ struct resource {
     int64_t free_ns;                   /* FIFO: when all messages that were ready before have left */
     int64_t ready_ns;                  /* network_overtaken: of the last message, and its order */
     uint64_t ready_order;
-    int32_t claimant; /* FIFO: + 1; 0: nobody */
+    int32_t claimant; /* FIFO: number of the claim on the queue, + 1; 0: none */
     int64_t longest_ns;                /* occupancy of one message */
     int64_t last_bytes, last_ns;       /* of the last query: most sizes are equal */
     int32_t flow_resource, flow_route; /* fair: indices in the flows; -1 if unused */
@@ -40,7 +40,7 @@ struct network {
     int64_t origin_ns; /* instant of 0 on the flows' clock */
     int64_t stamp;     /* of the one valid event */
     int64_t looked_ns; /* time of that event */
-    int32_t *claims; /* (flow resources) claimant + 1; NULL: there are no claims */
+    int32_t *claims; /* (2 · links) number of the claim, + 1; 0: none */
     network_break *broken;
     void *with;
     size_t first, n_leaving, capacity;

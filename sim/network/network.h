@@ -57,12 +57,12 @@ bool network_queues(const struct network *n, int32_t resource);
 /* Call once before network_ready for a message of this order at a resource with a queue. true: in the same nanosecond a message of
  * a higher order went before. */
 bool network_overtaken(struct network *n, int32_t resource, uint64_t order, int64_t now_ns);
-/* Messages that the caller moves itself, because it alone knows what comes next on their links (sim/engine/ahead.c).
- * A claim is for links that are shared fairly, by a number; a message that becomes ready on one of them breaks it first, which has
- * to release all of its links. */
+/* Claims are reservations of links, each with a number, for messages whose times the caller computes ahead of the events
+ * (sim/engine/ahead.c). A message of another owner that becomes ready on a reserved link of fair shares ends the reservation first:
+ * `broken` is called, and has to release all links of the claim. */
 typedef void network_break(void *with, int32_t claimant, int64_t now_ns);
 void network_claims(struct network *n, network_break *broken, void *with); /* once, after network_start */
-/* Likewise of a FIFO resource (-1: of nobody); its claimant keeps the queue: the instant at which it is free. */
+/* Reservation of a FIFO resource; claimant -1 ends it. While it lasts the caller updates the instant at which the queue is free. */
 void network_claim_queue(struct network *n, int32_t resource, int32_t claimant);
 bool network_queue_claimed(const struct network *n, int32_t resource);
 int64_t *network_queue_free_ns(struct network *n, int32_t resource);

@@ -8,6 +8,7 @@
 #include "profiles/measured.h"
 #include "sim/engine/sim.h"
 #include "sim/stage/stage.h"
+#include "tests/support/measured_rows.h"
 #include "tests/support/suites.h"
 
 #include <math.h>
@@ -117,16 +118,7 @@ static size_t room;
 static void add(const char *base, enum op_kind kind, const char *cost, int64_t sequences,
                 double seconds)
 {
-    struct op_attrs attrs = {.row = op_measured_row("toy", cost), .sequences = sequences};
-    struct op_shapes none = {0};
-    rows.ops = arena_grow(a, rows.ops, rows.n_ops, &room, sizeof *rows.ops);
-    rows.ops[rows.n_ops++] = (struct op_row){.base = base,
-                                             .key = op_key(kind, &attrs, &none, DTYPE_fp32),
-                                             .kind = kind,
-                                             .dtype = DTYPE_fp32,
-                                             .text = "",
-                                             .seconds = seconds,
-                                             .provenance = "test"};
+    measured_rows_add(a, &rows, &room, base, cost, sequences, kind, seconds);
 }
 
 static void fresh(void)

@@ -284,7 +284,7 @@ START_TEST(hap_fits_where_a_whole_replica_does_not)
 }
 END_TEST
 
-/* The stage of the team's layers and devices, its operators split as nobody would. */
+/* The stage of the team's layers and devices, with an arbitrary index for each group of operators. */
 static void put_shared(struct draw *d, struct arena *a, const struct spmd_stage_team *t,
                        struct plan_stage *out)
 {

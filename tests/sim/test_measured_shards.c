@@ -6,6 +6,7 @@
 #include "core/program/program.h"
 #include "profiles/measured.h"
 #include "sim/engine/sim.h"
+#include "tests/support/measured_rows.h"
 #include "tests/support/suites.h"
 
 #include <stdio.h>
@@ -20,16 +21,7 @@ static size_t room;
 
 static void add(const char *base, enum op_kind kind, const char *cost, double seconds)
 {
-    struct op_attrs attrs = {.row = op_measured_row("toy", cost), .sequences = 2};
-    struct op_shapes none = {0};
-    rows.ops = arena_grow(a, rows.ops, rows.n_ops, &room, sizeof *rows.ops);
-    rows.ops[rows.n_ops++] = (struct op_row){.base = base,
-                                             .key = op_key(kind, &attrs, &none, DTYPE_fp32),
-                                             .kind = kind,
-                                             .dtype = DTYPE_fp32,
-                                             .text = "",
-                                             .seconds = seconds,
-                                             .provenance = "test"};
+    measured_rows_add(a, &rows, &room, base, cost, 2, kind, seconds);
 }
 
 /* On 1 and 2 GPUs e takes 1 + 2 ms, m 3 + 5, l 2 + 4; on 4 a tenth. Links of 1 MB/s whatever the size and the number of GPUs;
@@ -230,8 +222,9 @@ START_TEST(such_a_program_is_written_and_read_back_and_its_plan_says_the_degree)
     ck_assert_uint_eq(q.stages[0].ops[0].key, p.stages[0].ops[0].key);
     free(once), free(again);
     MUST(plan_of(text, &plan));
-    ck_assert_str_eq(plan_describe(a, &plan),
-                     "1 replica of 1 microbatch, sharded (tensor): layers 0, 1-2 on n.0-1, m.0-1, 2 each");
+    ck_assert_str_eq(
+        plan_describe(a, &plan),
+        "1 replica of 1 microbatch, sharded (tensor): layers 0, 1-2 on n.0-1, m.0-1, 2 each");
 }
 END_TEST
 

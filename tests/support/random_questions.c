@@ -1,4 +1,5 @@
 #include "tests/support/random_questions.h"
+#include "tests/support/measured_rows.h"
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
@@ -244,22 +245,6 @@ const char *random_questions_cluster(struct arena *a, const struct random_questi
 
 /* --- its profile --- */
 
-static void add_row(struct arena *a, struct profile *p, size_t *room, const char *base,
-                    int32_t layer, int64_t sequences, enum op_kind kind, double seconds)
-{
-    struct op_attrs attrs = {.row = op_measured_row("toy", arena_printf(a, "%d", (int)layer)),
-                             .sequences = sequences};
-    struct op_shapes none = {0};
-    p->ops = arena_grow(a, p->ops, p->n_ops, room, sizeof *p->ops);
-    p->ops[p->n_ops++] = (struct op_row){.base = base,
-                                         .key = op_key(kind, &attrs, &none, DTYPE_fp32),
-                                         .kind = kind,
-                                         .dtype = DTYPE_fp32,
-                                         .text = "",
-                                         .seconds = seconds,
-                                         .provenance = "test"};
-}
-
 void random_questions_profile(struct arena *a, const struct random_question *q,
                               const struct cluster *c, struct profile *out)
 {
@@ -270,6 +255,7 @@ void random_questions_profile(struct arena *a, const struct random_question *q,
     if (!q->measured_layers) return;
     room = out->n_ops = 0, out->ops = NULL, out->ops_sorted = false;
     for (int32_t l = 0; l < q->measured_layers; l++) {
+        const char *layer = arena_printf(a, "%d", (int)l);
         double layer_s = spread(&d, 2e-3, 2e-2);
         for (int32_t k = 0; k < q->n_kinds; k++) {
             double s = layer_s * q->kinds[k].slowdown * spread(&d, 0.7, 1.4);
@@ -279,8 +265,8 @@ void random_questions_profile(struct arena *a, const struct random_question *q,
                 const char *name = arena_strdup(a, measured_base(base, q->kinds[k].device, 1 << g));
                 for (int64_t b = 1; b <= 2; b *= 2) {
                     double ns = took * (0.3 + 0.7 * (double)b);
-                    add_row(a, out, &room, name, l, b, OP_measured_forward, ns);
-                    add_row(a, out, &room, name, l, b, OP_measured_backward, 2 * ns);
+                    measured_rows_add(a, out, &room, name, layer, b, OP_measured_forward, ns);
+                    measured_rows_add(a, out, &room, name, layer, b, OP_measured_backward, 2 * ns);
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 #include "core/base/rng.h"
 #include "core/model/measured.h"
+#include "tests/support/measured_rows.h"
 #include "tests/support/texts.h"
 
 #include <math.h>
@@ -81,22 +82,6 @@ static void make_job(struct draws *d, struct job *out, double *state_bytes)
         out->layers = (struct layers_choice){LAYERS_NUMBER, 8};
 }
 
-static void add_row(struct draws *d, struct profile *p, size_t *room, int32_t type, int32_t layer,
-                    int64_t sequences, enum op_kind kind, double seconds)
-{
-    struct op_attrs attrs = {.row = op_measured_row("toy", arena_printf(d->a, "%d", (int)layer)),
-                             .sequences = sequences};
-    struct op_shapes none = {0};
-    p->ops = arena_grow(d->a, p->ops, p->n_ops, room, sizeof *p->ops);
-    p->ops[p->n_ops++] = (struct op_row){.base = catalogue[type],
-                                         .key = op_key(kind, &attrs, &none, DTYPE_fp32),
-                                         .kind = kind,
-                                         .dtype = DTYPE_fp32,
-                                         .text = "",
-                                         .seconds = seconds,
-                                         .provenance = "test"};
-}
-
 static void make_rows(struct draws *d, struct profile *p)
 {
     double layer_s[16];
@@ -107,12 +92,15 @@ static void make_rows(struct draws *d, struct profile *p)
     for (int32_t t = 0; t < d->n_types; t++) {
         double slowdown = spread(d, 1, 6);
         for (int32_t l = 0; l < d->n_layers; l++) {
+            const char *layer = arena_printf(d->a, "%d", (int)l);
             double s = layer_s[l] * slowdown * spread(d, 0.7, 1.4), fixed = spread(d, 0.1, 0.5),
                    back = spread(d, 1.5, 2.5);
             for (int64_t b = 1; b <= 4; b *= 2) {
                 double took = s * (fixed + (1 - fixed) * (double)b);
-                add_row(d, p, &room, t, l, b, OP_measured_forward, took);
-                add_row(d, p, &room, t, l, b, OP_measured_backward, back * took);
+                measured_rows_add(d->a, p, &room, catalogue[t], layer, b, OP_measured_forward,
+                                  took);
+                measured_rows_add(d->a, p, &room, catalogue[t], layer, b, OP_measured_backward,
+                                  back * took);
             }
         }
     }
