@@ -95,6 +95,7 @@ struct collective {
     /* sim/engine/fold, of a tensor: (n_members) the member that is simulated for each, itself or one before it; NULL: all
      * are simulated */
     const int32_t *like;
+    int32_t flow_link; /* sim/engine/ring_flow, else 0: 1 + the route of all its messages together */
     bool
         each_call; /* executed in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
 

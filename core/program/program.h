@@ -118,6 +118,7 @@ struct program_link {
     /* sim/engine/fold, else NULL: (n_hops) equal messages on this hop, at the same time, that one message on the route stands
      * for. Such a route may have one hop. */
     const int32_t *hop_messages;
+    double pace_Bps; /* sim/engine/ring_flow, of the route of a ring: its rate without other traffic; else 0 */
     /* one pair's instance of the cluster's link `of` (`every:`), priced by the device types of both ends and, of stages on several GPUs,
      * by their numbers of GPUs and how many of these send at once (core/lower/links.c) */
     bool paired;

@@ -62,7 +62,7 @@ static struct senders *find_senders(const struct engine *e)
 static bool may_be_able(const struct engine *e, int32_t group)
 {
     const struct collective *g = &e->program->collectives[group];
-    bool messages = collective_of_tensor(g) || (program_collective_rings(g) && !g->each_call &&
+    bool messages = collective_of_tensor(g) || (program_collective_rings(g) && !g->each_call && !g->flow_link &&
                                                 g->elements >= collectives_ranks(g));
     return messages && collectives_ranks(g) > 1 && e->collectives->rendezvous[group].price_ns < 0;
 }

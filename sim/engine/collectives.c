@@ -11,6 +11,7 @@
 #include "core/base/arena.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 /* --- parts --- */
 
@@ -27,8 +28,8 @@ int32_t collective_parts(const struct collective *g)
 {
     if (collective_of_tensor(g)) return collective_steps(g);
     if (collectives_ranks(g) < 2 || g->algorithm == ALGORITHM_LOCAL) return 0;
-    if (program_collective_divides(g)) return collectives_ranks(g) - 1;
-    return g->algorithm == ALGORITHM_RING ? 2 * (collectives_ranks(g) - 1) : 4;
+    if (g->flow_link) return 1;
+    return g->algorithm == ALGORITHM_RING ? collectives_ring_steps(g) : 4;
 }
 
 static struct collectives_part ring_part(const struct engine *e, int32_t group, int32_t i, int32_t k)
@@ -131,7 +132,32 @@ static void end_collective(struct engine *e, struct member *m, int64_t now_ns)
     s->busy = m->active = false;
 }
 
-/* A member has arrived at a priced collective; after the last arrival it runs for all. */
+static void end_at(struct engine *e, int32_t group, int64_t when_ns)
+{
+    event_queue_push(
+        e->queue, (struct event){.time_ns = when_ns, .kind = EVENT_COLLECTIVE, .index = group});
+}
+
+static void start_flow(struct engine *e, int32_t group)
+{
+    struct hop *h = &e->collectives->hops[e->collectives->first_hop[group]];
+    h->ready_ns = e->collectives->rendezvous[group].latest_ns;
+    become_ready(e, h);
+}
+
+/* A ring that shared its links was longer under way than alone: half of the latencies are not behind other messages (ring_flow.h). */
+static void flow_moved(struct engine *e, int32_t group, const struct passage *passage)
+{
+    const struct collective *g = &e->program->collectives[group];
+    const struct program_link *l = &e->program->links[g->flow_link - 1];
+    const struct hop *h = &e->collectives->hops[e->collectives->first_hop[group]];
+    double took_ns = (double)(passage->left_ns - passage->start_ns);
+    double more_ns = took_ns - 1e9 * (double)h->bytes / l->pace_Bps;
+    double latencies_ns = 1e9 * l->latency_s * collectives_ring_steps(g);
+    end_at(e, group, passage->left_ns + (int64_t)(fmax(0, fmin(latencies_ns, more_ns)) / 2));
+}
+
+/* A member has arrived at a collective that is priced or a flow; after the last arrival it runs for all. */
 static void come_together(struct engine *e, struct member *m, int64_t now_ns)
 {
     const struct collective *g = &e->program->collectives[m->group];
@@ -139,16 +165,19 @@ static void come_together(struct engine *e, struct member *m, int64_t now_ns)
     int64_t price_ns = r->price_ns;
     m->begin_ns = now_ns;
     m->part_bytes = g->elements * dtype_bytes(g->dtype);
+    if (g->flow_link) m->part_bytes = e->collectives->hops[e->collectives->first_hop[m->group]].bytes;
     m->pending = 1;
     if (now_ns > r->latest_ns) r->latest_ns = now_ns;
     if (++r->here < r->n_members) return;
+    if (g->flow_link) {
+        start_flow(e, m->group);
+        return;
+    }
     if (e->jitter)
         price_ns = jitter_hop_ns(e->jitter,
                                  e->collectives->n_hops + e->collectives->first_member[m->group],
                                  m->ended, 0, price_ns);
-    event_queue_push(e->queue, (struct event){.time_ns = r->latest_ns + price_ns,
-                                              .kind = EVENT_COLLECTIVE,
-                                              .index = m->group});
+    end_at(e, m->group, r->latest_ns + price_ns);
 }
 
 /* Advances from the member's part until it must wait. */
@@ -180,7 +209,8 @@ void collectives_go_on(struct engine *e, struct member *m)
 
 static void begin(struct engine *e, struct member *m, int64_t now_ns)
 {
-    if (e->collectives->rendezvous[m->group].price_ns >= 0)
+    if (e->collectives->rendezvous[m->group].price_ns >= 0 ||
+        e->program->collectives[m->group].flow_link)
         come_together(e, m, now_ns);
     else if (!ahead_begins(e, m, now_ns))
         advance(e, m, now_ns);
@@ -297,7 +327,8 @@ void collective_started(struct engine *e, int32_t hop, int64_t start_ns)
     struct hop *h = &e->collectives->hops[hop];
     const struct member *m = e->collectives->members;
     h->moves = true;
-    if (e->overlap) overlap_begins(e, h->link, m[h->from].lane, m[h->to].lane, start_ns);
+    if (e->overlap && !e->program->collectives[m[h->from].group].flow_link)
+        overlap_begins(e, h->link, m[h->from].lane, m[h->to].lane, start_ns);
 }
 
 void collective_moved(struct engine *e, int32_t hop, const struct passage *passage)
@@ -305,6 +336,10 @@ void collective_moved(struct engine *e, int32_t hop, const struct passage *passa
     e->collectives->hops[hop].moves = false;
     struct hop h = e->collectives->hops[hop];
     const struct member *m = e->collectives->members;
+    if (e->program->collectives[m[h.from].group].flow_link) {
+        flow_moved(e, m[h.from].group, passage);
+        return;
+    }
     if (e->overlap) overlap_ends(e, h.link, m[h.from].lane, m[h.to].lane, passage->left_ns);
     message_over(e, h.from, true, passage->left_ns);
     message_over(e, h.to, false, passage->arrival_ns);

@@ -50,9 +50,10 @@ struct stream_state {
     struct handed *queue; /* waiting: queue[first … first + n - 1] */
 };
 
-/* State of a priced collective (sim/collective/price.h): the members that have arrived, and the last arrival. */
+/* State of a collective that starts when all members have arrived: a priced one (sim/collective/price.h), or a ring that is one flow
+ * (ring_flow.h). */
 struct rendezvous {
-    int64_t price_ns; /* -1: simulated by messages */
+    int64_t price_ns; /* -1: not priced */
     int32_t n_members, here;
     int64_t latest_ns;
     int32_t started; /* the current execution; their latest launch, and that of the last execution that all have started */
@@ -95,6 +96,12 @@ static inline int32_t collectives_ranks(const struct collective *g)
 static inline bool collectives_folded(const struct collective *g)
 {
     return collectives_ranks(g) > g->n_members;
+}
+
+/* Steps of a ring of segments. */
+static inline int32_t collectives_ring_steps(const struct collective *g)
+{
+    return (program_collective_divides(g) ? 1 : 2) * (collectives_ranks(g) - 1);
 }
 
 /* Simulated by collect.c. */

@@ -7,6 +7,8 @@
 static int32_t hops_of(const struct collective *g)
 {
     if (collectives_ranks(g) < 2 || g->each_call || g->algorithm == ALGORITHM_LOCAL) return 0;
+    if (g->flow_link) return 1;
+    if (g->stands_for && g->stands_ns >= 0) return 0;
     return program_collective_rings(g) ? g->n_members : 2 * (g->n_members - 1);
 }
 
@@ -26,6 +28,20 @@ static enum status make_hop(struct engine *e, struct cost *k, const struct colle
     direction = back ? g->back_direction[from] : g->direction[from];
     return network_join(e->network, k, h->link, direction, elements * dtype_bytes(g->dtype),
                         &h->resource, err);
+}
+
+/* The one hop of a ring that is a flow. */
+static enum status make_flow(struct engine *e, struct cost *k, int32_t group, struct error *err)
+{
+    const struct collective *g = &e->program->collectives[group];
+    struct collective_streams *c = e->collectives;
+    struct hop *h = &c->hops[c->first_hop[group]];
+    int64_t ranks = collectives_ranks(g);
+    h->from = h->to = c->first_member[group];
+    h->from_lane = h->to_lane = e->lane_of_stage[g->members[0].stage];
+    h->link = g->flow_link - 1;
+    h->bytes = (g->elements + ranks - 1) / ranks * dtype_bytes(g->dtype) * collectives_ring_steps(g);
+    return network_join(e->network, k, h->link, 0, h->bytes, &h->resource, err);
 }
 
 static void count(struct engine *e, struct collective_streams *c)
@@ -187,7 +203,8 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
                 .group = i, .index = m, .lane = lane, .repeats = program_collective_repeats(g)};
             if (collective_like(g, m) == m) s->members[s->n_members++] = at;
         }
-        for (int32_t h = 0; h < hops_of(g); h++)
+        if (g->flow_link) TRY(make_flow(e, k, i, err));
+        for (int32_t h = 0; h < hops_of(g) && !g->flow_link; h++)
             TRY(make_hop(e, k, g, c->first_member[i], h, &c->hops[c->first_hop[i] + h], err));
     }
     for (int32_t h = n_reduces; h < c->n_hops; h++)

@@ -105,7 +105,7 @@ static uint64_t base_of(struct folding *f, int32_t group, int32_t i)
         int32_t path = fold_path(f, g->link[i], 0);
         return path < 0 ? h : fold_mix(h, f->paths[path].cost);
     }
-    if (!fold_moves(f, group)) return h;
+    if (!fold_moves(f, group) || g->flow_link) return h;
     if (g->algorithm == ALGORITHM_CHAIN) {
         if (i + 1 < n) h = with_path(f, g, i, i + 1, h);
         return i > 0 ? with_path(f, g, i, i - 1, h) : h;
@@ -120,7 +120,7 @@ static void colour_partners(struct folding *f, int32_t group)
     const struct folding_rounds *r = f->rounds[group];
     uint64_t *sends = &f->sends[f->first_member[group]],
              *receives = &f->receives[f->first_member[group]];
-    if (!fold_moves(f, group) || g->algorithm == ALGORITHM_CHAIN) return;
+    if (!fold_moves(f, group) || g->flow_link || g->algorithm == ALGORITHM_CHAIN) return;
     for (int32_t i = 0; i < g->n_members; i++) {
         sends[i] = r ? 0 : with_path(f, g, i, (i + 1) % g->n_members, 0);
         receives[i] = 0;
@@ -137,10 +137,11 @@ static void colour_group(struct folding *f, int32_t group)
     uint64_t *base = &f->base[f->first_member[group]], *out = &f->member[f->first_member[group]],
              fixed = f->fixed[group];
     for (int32_t i = 0; i < g->n_members; i++) base[i] = base_of(f, group, i);
+    if (g->flow_link) fixed = fold_mix(fixed, f->paths[fold_path(f, g->flow_link - 1, 0)].colour);
     if (f->rounds[group])
         see_partners(g, f->rounds[group], fixed,
                      &f->receives[f->first_member[f->first_alike[group]]], base, out);
-    else if (g->each_call && !collective_of_tensor(g))
+    else if (fold_meets(f, group))
         see_all(g, false, fixed, base, out);
     else if (g->algorithm == ALGORITHM_RING)
         see_ring(g, fixed, base, out);
@@ -184,7 +185,8 @@ static void colour_paths(struct folding *f)
     fold_visit_all(f, add_message, NULL);
     for (int32_t i = 0; i < f->n_paths; i++)
         for (int32_t k = 0; k < fold_path_links(f, i) && paths[i].sum; k++)
-            paths[fold_path_link(f, i, k)].load += paths[i].sum;
+            paths[fold_path_link(f, i, k)].load +=
+                paths[i].sum * (uint64_t)fold_path_messages(f, i, k);
     for (int32_t i = 0; i < f->n_paths; i++) {
         struct folding_path *x = &paths[i];
         uint64_t own = fold_mix(x->colour, x->load);
@@ -197,8 +199,12 @@ static void colour_paths(struct folding *f)
     for (int32_t i = 0; i < f->n_paths; i++) {
         if (!paths[i].n_hops) continue;
         paths[i].colour = paths[i].cost;
-        for (int32_t k = 0; k < paths[i].n_hops; k++)
-            paths[i].colour = fold_mix(paths[i].colour, paths[paths[i].hop[k]].colour);
+        for (int32_t k = 0; k < paths[i].n_hops; k++) {
+            uint64_t hop = paths[paths[i].hop[k]].colour;
+            paths[i].colour = paths[i].messages
+                                  ? paths[i].colour + fold_mix(hop, (uint64_t)paths[i].messages[k])
+                                  : fold_mix(paths[i].colour, hop);
+        }
     }
 }
 

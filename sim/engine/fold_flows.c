@@ -46,13 +46,18 @@ static void make_route(struct folding *f, int32_t link, int32_t direction)
     int32_t at = new_path(f, link, direction);
     int32_t *hop = ARENA_ARRAY(f->scratch, int32_t, (size_t)l->n_hops);
     uint64_t h = fold_mix(fold_mix(8, (uint64_t)l->sharing), (uint64_t)l->n_hops);
-    h = fold_mix_double(h, l->compute_slowdown);
+    h = fold_mix_double(fold_mix_double(h, l->compute_slowdown), l->pace_Bps);
     for (int32_t k = 0; k < l->n_hops; k++) {
         int32_t i = direction ? l->n_hops - 1 - k : k;
         hop[k] = fold_path(f, l->hop[i], l->hop_direction[i] ^ direction);
-        h = fold_mix(h, f->paths[hop[k]].cost);
     }
-    f->paths[at].hop = hop, f->paths[at].n_hops = l->n_hops, f->paths[at].cost = h;
+    f->paths[at].hop = hop, f->paths[at].n_hops = l->n_hops;
+    f->paths[at].messages = l->hop_messages;
+    for (int32_t k = 0; k < l->n_hops; k++) {
+        uint64_t cost = f->paths[hop[k]].cost;
+        h = l->hop_messages ? h + fold_mix(cost, (uint64_t)l->hop_messages[k]) : fold_mix(h, cost);
+    }
+    f->paths[at].cost = h;
 }
 
 int32_t fold_path(struct folding *f, int32_t link, int32_t direction)
@@ -100,6 +105,16 @@ void fold_visit_group(struct folding *f, int32_t group, fold_visit *visit, void 
     int32_t n = g->n_members;
     const uint64_t *colour = &f->traffic[f->first_member[f->first_alike[group]]];
     if (!fold_moves(f, group)) return;
+    if (g->flow_link) {
+        int32_t lane = fold_lane_of(f, g, 0);
+        struct folding_flow x = {.colour = fold_group_colour(f, group),
+                                 .path = fold_path(f, g->flow_link - 1, 0),
+                                 .group = group,
+                                 .from_lane = lane,
+                                 .to_lane = lane};
+        visit(f, &x, with);
+        return;
+    }
     for (int32_t i = 0; i < n; i++) {
         uint64_t own = colour[i];
         if (!r && g->algorithm == ALGORITHM_RING) pass(f, group, i, (i + 1) % n, own, visit, with);

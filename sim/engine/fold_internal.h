@@ -32,6 +32,7 @@ struct folding_names {
 struct folding_path {
     int32_t link, direction;
     int32_t n_hops, *hop; /* of a route: paths of its links; 0: a link */
+    const int32_t *messages; /* of the route of a ring that is one flow: (n_hops) messages on each; else NULL */
     int32_t other;        /* of a link: the path of its other direction; -1: half duplex, a route */
     bool fair;            /* of a link: shared fairly */
     int32_t n_senders, *senders; /* of a FIFO link with several: its lanes, ascending */
@@ -118,6 +119,14 @@ static inline bool fold_moves(const struct folding *f, int32_t group)
     return f->price_ns[group] < 0 && g->n_members > 1 && g->algorithm != ALGORITHM_LOCAL &&
            (!g->each_call || collective_of_tensor(g));
 }
+/* Its members only meet: where the last one arrives it starts for all, and it ends for all. */
+static inline bool fold_meets(const struct folding *f, int32_t group)
+{
+    const struct collective *g = &f->p->collectives[group];
+    if (collective_of_tensor(g)) return false;
+    if (g->algorithm == ALGORITHM_LOCAL && !g->each_call) return false;
+    return g->each_call || f->price_ns[group] >= 0 || g->flow_link;
+}
 static inline bool fold_names_channel(enum instr_kind k)
 {
     return k == INSTR_RECEIVE || k == INSTR_SEND;
@@ -162,6 +171,10 @@ void fold_visit_all(struct folding *f, fold_visit *visit, void *with);
 static inline int32_t fold_path_links(const struct folding *f, int32_t path)
 {
     return f->paths[path].n_hops ? f->paths[path].n_hops : 1;
+}
+static inline int32_t fold_path_messages(const struct folding *f, int32_t path, int32_t i)
+{
+    return f->paths[path].messages ? f->paths[path].messages[i] : 1;
 }
 static inline int32_t fold_path_link(const struct folding *f, int32_t path, int32_t i)
 {

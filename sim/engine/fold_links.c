@@ -12,6 +12,8 @@ struct want { /* messages of one colour, by the first of them */
 struct folding_links {
     struct folding_names flows, keys; /* by colour; links by what they are */
     struct want *wants;
+    int32_t *crossing; /* (paths) of the flow that is counted: messages on each link */
+    int32_t *place; /* of a link of the folded program, by direction, on the current route, + 1 */
     struct program_link *links;
     double *scale;
     int32_t n;
@@ -41,18 +43,21 @@ static void count(struct folding *f, const struct folding_flow *x, void *with)
     int32_t at = fold_find(&l->flows, x->colour);
     if (at < 0) return;
     struct want *w = &l->wants[at];
-    for (int32_t k = 0; k < fold_path_links(f, w->path); k++) {
-        bool crosses = false; /* once, though a route may name a link twice */
-        for (int32_t i = 0; i < fold_path_links(f, x->path); i++)
-            crosses |= fold_path_link(f, x->path, i) == fold_path_link(f, w->path, k);
-        w->messages[k] += crosses;
-    }
+    int32_t n = fold_path_links(f, x->path);
+    /* once, though a route may name a link twice */
+    for (int32_t i = 0; i < n; i++)
+        l->crossing[fold_path_link(f, x->path, i)] = fold_path_messages(f, x->path, i);
+    for (int32_t k = 0; k < fold_path_links(f, w->path); k++)
+        w->messages[k] += l->crossing[fold_path_link(f, w->path, k)];
+    for (int32_t i = 0; i < n; i++) l->crossing[fold_path_link(f, x->path, i)] = 0;
 }
 
 void fold_links_count(struct folding *f, struct folding_links *l)
 {
     /* Links of colours, and one route for each message of the folded program, or for the price of an operator. */
     fold_names_new(f->scratch, (size_t)f->n_paths + (size_t)l->flows.count, &l->keys);
+    l->crossing = ARENA_ARRAY(f->scratch, int32_t, (size_t)f->n_paths);
+    l->place = ARENA_ARRAY(f->scratch, int32_t, 2 * l->keys.capacity);
     fold_visit_all(f, count, l);
 }
 
@@ -66,7 +71,8 @@ static struct program_link *add(struct folding *f, struct folding_links *l, int3
         l->scale = ARENA_ARRAY(f->arena, double, l->capacity);
         if (l->n) memcpy(l->scale, old, (size_t)l->n * sizeof *old);
     }
-    l->scale[l->n] = f->scale && f->scale->link ? f->scale->link[link] : 1;
+    l->scale[l->n] =
+        f->scale && f->scale->link && !f->p->links[link].n_hops ? f->scale->link[link] : 1;
     l->links[l->n] = f->p->links[link];
     return &l->links[l->n++];
 }
@@ -89,18 +95,23 @@ static int32_t represent(struct folding *f, struct folding_links *l, int32_t pat
 int32_t fold_links_get(struct folding *f, struct folding_links *l, uint64_t colour, int32_t path,
                        int32_t *direction)
 {
-    int32_t n = fold_path_links(f, path), want = colour ? fold_find(&l->flows, colour) : -1;
-    int32_t *hop = ARENA_ARRAY(f->arena, int32_t, 3 * (size_t)n), *towards = hop + n,
-            *messages = towards + n;
-    bool several = false;
+    int32_t all = fold_path_links(f, path), n = 0;
+    int32_t want = colour ? fold_find(&l->flows, colour) : -1;
+    int32_t *hop = ARENA_ARRAY(f->arena, int32_t, 3 * (size_t)all), *towards = hop + all,
+            *messages = towards + all;
+    bool several = false, each = !f->paths[path].messages;
     uint64_t key = fold_mix(2, f->paths[path].cost);
-    for (int32_t i = 0; i < n; i++) {
-        hop[i] = represent(f, l, fold_path_link(f, path, i), &towards[i]);
-        messages[i] = want < 0 ? 1 : l->wants[want].messages[i];
-        several |= messages[i] > 1;
-        key = fold_mix(fold_mix(key, (uint64_t)hop[i] << 1 | (uint64_t)towards[i]),
-                       (uint64_t)messages[i]);
+    for (int32_t i = 0; i < all; i++) {
+        hop[n] = represent(f, l, fold_path_link(f, path, i), &towards[n]);
+        int32_t *place = &l->place[2 * hop[n] + towards[n]];
+        if (!each && *place) continue; /* one of the links that it represents suffices */
+        messages[n] = want < 0 ? 1 : l->wants[want].messages[i];
+        several |= messages[n] > 1;
+        key = fold_mix(fold_mix(key, (uint64_t)hop[n] << 1 | (uint64_t)towards[n]),
+                       (uint64_t)messages[n]);
+        *place = ++n;
     }
+    for (int32_t i = 0; i < n; i++) l->place[2 * hop[i] + towards[i]] = 0;
     *direction = towards[0];
     if (!f->paths[path].n_hops && !several) return hop[0];
     int32_t before = l->keys.count, at = fold_name(&l->keys, key);

@@ -113,7 +113,7 @@ static int32_t period(const struct folding *f, int32_t group)
     const struct collective *g = &f->p->collectives[group];
     const uint64_t *colour = &f->member[f->first_member[group]];
     int32_t n = 1;
-    if (!program_collective_rings(g) || g->each_call) return g->n_members;
+    if (!program_collective_rings(g) || fold_meets(f, group)) return g->n_members;
     while (n < g->n_members && colour[n] != colour[0]) n++;
     return n;
 }
@@ -169,8 +169,6 @@ static void take_links(struct quotient *q, int32_t group, int32_t n, struct coll
     const struct collective *g = &f->p->collectives[group];
     size_t one = (size_t)n, all = one * one;
     struct taking t = {q, out, n};
-    out->link = unknown(f->arena, g->link, one);
-    out->direction = unknown(f->arena, g->direction, one);
     out->back_link = unknown(f->arena, g->back_link, one);
     out->back_direction = unknown(f->arena, g->back_direction, one);
     out->pair_link = unknown(f->arena, g->pair_link, all);
@@ -183,6 +181,32 @@ static void take_links(struct quotient *q, int32_t group, int32_t n, struct coll
     }
 }
 
+/* One member of each colour, with its link; inside calls the links of all members have prices. */
+static void meet(struct quotient *q, int32_t group, struct collective *out)
+{
+    struct folding *f = q->f;
+    const struct collective *g = &f->p->collectives[group];
+    int32_t direction;
+    out->n_members = 0;
+    for (int32_t m = 0; m < g->n_members; m++) {
+        int32_t stage = new_stage(q, g->members[m].stage), at = 0;
+        while (at < out->n_members && out->members[at].stage != stage) at++;
+        if (at < out->n_members) continue;
+        out->members[at] = g->members[m];
+        out->members[at].stage = stage;
+        out->n_members++;
+        int32_t path =
+            g->link ? fold_path(f, g->link[m], g->link[m] < 0 ? 0 : g->direction[m]) : -1;
+        if (path >= 0 && !g->each_call)
+            out->link[at] = fold_links_get(f, q->links, 0, path, &out->direction[at]);
+    }
+    if (g->each_call) take_price(q, g->link, g->direction, out->link, out->direction, g->n_members);
+    out->back_link = out->back_direction = NULL; /* no messages */
+    if (g->flow_link)
+        out->flow_link = 1 + fold_links_get(f, q->links, fold_group_colour(f, group),
+                                            fold_path(f, g->flow_link - 1, 0), &direction);
+}
+
 static void take_group(struct quotient *q, int32_t group, struct collective *out)
 {
     struct folding *f = q->f;
@@ -192,16 +216,17 @@ static void take_group(struct quotient *q, int32_t group, struct collective *out
     out->stands_for = g->n_members;
     out->stands_ns = f->price_ns[group];
     out->members = ARENA_ARRAY(f->arena, struct collective_member, (size_t)n);
-    out->n_members = 0;
-    for (int32_t m = 0; m < n; m++) {
-        int32_t stage = new_stage(q, g->members[m].stage);
-        bool known = false; /* members that only meet: one of each colour */
-        for (int32_t k = 0; k < out->n_members && g->each_call && !collective_of_tensor(g); k++)
-            known |= out->members[k].stage == stage;
-        if (known) continue;
-        out->members[out->n_members] = g->members[m];
-        out->members[out->n_members++].stage = stage;
+    out->link = unknown(f->arena, g->link, (size_t)n);
+    out->direction = unknown(f->arena, g->direction, (size_t)n);
+    if (fold_meets(f, group)) {
+        meet(q, group, out);
+        return;
     }
+    for (int32_t m = 0; m < n; m++) {
+        out->members[m] = g->members[m];
+        out->members[m].stage = new_stage(q, g->members[m].stage);
+    }
+    out->n_members = n;
     if (collective_of_tensor(g)) out->like = likes(f, group);
     take_links(q, group, n, out);
 }

@@ -134,7 +134,7 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
                        int32_t step, int32_t times, int64_t begin_ns, int64_t end_ns, int64_t bytes)
 {
     const struct collective *g = &e->program->collectives[group];
-    int32_t link = g->link && !collective_of_tensor(g) ? g->link[index] : -1;
+    int32_t link = g->link && !collective_of_tensor(g) && !g->flow_link ? g->link[index] : -1;
     enum phase phase =
         collective_of_tensor(g) ? e->lanes[lane].procedure->phase : 'U'; /* it waits in this call */
     const char *name = link >= 0 ? e->program->links[link].name : g->name;

@@ -7,6 +7,7 @@
 #include "core/base/units.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/fold.h"
+#include "sim/engine/ring_flow.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -361,7 +362,8 @@ enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
                     const struct sim_options *o, struct sim_result *out, struct error *err)
 {
     if (p->n_devices < 1) return error_set(err, ERR_INPUT, "the program has no devices");
-    /* Jitter makes all devices different, so nothing folds. */
-    if (o->fold && !o->jitter) return run_folded(a, p, k, o, out, err);
+    if (o->jitter) return run_whole(a, p, k, o, NULL, out, err); /* all devices differ */
+    if (!o->each_message) p = ring_flow_make(a, p, k, o->scale);
+    if (o->fold) return run_folded(a, p, k, o, out, err);
     return run_whole(a, p, k, o, NULL, out, err);
 }

@@ -49,6 +49,7 @@ struct sim_options {
     /* simulate devices with equal timelines once (sim/engine/fold); the trace then has one device of each class and the names of
      * the devices it represents */
     bool fold;
+    bool each_message; /* rings of many ranks message by message too (sim/engine/ring_flow.h) */
     /* (replicas of the plan) whose spans are kept; NULL: all. With fold, one device of each class is kept in any case. */
     const bool *trace_replicas;
     bool

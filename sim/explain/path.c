@@ -247,7 +247,9 @@ static void part_ended(struct path *w)
 {
     const struct explanation *t = w->t;
     const struct collective *g = &t->program->collectives[w->at.group];
-    if (t->groups[w->at.group].price != COLLECTIVE_PRICE_LINKS) {
+    bool flow = program_collective_rings(g) && t->groups[w->at.group].n_parts == 1 &&
+                (g->stands_for ? g->stands_for : g->n_members) > 2; /* sim/engine/ring_flow.h */
+    if (t->groups[w->at.group].price != COLLECTIVE_PRICE_LINKS || flow) {
         priced_ended(w);
         return;
     }

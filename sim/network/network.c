@@ -133,7 +133,8 @@ static enum status price_route(struct network *n, struct cost *k, int32_t link, 
             return error_set(err, ERR_INPUT,
                              "route %s: its latencies add up to more than ten years", l->name);
     }
-    if (l->n_hops == 1) all = n->resources[2 * l->hop[0]].cost; /* with its curve */
+    if (l->pace_Bps > 0 && l->pace_Bps < all.bandwidth_Bps) all.bandwidth_Bps = l->pace_Bps;
+    if (l->n_hops == 1 && !(l->pace_Bps > 0)) all = n->resources[2 * l->hop[0]].cost; /* with its curve */
     for (int32_t d = 0; d < 2; d++) path[d].cost = all, path[d].priced = path[d].fair = true;
     return OK;
 }
@@ -176,11 +177,19 @@ static int32_t flow_resource(struct network *n, int32_t resource)
 static void make_route(struct network *n, int32_t resource)
 {
     const struct program_link *l = &n->program->links[resource / 2];
-    int32_t hops = l->n_hops ? l->n_hops : 1, *path = ARENA_ARRAY(n->arena, int32_t, (size_t)hops);
+    int32_t hops = l->n_hops ? l->n_hops : 1;
+    int32_t *path = ARENA_ARRAY(n->arena, int32_t, 2 * (size_t)hops + 2), *messages = NULL;
     if (!l->n_hops) path[0] = flow_resource(n, resource);
     for (int32_t i = 0; i < l->n_hops; i++)
         path[i] = flow_resource(n, resource_of(n, l->hop[i], l->hop_direction[i] ^ (resource & 1)));
-    n->resources[resource].flow_route = flows_weighted_route(n->flows, path, l->hop_messages, hops);
+    if (l->pace_Bps > 0) { /* a link of its own */
+        messages = path + hops + 1;
+        for (int32_t i = 0; i < hops; i++) messages[i] = l->hop_messages ? l->hop_messages[i] : 1;
+        messages[hops] = 1;
+        path[hops++] = flow_resource(n, resource);
+    }
+    n->resources[resource].flow_route =
+        flows_weighted_route(n->flows, path, messages ? messages : l->hop_messages, hops);
 }
 
 void network_start(struct network *n, struct arena *a)

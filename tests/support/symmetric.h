@@ -71,7 +71,7 @@ static inline const char *symmetric_links(struct symmetric *c, int32_t nodes)
 {
     const char *out = "", *near = symmetric_link(c, false), *far = symmetric_link(c, true),
                *leaf = symmetric_link(c, true);
-    int32_t kind = symmetric_draw(c, 0, 4);
+    int32_t kind = symmetric_draw(c, 0, c->replicas > 8 ? 2 : 4); /* many nodes: few links */
     if (kind < 2) SYMMETRIC_PUT(c, out, "  switches: [{name: core}");
     for (int32_t i = 0; kind < 2 && i < nodes; i++) SYMMETRIC_PUT(c, out, ", {name: sw%d}", (int)i);
     SYMMETRIC_PUT(c, out, "%s  links:\n", kind < 2 ? "]\n" : "");
