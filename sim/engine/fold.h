@@ -20,7 +20,9 @@
  * (network_overtaken), and the whole program runs.
  * The ends of a link that slows down computing stay separate.
  *
- * A ring of equal members becomes one with the members of one period (one if all are equal), which knows the real number
+ * Members of a priced collective, and of a ring that is one flow (ring_flow.h), only meet: each sees the colours of all others in any
+ * order, and one of each colour represents them.
+ * Another ring of equal members becomes one with the members of one period (one if all are equal), which knows the real number
  * (collective.stands_for). It takes its longest chunk in every step: exact for equal chunks, else late by the duration of one
  * element in each step. A collective of a tensor keeps its rounds, and each member its representative (collective.like).
  * Cost O(rounds · (channels + members of collectives) · links of a route), rounds <= the longest chain of lanes.
