@@ -90,6 +90,11 @@ MUST_CHECK enum status lower_plan_graphs(struct arena *a, const struct plan *p,
                                          const struct lower_options *o, struct program *out,
                                          struct error *err);
 
+/* ERR_INFEASIBLE: a device's memory is too small for the plan's program, with its largest consumers and the plan's file:line:column if
+ * it has one. The text's parts go to `a`. O(stages). */
+MUST_CHECK enum status lower_check_memory(struct arena *a, const struct plan *plan,
+                                          const struct program *p, struct error *err);
+
 /* A device and the links of a cluster in a program's form; for programs without a plan (exec/bench/bench). */
 struct program_device lower_device(const struct cluster *c, int32_t device);
 struct program_link *lower_cluster_links(struct arena *a, const struct cluster *c); /* (n_links) */

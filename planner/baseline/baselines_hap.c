@@ -94,7 +94,7 @@ static enum status score_of(struct scoring *x, struct hap_plan *h, bool slow, in
         scoring_note(x, "its simulation exceeds the limit of work; --baseline tries longer",
                      INT64_MAX);
     else if (ns == INT64_MAX)
-        scoring_find_why(x, h->spot.team.s, &p);
+        scoring_find_why(x, &p);
     else
         scoring_keep(x, h->spot.team.s, &p, ns);
     return OK;
