@@ -11,6 +11,7 @@
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/links.h"
+#include "core/lower/memo.h"
 #include "core/lower/orders.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/procedures.h"
@@ -310,14 +311,15 @@ static enum status run_steps(struct lowering *l, const struct lower_graphs *s, s
 enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
                               const struct lower_options *o, struct program *out, struct error *err)
 {
+    if (o->memo) lower_memo_begin(o->memo);
     struct lowering l = {.a = a,
-                         .tables = arena_new(),
+                         .tables = o->memo ? o->memo->tables : arena_new(),
                          .plan = p,
                          .o = o,
                          .p = out,
                          .n_layers = s->graphs[0]->n_layers};
     enum status status = run_steps(&l, s, err);
-    arena_free(l.tables);
+    if (!o->memo) arena_free(l.tables);
     return status;
 }
 

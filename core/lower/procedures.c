@@ -8,6 +8,7 @@
  */
 #include "core/lower/procedures.h"
 
+#include "core/graph/gradient.h"
 #include "core/lower/channels.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
@@ -117,8 +118,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
             x.attrs.accumulate =
                 !l->plan->deterministic && lower_zero_of(l, w->h->v->param_use_of[op->output[k]]) < 2;
     }
-    if (op->kind == OP_cross_entropy_grad || (op->kind == OP_gating_grad && op->attrs.scale != 0))
-        x.attrs.scaled = lower_scales(l);
+    if (gradient_starts(op)) x.attrs.scaled = lower_scales(l);
     /* This kind always adds: a gradient of this call alone is zeroed first. */
     if (op->kind == OP_accumulate && !x.attrs.accumulate)
         writer_zero(w, op->phase, op->layer, arena_printf(l->a, "%s.zero", x.name), x.output[0]);

@@ -48,12 +48,14 @@ struct scorer *scorer_new(const struct lower_options *lower)
                          .min_missing = INT64_MAX};
     snprintf(w->why, sizeof w->why, "%s", nothing);
     w->lower.unhashed = true;
+    w->lower.memo = lower_memo_new();
     w->lower.check_memory = false;
     return w;
 }
 
 void scorer_free(struct scorer *w)
 {
+    lower_memo_free(w->lower.memo);
     arena_free(w->candidate);
     arena_free(w->program);
     arena_free(w->own);
