@@ -126,6 +126,15 @@ void *arena_copy(struct arena *a, const void *from, size_t bytes)
 
 char *arena_strdup(struct arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
 
+char *arena_join(struct arena *a, const char *x, const char *y)
+{
+    size_t n = strlen(x), m = strlen(y), bytes;
+    char *text = take(a, n + m + 1, 1, &bytes);
+    memcpy(text, x, n);
+    memcpy(text + n, y, m + 1);
+    return text;
+}
+
 char *arena_printf(struct arena *a, const char *fmt, ...)
 {
     char few[256]; /* most texts are names, and formatted once */
