@@ -22,7 +22,7 @@ enum {
     TRIES_TO_FIT = 40, /* while no setting fits: Megatron's of a 70B model with four degrees on 128 GPUs of 80 GB need 16 */
     WHOLE_LANES = 32, /* largest cluster on which families are scored as if requested alone */
     REST_LANES = 64,  /* largest cluster on which every family is tried, then settings that may beat the fastest */
-    REST_MS = 3000,   /* limit of scorer_work for that */
+    REST_MS = 1800,   /* limit of scorer_work for that */
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
     LANES_A_PLAN = 2560,
@@ -356,7 +356,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
         struct scoring *x = &all[i];
         if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
         x->rival_ns = fastest;
-        x->beyond_ns = beside ? k->known_ns : 0;
+        x->beyond_ns = k->known_ns;
         x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
         k->max_tries = x->b->quick ? 1 : TRIES_MAX;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))

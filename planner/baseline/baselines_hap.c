@@ -12,7 +12,7 @@ enum {
     HAP_BESIDE = 1,    /* beside a search */
     HAP_WORK_MS = 400, /* beside a search: limits of work for the first estimates, and for the plans fitted */
     HAP_FIT_MS = 400,
-    HAP_BESIDE_MS = 3000, /* beside a search: limit of work for one simulation, as REST_MS of the other families */
+    HAP_BESIDE_MS = 1800, /* beside a search: limit of work for one simulation, as REST_MS of the other families */
     HAP_ALONE_MS = 30000, /* requested alone: limit of work for everything; 24 mixed GPUs spend all of it in 40 CPU s */
     HAP_NEAR =
         10, /* percent: beside a search ratios are optimised only within this distance of the best other baseline */
