@@ -311,9 +311,9 @@ static void run_again(struct writer *w, int32_t first, int32_t last)
 static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
 {
     int32_t first = forward, last = forward;
-    if (forward < 0 || (*done >= 0 && lower_same_block(w->h->v->g, forward, *done))) return;
-    while (first > 0 && lower_same_block(w->h->v->g, forward, first - 1)) first--;
-    while (last + 1 < w->h->v->g->n_forward && lower_same_block(w->h->v->g, forward, last + 1))
+    if (forward < 0 || (*done >= 0 && lower_same_block(w->h, forward, *done))) return;
+    while (first > 0 && lower_same_block(w->h, forward, first - 1)) first--;
+    while (last + 1 < w->h->v->g->n_forward && lower_same_block(w->h, forward, last + 1))
         last++;
     *done = forward;
     run_again(w, first, last);

@@ -243,7 +243,7 @@ static void forward_slots(struct stage_scratch *h)
             if (g->tensors[op->input[k]].role == TENSOR_INPUT) input_slot(h, op->input[k]);
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
-            bool keep = lower_kept(h->b, t);
+            bool keep = lower_kept(h, t);
             uint8_t uses = h->uses_forward[t] | (keep ? h->uses_back[t] : 0);
             int32_t sent = sent_from_home(h->b, ACTIVATIONS_OUT, t);
             h->slot_forward[t] = made_slot(h, t, PHASE_F, uses, sent);

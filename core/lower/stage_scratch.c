@@ -33,7 +33,7 @@ void stage_scratch_begin(struct stage_scratch *h, struct stage_build *b)
     size_t n = (size_t)b->v->g->n_tensors, param_uses = (size_t)h->l->uses->n_param_uses;
     arena_reset(h->work);
     h->b = b, h->v = b->v;
-    h->slots = NULL, h->flat_shards = NULL;
+    h->slots = NULL, h->flat_shards = NULL, h->block = NULL;
     memset(h->uses_forward, 0, n);
     memset(h->uses_back, 0, n);
     memset(h->rerun, 0, (size_t)b->v->g->n_forward * sizeof *h->rerun);
