@@ -9,8 +9,11 @@ struct lower_memo *lower_memo_new(void)
 {
     struct arena *own = arena_new();
     struct lower_memo *m = ARENA_ARRAY(own, struct lower_memo, 1);
-    *m = (struct lower_memo){
-        .own = own, .contents = arena_new(), .tables = arena_new(), .work = arena_new()};
+    *m = (struct lower_memo){.own = own,
+                                .contents = arena_new(),
+                                .most = MEMO_BYTES,
+                                .tables = arena_new(),
+                                .work = arena_new()};
     return m;
 }
 
@@ -27,7 +30,7 @@ void lower_memo_begin(struct lower_memo *m)
 {
     arena_reset(m->tables);
     arena_reset(m->work);
-    if (arena_bytes(m->contents) < MEMO_BYTES) return;
+    if (arena_bytes(m->contents) <= m->most) return;
     arena_free(m->contents);
     m->contents = arena_new();
     m->views = NULL;
