@@ -32,25 +32,21 @@
 
 enum {
     KEPT_MIN = 32,
-    MULTI_DEVICE_SMALL = 1500, /* simulations, up to 8 devices */
-    /* Above: budget in us, measured cost of a simulation per call and constant; fewest worth starting */
-    MULTI_DEVICE_US = 400000,
-    MULTI_DEVICE_CALL_NS = 6000,
-    MULTI_DEVICE_PLAN_US = 1000,
-    MULTI_DEVICE_MIN = 30,
-    MULTI_DEVICE_DEVICES_MAX = 128, /* above, making a plan takes longer than simulating it */
-    SPMD_STAGE_PLANS = 300,         /* simulations of the search for sharded stages */
-    GROUPS_MS = 2200,               /* pipelines of sharded stages */
-    GROUPS_MANY_MS = 7000,
-    GROUPS_DEVICES_MAX = 512, /* above this, lowering sharded stages exceeds the budget */
+    MULTI_DEVICE_SMALL = 500, /* simulations, up to 8 devices */
+    SPMD_STAGE_PLANS = 100,         /* simulations of the search for sharded stages */
+    GROUPS_DEVICES_MAX = 512,       /* above this, lowering sharded stages exceeds the budget */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
     SYMMETRIC_STARTS = 1, /* of them from the coarse search */
-    SEPARATE_MS = 1000,   /* plans of single GPUs, if numbers of GPUs a stage are requested */
-    WORK_MS = 5000,       /* approximate limit of scorer_work for small clusters */
     SUBTEAM_PART = 20,    /* fraction of the work for baselines on subsets of the devices */
-    NEAR_MS = 1000,       /* simulations per microbatch size of the repair search if no plan fits */
-    MANY_MS = 2000        /* the same beside the fleet search */
+    /* Counted work in ms. On 16 questions of 4 to 12 GPUs (2026-11-23) a seventh less for WORK_MS gave a plan 40 % slower, a seventh less
+     * for MANY_MS one 5 % slower; two thirds of GROUPS_MS and of SPMD_STAGE_PLANS gave the same plans. */
+    GROUPS_MS = 700, /* pipelines of sharded stages; of many devices */
+    GROUPS_MANY_MS = 4200,
+    SEPARATE_MS = 600, /* plans of single GPUs, if numbers of GPUs a stage are requested */
+    WORK_MS = 3500,    /* small clusters */
+    NEAR_MS = 600,     /* per microbatch size, of the repair search if no plan fits */
+    MANY_MS = 1400     /* as WORK_MS, beside the fleet search */
 };
 
 /* Spaces of all microbatch sizes, and the candidates on them. */
@@ -281,42 +277,6 @@ static void keep_warm(struct search *q)
         incumbents_add(&q->t.incumbents, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
 }
 
-/* From the best plan, at its microbatch size and the adjacent ones. Number of simulations: about MULTI_DEVICE_US in total. */
-static enum status multi_device_large(struct search *q, const struct profile *p,
-                                      const int64_t *sizes, int32_t n_sizes, struct error *err)
-{
-    struct search_context *t = &q->t;
-    if (!t->incumbents.n || q->job->model.measured) return OK;
-    if (q->cluster->n_devices > MULTI_DEVICE_DEVICES_MAX && search_context_budget(t) <= 1)
-        return OK;
-    int32_t first = 0;
-    while (first < t->incumbents.n && spmd_stage_in_plan(&t->incumbents.plans[first].plan)) first++;
-    if (first == t->incumbents.n) return OK;
-    struct plan *best = arena_copy(t->arena, &t->incumbents.plans[first].plan, sizeof(struct plan));
-    int64_t calls = 0, microbatch = best->microbatch;
-    for (int32_t r = 0; r < best->n_replicas; r++)
-        for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
-            calls += best->replicas[r].microbatches *
-                     (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
-    double budget_us = MULTI_DEVICE_US * search_context_budget(t);
-    int64_t evaluations =
-        (int64_t)(budget_us / (double)(MULTI_DEVICE_CALL_NS * calls / 1000 + MULTI_DEVICE_PLAN_US));
-    if (evaluations < MULTI_DEVICE_MIN) return OK;
-    scorer_quick(t->scorer, false);
-    struct cost *cost = cost_new(t->arena, p, &best->cluster);
-    struct space spaces[16];
-    int32_t n = 0;
-    for (int32_t i = 0; i < n_sizes && n < 16; i++)
-        if (2 * sizes[i] >= microbatch && sizes[i] <= 2 * microbatch)
-            TRY(space_make(q->spaces, q->job, &best->cluster, cost, sizes[i], t->lower,
-                           &spaces[n++], err));
-    /* shared links make a simulation slower than its number of calls suggests */
-    t->work_end = scorer_work(t->scorer) + (int64_t)(budget_us * 1000);
-    TRY(multi_device_search(t, spaces, n, evaluations, err));
-    t->work_end = 0;
-    return OK;
-}
-
 /* Any number of devices: device classes, templates and mixes (planner/fleet/fleet). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -342,7 +302,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
-    TRY(multi_device_large(q, p, sizes, n_sizes, err));
+    TRY(multi_device_beside(t, &task, q->spaces, err));
     if (!n_tried) TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
@@ -372,41 +332,52 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     return OK;
 }
 
-/* A quarter of the work and an eighth of the evaluations are reserved for refinement. */
-static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
-                                int32_t n_sizes, struct search_result *out, struct error *err)
+/* The class of plans on single devices, and local searches around the best plans. A quarter of the work and an eighth of the
+ * evaluations are reserved for refinement. symmetric: of the coarse search. */
+static enum status search_small(struct search *q, const struct incumbents *symmetric,
+                                struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    TRY(make_spaces(q, sizes, n_sizes, err));
-    if (!t->o->baseline) {
-        struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
-        struct incumbents symmetric;
-        TRY(coarse_search_apart(t, &task, &symmetric, err));
-        int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
-        if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
-        incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
-        t->diverse_starts.coarse = true;
-        for (int32_t i = 0, n = 0; i < symmetric.n && n < SYMMETRIC_STARTS; i++)
-            if (!spmd_stage_in_plan(&symmetric.plans[i].plan)) {
-                incumbents_add(&t->diverse_starts, &symmetric.plans[i].plan,
-                               symmetric.plans[i].iteration_ns);
-                n++;
-            }
-        t->evaluations_left -= for_refinement;
-        TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
-        TRY(search_class(q, err));
-        t->exhausted = t->evaluations_left <= 0;
-        t->worked_out = search_context_over(t) && !t->exhausted && !t->interrupted;
-        t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + for_refinement;
-        if (work) t->work_end = scorer_work(t->scorer) + work / 4;
-        TRY(refine_kept(q, out, err));
-        baselines_keep(t, out);
-        incumbents_add_all(&t->incumbents, &symmetric);
-        keep_warm(q);
-        TRY(subteam_try(t, q->space, q->n_spaces, work / SUBTEAM_PART, err));
-        TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));
-        TRY(search_sharded_stages(q, err));
-    }
+    int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
+    if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
+    incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
+    t->diverse_starts.coarse = true;
+    for (int32_t i = 0, n = 0; i < symmetric->n && n < SYMMETRIC_STARTS; i++)
+        if (!spmd_stage_in_plan(&symmetric->plans[i].plan)) {
+            incumbents_add(&t->diverse_starts, &symmetric->plans[i].plan,
+                           symmetric->plans[i].iteration_ns);
+            n++;
+        }
+    t->evaluations_left -= for_refinement;
+    TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
+    TRY(search_class(q, err));
+    t->exhausted = t->evaluations_left <= 0;
+    t->worked_out = search_context_over(t) && !t->exhausted && !t->interrupted;
+    t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + for_refinement;
+    if (work) t->work_end = scorer_work(t->scorer) + work / 4;
+    TRY(refine_kept(q, out, err));
+    baselines_keep(t, out);
+    incumbents_add_all(&t->incumbents, symmetric);
+    keep_warm(q);
+    TRY(subteam_try(t, q->space, q->n_spaces, work / SUBTEAM_PART, err));
+    TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));
+    return search_sharded_stages(q, err);
+}
+
+/* The coarse search comes first, because its best plan limits the settings of the baselines. */
+static enum status search_few(struct search *q, const struct profile *p,
+                              struct baselines_request *r, struct search_result *out,
+                              struct error *err)
+{
+    struct search_context *t = &q->t;
+    struct fleet_task task = {q->job, q->cluster, p, r->sizes, r->n_sizes};
+    struct incumbents symmetric = {.n = 0};
+    if (!t->o->baseline) TRY(coarse_search_apart(t, &task, &symmetric, err));
+    if (symmetric.n && t->o->objective == OBJECTIVE_TIME)
+        r->known_ns = symmetric.plans[0].iteration_ns;
+    TRY(baselines_score(t, r, out, err));
+    TRY(make_spaces(q, r->sizes, r->n_sizes, err));
+    if (!t->o->baseline) TRY(search_small(q, &symmetric, out, err));
     TRY(search_result_conclude(t, p, out, err));
     return certify(q, out, err);
 }
@@ -432,9 +403,8 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         if (!is_large(q))
             q->t.incumbents.n = 0; /* may be outside every class: warm_start_class, keep_warm */
     }
-    if (is_large(q)) return search_large(q, p, sizes, n_sizes, out, err);
-    TRY(baselines_score(&q->t, &r, out, err));
-    return search_small(q, p, sizes, n_sizes, out, err);
+    return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
+                       : search_few(q, p, &r, out, err);
 }
 
 static enum status conclude_early(struct search *q, const struct profile *p,

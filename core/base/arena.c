@@ -84,7 +84,8 @@ static struct block *another_block(struct arena *a, size_t bytes)
     return block_new(bytes > a->next_block_bytes ? bytes : a->next_block_bytes);
 }
 
-void *arena_alloc(struct arena *a, size_t count, size_t size)
+/* Its contents are not set. *taken: bytes, with those up to the next object. */
+static void *take(struct arena *a, size_t count, size_t size, size_t *taken)
 {
     if (size && count > ABSURD_BYTES / size)
         arena_exhausted(count > SIZE_MAX / size ? SIZE_MAX : count * size);
@@ -97,33 +98,59 @@ void *arena_alloc(struct arena *a, size_t count, size_t size)
     }
     void *p = a->current->data + a->current->used;
     a->current->used = OWN_BLOCKS ? a->current->capacity : a->current->used + bytes;
+    *taken = bytes;
+    return p;
+}
+
+void *arena_alloc(struct arena *a, size_t count, size_t size)
+{
+    size_t bytes;
+    void *p = take(a, count, size, &bytes);
     return memset(p, 0, bytes);
 }
 
 char *arena_strndup(struct arena *a, const char *s, size_t n)
 {
-    char *copy = arena_alloc(a, n + 1, 1);
+    size_t bytes;
+    char *copy = take(a, n + 1, 1, &bytes);
     if (n) memcpy(copy, s, n);
+    copy[n] = '\0';
     return copy;
 }
 
 void *arena_copy(struct arena *a, const void *from, size_t bytes)
 {
-    return bytes ? memcpy(arena_alloc(a, bytes, 1), from, bytes) : NULL;
+    size_t taken;
+    return bytes ? memcpy(take(a, bytes, 1, &taken), from, bytes) : NULL;
 }
 
 char *arena_strdup(struct arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
 
+char *arena_join(struct arena *a, const char *x, const char *y)
+{
+    size_t n = strlen(x), m = strlen(y), bytes;
+    char *text = take(a, n + m + 1, 1, &bytes);
+    memcpy(text, x, n);
+    memcpy(text + n, y, m + 1);
+    return text;
+}
+
 char *arena_printf(struct arena *a, const char *fmt, ...)
 {
+    char few[256]; /* most texts are names, and formatted once */
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int n = vsnprintf(few, sizeof few, fmt, ap);
     va_end(ap);
     if (n < 0) BUG("arena_printf: bad format");
-    char *text = arena_alloc(a, (size_t)n + 1, 1);
-    vsnprintf(text, (size_t)n + 1, fmt, again);
+    char *text;
+    if ((size_t)n < sizeof few) {
+        text = arena_strndup(a, few, (size_t)n);
+    } else {
+        text = arena_alloc(a, (size_t)n + 1, 1);
+        vsnprintf(text, (size_t)n + 1, fmt, again);
+    }
     va_end(again);
     return text;
 }
@@ -133,9 +160,12 @@ void *arena_grow(struct arena *a, void *array, size_t count, size_t *capacity, s
     if (count < *capacity) return array;
     size_t bigger = *capacity ? 2 * *capacity : 16;
     while (bigger <= count) bigger *= 2;
-    void *copy = arena_alloc(a, bigger, size);
+    size_t taken, kept = count * size;
+    unsigned char *copy = take(a, bigger, size, &taken);
     *capacity = bigger;
-    return count ? memcpy(copy, array, count * size) : copy;
+    if (kept) memcpy(copy, array, kept);
+    memset(copy + kept, 0, taken - kept);
+    return copy;
 }
 
 size_t arena_bytes(const struct arena *a)

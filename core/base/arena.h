@@ -20,6 +20,7 @@ void *arena_alloc(struct arena *a, size_t count, size_t size); /* zeroed, aligne
 void *arena_copy(struct arena *a, const void *from, size_t bytes); /* NULL for NULL */
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_strndup(struct arena *a, const char *s, size_t n); /* n bytes and a final 0 */
+char *arena_join(struct arena *a, const char *x, const char *y); /* x and y */
 char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The array with room for one more element than count; *capacity is updated. The old array stays
  * in the arena until it is reset, so growing costs at most twice the final size. */

@@ -65,13 +65,30 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
     return (uint64_t)((wide)rng_u64(seed, stream, index) * n >> 64);
 }
 
+#define PRIME UINT64_C(0x100000001B3)
+#define PRIME_2 (PRIME * PRIME)
+#define PRIME_4 (PRIME_2 * PRIME_2)
+
+/* Eight bytes: the zeros at the end of a small number only multiply. */
+static uint64_t add_word(uint64_t h, const unsigned char *byte)
+{
+    int k = 0, used = 8;
+    while (used > 0 && !byte[used - 1]) used--;
+    for (; k < used; k++) h = (h ^ byte[k]) * PRIME;
+    if ((8 - k) & 1) h *= PRIME;
+    if ((8 - k) & 2) h *= PRIME_2;
+    if ((8 - k) & 4) h *= PRIME_4;
+    return k ? h : h * PRIME_4 * PRIME_4;
+}
+
 /* FNV-1a's offset and prime (Fowler, Noll, Vo); the avalanche is splitmix64's finaliser (Steele,
  * Lea, Flood, OOPSLA'14), without which similar names get similar high bits. */
 uint64_t rng_hash_bytes(uint64_t start, const void *p, size_t n)
 {
     const unsigned char *byte = p;
     uint64_t h = start ^ 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++) h = (h ^ byte[i]) * 0x100000001B3u;
+    for (; n >= 8; byte += 8, n -= 8) h = add_word(h, byte);
+    for (size_t i = 0; i < n; i++) h = (h ^ byte[i]) * PRIME;
     h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9u;
     h = (h ^ h >> 27) * 0x94D049BB133111EBu;
     return h ^ h >> 31;

@@ -61,4 +61,11 @@ MUST_CHECK enum status gradient_emit(struct gradient_builder *b, int32_t forward
                                      int32_t n_inputs, int32_t *outputs, int32_t n_outputs,
                                      struct error *err);
 
+/* Whether a gradient starts at the operator: that of a loss, in proportion to the loss weight. */
+static inline bool gradient_starts(const struct graph_op *op)
+{
+    return op->kind == OP_cross_entropy_grad ||
+           (op->kind == OP_gating_grad && op->attrs.scale != 0);
+}
+
 #endif

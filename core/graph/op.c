@@ -217,13 +217,23 @@ static struct shape key_shape(enum op_kind kind, const struct op_attrs *a, const
 }
 
 /* Inputs determine outputs; zero has none and shows its output. */
-static int32_t key_shapes(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
-                          struct shape out[OP_OPERANDS_MAX])
+static int32_t n_key_shapes(enum op_kind kind, const struct op_shapes *s)
 {
-    int32_t n = table[kind].key_attrs & A_ROW ? 0 : s->n_inputs ? s->n_inputs : s->n_outputs;
-    for (int32_t i = 0; i < n; i++)
-        out[i] = key_shape(kind, a, s->n_inputs ? &s->input[i] : &s->output[i]);
-    return n;
+    return table[kind].key_attrs & A_ROW ? 0 : s->n_inputs ? s->n_inputs : s->n_outputs;
+}
+
+static const struct shape *nth_key_shape(const struct op_shapes *s, int32_t i)
+{
+    return s->n_inputs ? &s->input[i] : &s->output[i];
+}
+
+/* The kind enters by name, because its number may change between versions while profiles persist. */
+static uint64_t key_start(enum op_kind kind, enum dtype t)
+{
+    static _Thread_local uint64_t known[OP_KIND_COUNT][DTYPE_COUNT]; /* 0: not yet */
+    uint64_t *start = &known[kind][t];
+    if (!*start) *start = rng_hash_text(rng_hash_text(0, op_kind_name(kind)), dtype_name(t));
+    return *start;
 }
 
 uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
@@ -231,20 +241,16 @@ uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op
 {
     enum { WORDS_MAX = 3 + OP_OPERANDS_MAX * (SHAPE_RANK_MAX + 1) + KEY_ATTRS_MAX };
     struct key_attr attr[KEY_ATTRS_MAX];
-    struct shape shape[OP_OPERANDS_MAX];
-    int32_t n_attrs = key_attrs(kind, attrs, shapes, attr),
-            n = key_shapes(kind, attrs, shapes, shape);
-    /* The kind enters by name, because its number may change between versions while profiles
-     * persist. */
-    uint64_t start = rng_hash_text(rng_hash_text(0, op_kind_name(kind)), dtype_name(t));
+    int32_t n_attrs = key_attrs(kind, attrs, shapes, attr), n = n_key_shapes(kind, shapes);
     int64_t words[WORDS_MAX];
     size_t used = 0;
     for (int32_t i = 0; i < n; i++) {
-        words[used++] = shape[i].rank;
-        for (int32_t d = 0; d < shape[i].rank; d++) words[used++] = shape[i].dim[d];
+        struct shape shape = key_shape(kind, attrs, nth_key_shape(shapes, i));
+        words[used++] = shape.rank;
+        for (int32_t d = 0; d < shape.rank; d++) words[used++] = shape.dim[d];
     }
     for (int32_t i = 0; i < n_attrs; i++) words[used++] = attr[i].value;
-    return rng_hash_bytes(start, words, used * sizeof *words);
+    return rng_hash_bytes(key_start(kind, t), words, used * sizeof *words);
 }
 
 PRINTF_LIKE(4, 5) static void append(char *buffer, size_t n, size_t *used, const char *fmt, ...)
@@ -266,7 +272,9 @@ const char *op_key_text(char *buffer, size_t n, enum op_kind kind, const struct 
     char text[SHAPE_TEXT_MAX];
     size_t used = 0;
     append(buffer, n, &used, "%s %s ", op_kind_name(kind), dtype_name(t));
-    n_shapes = key_shapes(kind, attrs, shapes, shape);
+    n_shapes = n_key_shapes(kind, shapes);
+    for (int32_t i = 0; i < n_shapes; i++)
+        shape[i] = key_shape(kind, attrs, nth_key_shape(shapes, i));
     for (int32_t i = 0; i < n_shapes; i++)
         append(buffer, n, &used, "%s%s", i ? "x" : "", op_shapes_text(text, &shape[i]));
     for (int32_t i = 0; i < n_attrs; i++) {

@@ -162,6 +162,14 @@ static void letters_of_bias(struct lettered *l)
     l->row = &op_schema(op->kind)->index;
 }
 
+static void note_letters(struct lettered *l)
+{
+    for (int32_t k = 0; k < l->op->n_inputs; k++)
+        for (const char *c = l->input[k]; *c; c++) l->present |= op_index_letter_bit(*c);
+    for (int32_t k = 0; k < l->op->n_outputs; k++)
+        for (const char *c = l->output[k]; *c; c++) l->present |= op_index_letter_bit(*c);
+}
+
 struct lettered op_index_letters(const struct graph *g, const struct graph_op *op,
                                  const struct grain *grains)
 {
@@ -170,6 +178,7 @@ struct lettered op_index_letters(const struct graph *g, const struct graph_op *o
     if (has_no_letters(op)) return l;
     if (op->kind == OP_bias) {
         letters_of_bias(&l);
+        note_letters(&l);
         return l;
     }
     const char *s = row->other && row->is_other(g, op) ? row->other : row->letters;
@@ -180,12 +189,14 @@ struct lettered op_index_letters(const struct graph *g, const struct graph_op *o
         s = read_operand(all ? all : s, &g->tensors[op->output[k]].shape, l.output[k]);
     if (!s || *s) return l;
     if (op->kind == OP_slice) l.input[0][op->attrs.dim] = l.output[0][op->attrs.dim] = '_';
+    note_letters(&l);
     l.row = row;
     return l;
 }
 
 int64_t op_index_letter_size(const struct lettered *l, char letter)
 {
+    if (!(l->present & op_index_letter_bit(letter))) return -1;
     for (int32_t k = 0; k < l->op->n_inputs; k++) {
         int32_t d = op_index_letter_dim(l->input[k], letter);
         if (d >= 0) return l->g->tensors[l->op->input[k]].shape.dim[d];

@@ -27,8 +27,9 @@ int64_t grain_elements(const struct grain *g)
 
 int32_t op_index_letter_dim(const char *letters, char letter)
 {
-    const char *at = strchr(letters, letter);
-    return at && letter ? (int32_t)(at - letters) : -1;
+    for (int32_t d = 0; letters[d]; d++)
+        if (letters[d] == letter) return d;
+    return -1;
 }
 
 static bool is_activation(const struct graph *g, int32_t t)

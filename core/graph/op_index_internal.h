@@ -11,7 +11,11 @@ struct lettered { /* an operator's operands with one letter per dimension */
     const struct index_row *row; /* NULL: none, or not applicable to these operands */
     const struct grain *grains;
     char input[OP_OPERANDS_MAX][SHAPE_RANK_MAX + 1], output[OP_OPERANDS_MAX][SHAPE_RANK_MAX + 1];
+    uint32_t present; /* letters of all operands: bit of op_index_letter_bit */
 };
+
+/* '_' and the small letters. */
+static inline uint32_t op_index_letter_bit(char letter) { return 1u << (letter - '_'); }
 
 struct lettered op_index_letters(const struct graph *g, const struct graph_op *op,
                                  const struct grain *grains);

@@ -11,6 +11,7 @@
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/links.h"
+#include "core/lower/memo.h"
 #include "core/lower/orders.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/procedures.h"
@@ -30,19 +31,39 @@
 #include <stdio.h>
 #include <string.h>
 
+PRINTF_LIKE(7, 0)
+static enum status stage_verror(const struct plan *p, const struct plan_stage *x, int32_t replica,
+                                int32_t stage, struct error *err, enum status code,
+                                const char *fmt, va_list ap)
+{
+    char message[sizeof err->text], place[160] = "";
+    error_format(message, sizeof message, fmt, ap);
+    if (p->file && x->line)
+        snprintf(place, sizeof place, "%s:%" PRId32 ":%" PRId32 ": ", p->file, x->line, x->column);
+    return error_set(err, code, "%sreplicas[%" PRId32 "].stages[%" PRId32 "]: %s", place, replica,
+                     stage, message);
+}
+
+PRINTF_LIKE(7, 8)
+static enum status stage_error(const struct plan *p, const struct plan_stage *x, int32_t replica,
+                               int32_t stage, struct error *err, enum status code, const char *fmt,
+                               ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    enum status st = stage_verror(p, x, replica, stage, err, code, fmt, ap);
+    va_end(ap);
+    return st;
+}
+
 enum status lower_error(const struct lowering *l, const struct stage_build *b, struct error *err,
                         enum status code, const char *fmt, ...)
 {
-    char message[sizeof err->text], place[160] = "";
     va_list ap;
     va_start(ap, fmt);
-    error_format(message, sizeof message, fmt, ap);
+    enum status st = stage_verror(l->plan, b->plan, b->replica, b->stage, err, code, fmt, ap);
     va_end(ap);
-    if (l->plan->file && b->plan->line)
-        snprintf(place, sizeof place, "%s:%" PRId32 ":%" PRId32 ": ", l->plan->file, b->plan->line,
-                 b->plan->column);
-    return error_set(err, code, "%sreplicas[%" PRId32 "].stages[%" PRId32 "]: %s", place,
-                     b->replica, b->stage, message);
+    return st;
 }
 
 /* --- devices, links --- */
@@ -91,19 +112,19 @@ struct holder {
 };
 
 /* Memory of all stages of a device, the largest part first. */
-static const char *holders_text(const struct lowering *l, const struct lane_build *lane)
+static const char *holders_text(struct arena *a, const struct program *p, const struct lane *lane)
 {
     int64_t bytes[SLOT_CLASS_COUNT + 1] = {0}, reserve = 0;
     int32_t most = 0;
     for (int32_t c = 0; c < lane->n_stages; c++) {
-        const struct program_stage *s = &l->p->stages[lane->stages[c]];
+        const struct program_stage *s = &p->stages[lane->stages[c]];
         for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes[i] += program_gpu_bytes(s, i);
         reserve = s->reserve_bytes;
         for (int32_t i = 0; i < s->n_buffer_rings; i++)
             most = s->buffer_rings[i].count > most ? s->buffer_rings[i].count : most;
     }
     struct holder h[] = {
-        {arena_printf(l->a, "activations (%" PRId32 " buffers)", most), bytes[SLOT_BUFFER_RING]},
+        {arena_printf(a, "activations (%" PRId32 " buffers)", most), bytes[SLOT_BUFFER_RING]},
         {"parameters", bytes[SLOT_PARAMETER]},
         {"gradients", bytes[SLOT_GRADIENT]},
         {"optimizer state", bytes[SLOT_STATE]},
@@ -119,7 +140,7 @@ static const char *holders_text(const struct lowering *l, const struct lane_buil
     const char *text = "";
     char one[32];
     for (int i = 0; i < N && h[i].bytes > 0; i++)
-        text = arena_printf(l->a, "%s%s%s %s", text, i ? ", " : "", h[i].name,
+        text = arena_printf(a, "%s%s%s %s", text, i ? ", " : "", h[i].name,
                             units_print_bytes(one, (double)h[i].bytes));
     return text;
 }
@@ -138,11 +159,14 @@ static void print_distinct(char x[32], char y[32], int64_t a, int64_t b)
     }
 }
 
-static enum status too_big(const struct lowering *l, int32_t device, struct error *err)
+static enum status too_big(struct arena *a, const struct plan *plan, const struct program *p,
+                           int32_t device, struct error *err)
 {
-    const struct lane_build *lane = &l->lanes[device];
+    const struct lane *lane = &p->lanes[device];
+    const struct program_stage *first = &p->stages[lane->stages[0]];
+    const struct plan_stage *stage = &plan->replicas[first->replica].stages[first->stage];
     char needs[32], has[32], one[32], stated[64], *bracket;
-    int64_t need = program_lane_bytes(l->p, device), have = l->p->devices[device].memory_bytes;
+    int64_t need = program_lane_bytes(p, device), have = p->devices[device].memory_bytes;
     print_distinct(needs, has, need, have);
     /* A capacity stated in GB is also printed as stated. */
     units_print_capacity(stated, (double)have);
@@ -150,10 +174,10 @@ static enum status too_big(const struct lowering *l, int32_t device, struct erro
         snprintf(bracket, sizeof stated - (size_t)(bracket - stated), "(%s)", has);
     else
         snprintf(stated, sizeof stated, "%s", has);
-    return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
-                       "%s: needs %s, has %s, lacks %s: %s", l->p->devices[device].name, needs,
+    return stage_error(plan, stage, first->replica, first->stage, err, ERR_INFEASIBLE,
+                       "%s: needs %s, has %s, lacks %s: %s", p->devices[device].name, needs,
                        stated, units_print_bytes(one, (double)(need - have)),
-                       holders_text(l, lane));
+                       holders_text(a, p, lane));
 }
 
 /* Memory of a GPU beside slots: counted, and from the catalogue for what only libraries determine. */
@@ -176,15 +200,16 @@ static void reserve_devices(struct lowering *l)
     }
 }
 
-static enum status check_memory(const struct lowering *l, struct error *err)
+enum status lower_check_memory(struct arena *a, const struct plan *plan, const struct program *p,
+                               struct error *err)
 {
     int64_t most = 0; /* of the device with the largest deficit */
     int32_t fullest = -1;
-    for (int32_t i = 0; i < l->p->n_devices; i++) {
-        int64_t lacks = program_lane_bytes(l->p, i) - l->p->devices[i].memory_bytes;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        int64_t lacks = program_lane_bytes(p, i) - p->devices[i].memory_bytes;
         if (lacks > most) most = lacks, fullest = i;
     }
-    return fullest < 0 ? OK : too_big(l, fullest, err);
+    return fullest < 0 ? OK : too_big(a, plan, p, fullest, err);
 }
 
 /* --- the deadlock check --- */
@@ -280,20 +305,21 @@ static enum status run_steps(struct lowering *l, const struct lower_graphs *s, s
     lower_share_orders(l);
     TRY(prove(l, err));
     reserve_devices(l);
-    return l->o->check_memory ? check_memory(l, err) : OK;
+    return l->o->check_memory ? lower_check_memory(l->a, l->plan, p, err) : OK;
 }
 
 enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
                               const struct lower_options *o, struct program *out, struct error *err)
 {
+    if (o->memo) lower_memo_begin(o->memo);
     struct lowering l = {.a = a,
-                         .tables = arena_new(),
+                         .tables = o->memo ? o->memo->tables : arena_new(),
                          .plan = p,
                          .o = o,
                          .p = out,
                          .n_layers = s->graphs[0]->n_layers};
     enum status status = run_steps(&l, s, err);
-    arena_free(l.tables);
+    if (!o->memo) arena_free(l.tables);
     return status;
 }
 

@@ -104,11 +104,11 @@ static void match_places(const struct param_uses *u, const struct lower_view *v,
     }
 }
 
-enum status param_uses_part(struct param_uses *u, struct arena *a, const struct graph *g,
-                            const struct stage_graph *part, const struct lower_view **out,
+enum status param_uses_part(const struct param_uses *u, struct arena *a, const struct graph *g,
+                            const struct stage_graph *part, struct lower_view *out,
                             struct error *err)
 {
-    struct lower_view window = {.g = g}, *v = &u->views[u->n_views++];
+    struct lower_view window = {.g = g}, *v = out;
     size_t n_uses = (size_t)u->n_param_uses, n_tensors = (size_t)part->g->n_tensors;
     int32_t n = 0, *number = ARENA_ARRAY(g->arena, int32_t, n_uses + 1);
     TRY(find_param_uses(g->arena, &window, &n, err));
@@ -135,8 +135,13 @@ enum status param_uses_part(struct param_uses *u, struct arena *a, const struct 
             if (uses[k] >= 0) v->param_uses[uses[k]].parameter = x->parameter;
         }
     }
-    *out = v;
     return OK;
+}
+
+const struct lower_view *param_uses_add(struct param_uses *u, const struct lower_view *v)
+{
+    u->views[u->n_views] = *v;
+    return &u->views[u->n_views++];
 }
 
 enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_layers,

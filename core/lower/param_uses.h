@@ -45,11 +45,13 @@ MUST_CHECK enum status param_uses_new(struct arena *a, int32_t most, const struc
                                       struct param_uses **out, struct error *err);
 /* The view of a graph, added if new; param_uses_find completes it. O(views of whole graphs). */
 const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g);
-/* A new, complete view of a stage's part of graph g, a window of the model, which may end after this call. ERR_INPUT as above. */
+/* The complete view of a stage's part of graph g, a window of the model, which may end after this call. ERR_INPUT as above. */
 struct stage_graph;
-MUST_CHECK enum status param_uses_part(struct param_uses *u, struct arena *a, const struct graph *g,
-                                       const struct stage_graph *part,
-                                       const struct lower_view **out, struct error *err);
+MUST_CHECK enum status param_uses_part(const struct param_uses *u, struct arena *a,
+                                       const struct graph *g, const struct stage_graph *part,
+                                       struct lower_view *out, struct error *err);
+/* Adds a complete view. */
+const struct lower_view *param_uses_add(struct param_uses *u, const struct lower_view *v);
 /* Requires all views, each with n_layers layers. ERR_INPUT as above. O(tensors · log(parameter uses)) a view. */
 MUST_CHECK enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_layers,
                                        struct error *err);

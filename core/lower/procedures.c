@@ -8,6 +8,7 @@
  */
 #include "core/lower/procedures.h"
 
+#include "core/graph/gradient.h"
 #include "core/lower/channels.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
@@ -37,25 +38,27 @@ int32_t writer_finish(struct writer *w, enum phase phase, const char *variant)
     return s->n_procedures++;
 }
 
-struct program_op *writer_op(struct writer *w, struct program_op op)
+struct program_op *writer_op(struct writer *w, const struct program_op *of)
 {
     struct program_stage *s = w->b->s;
     s->ops = arena_grow(w->h->work, s->ops, (size_t)s->n_ops, &w->op_capacity, sizeof *s->ops);
-    op.dtype = op.phase == PHASE_U ? dtype_master(w->h->v->g->dtype) : w->h->v->g->dtype;
-    op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
-    for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
-    for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
-    if (s->tp > 1) op.attrs.tp = s->tp;
-    op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
-    s->ops[s->n_ops] = op;
-    writer_emit(w, INSTR_COMPUTE, s->n_ops);
-    return &s->ops[s->n_ops++];
+    struct program_op *op = &s->ops[s->n_ops];
+    *op = *of;
+    op->dtype = op->phase == PHASE_U ? dtype_master(w->h->v->g->dtype) : w->h->v->g->dtype;
+    op->shapes.n_inputs = op->n_inputs, op->shapes.n_outputs = op->n_outputs;
+    for (int32_t i = 0; i < op->n_inputs; i++) op->shapes.input[i] = s->slots[op->input[i]].shape;
+    for (int32_t i = 0; i < op->n_outputs; i++)
+        op->shapes.output[i] = s->slots[op->output[i]].shape;
+    if (s->tp > 1) op->attrs.tp = s->tp;
+    op->key = op_key(op->kind, &op->attrs, &op->shapes, op->dtype);
+    writer_emit(w, INSTR_COMPUTE, s->n_ops++);
+    return op;
 }
 
 void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
                        int32_t x, int32_t y)
 {
-    writer_op(w, (struct program_op){.kind = OP_accumulate,
+    writer_op(w, &(struct program_op){.kind = OP_accumulate,
                                      .phase = phase,
                                      .name = name,
                                      .layer = layer,
@@ -67,7 +70,7 @@ void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const 
 
 void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y)
 {
-    writer_op(w, (struct program_op){.kind = OP_zero,
+    writer_op(w, &(struct program_op){.kind = OP_zero,
                                      .phase = phase,
                                      .name = name,
                                      .layer = layer,
@@ -82,7 +85,7 @@ static void add_gradient(struct writer *w, const struct graph_op *op, int32_t te
     int32_t param_use = w->h->v->param_use_of[tensor];
     if (l->plan->deterministic && !w->b->order->apart)
         writer_accumulate(w, PHASE_W, op->layer,
-                          arena_printf(l->a, "%s.sum", w->h->v->g->tensors[tensor].name),
+                          arena_join(l->a, w->h->v->g->tensors[tensor].name, ".sum"),
                           w->h->slot_back[tensor], w->h->gradient_slot[param_use]);
     w->h->done_at[param_use] = (int32_t)w->n - 1;
 }
@@ -97,7 +100,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
                            .phase = op->phase,
                            .attrs = op->attrs,
                            .layer = op->layer,
-                           .name = again ? arena_printf(l->a, "%s.again", op->name) : op->name,
+                           .name = again ? arena_join(l->a, op->name, ".again") : op->name,
                            .n_inputs = op->n_inputs,
                            .n_outputs = op->n_outputs};
     for (int32_t k = 0; k < op->n_inputs; k++) x.input[k] = slot[op->input[k]];
@@ -117,12 +120,11 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
             x.attrs.accumulate =
                 !l->plan->deterministic && lower_zero_of(l, w->h->v->param_use_of[op->output[k]]) < 2;
     }
-    if (op->kind == OP_cross_entropy_grad || (op->kind == OP_gating_grad && op->attrs.scale != 0))
-        x.attrs.scaled = lower_scales(l);
+    if (gradient_starts(op)) x.attrs.scaled = lower_scales(l);
     /* This kind always adds: a gradient of this call alone is zeroed first. */
     if (op->kind == OP_accumulate && !x.attrs.accumulate)
-        writer_zero(w, op->phase, op->layer, arena_printf(l->a, "%s.zero", x.name), x.output[0]);
-    writer_op(w, x);
+        writer_zero(w, op->phase, op->layer, arena_join(l->a, x.name, ".zero"), x.output[0]);
+    writer_op(w, &x);
 }
 
 static const char *carrying_name(const struct writer *w, int32_t channel, bool received)
@@ -146,7 +148,7 @@ static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32
                                 received == (phase == PHASE_F) ? s->first_layer : s->last_layer,
                             .n_inputs = 1,
                             .input = {slot}};
-    writer_op(w, op);
+    writer_op(w, &op);
 }
 
 /* Behind a message in pieces: each GPU of a tensor-parallel stage has one, and they exchange these. */
@@ -155,11 +157,11 @@ static void add_assembly(struct writer *w, const struct crossing *x, enum phase 
     const struct stage_build *b = w->b;
     if (x->link < 0) return;
     writer_op(w,
-              (struct program_op){
+              &(struct program_op){
                   .kind = OP_assemble,
                   .phase = phase,
                   .attrs = {.tp = x->parts > 1 ? b->n_shards : 0},
-                  .name = arena_printf(w->l->a, "%s.assemble", carrying_name(w, x->channel, true)),
+                  .name = arena_join(w->l->a, carrying_name(w, x->channel, true), ".assemble"),
                   .layer = phase == PHASE_F ? b->s->first_layer : b->s->last_layer,
                   .n_inputs = 1,
                   .input = {slot}});
@@ -178,7 +180,7 @@ static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
         attrs.start = lower_part(x, shape_last(whole), &attrs.sequences);
     }
     attrs.sequences = b->s->slots[to].shape.dim[attrs.dim];
-    writer_op(w, (struct program_op){.kind = kind,
+    writer_op(w, &(struct program_op){.kind = kind,
                                      .phase = phase,
                                      .attrs = attrs,
                                      .name = arena_printf(w->l->a, "%s.%s%" PRId64, name,
@@ -240,10 +242,10 @@ static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
             add_piece(w, OP_slice, phase, x, home, x->slot);
         } else if (x->slot != home) {
             const char *name = w->h->v->g->tensors[tensor].name;
-            writer_zero(w, phase, w->b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
+            writer_zero(w, phase, w->b->s->first_layer, arena_join(w->l->a, name, ".pass.zero"),
                         x->slot);
             writer_accumulate(w, phase, w->b->s->first_layer,
-                              arena_printf(w->l->a, "%s.pass", name), home, x->slot);
+                              arena_join(w->l->a, name, ".pass"), home, x->slot);
         }
         writer_emit(w, INSTR_SEND, x->channel);
         add_carrying(w, x->link, phase, x->channel, x->slot, false);
@@ -309,9 +311,9 @@ static void run_again(struct writer *w, int32_t first, int32_t last)
 static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
 {
     int32_t first = forward, last = forward;
-    if (forward < 0 || (*done >= 0 && lower_same_block(w->h->v->g, forward, *done))) return;
-    while (first > 0 && lower_same_block(w->h->v->g, forward, first - 1)) first--;
-    while (last + 1 < w->h->v->g->n_forward && lower_same_block(w->h->v->g, forward, last + 1))
+    if (forward < 0 || (*done >= 0 && lower_same_block(w->h, forward, *done))) return;
+    while (first > 0 && lower_same_block(w->h, forward, first - 1)) first--;
+    while (last + 1 < w->h->v->g->n_forward && lower_same_block(w->h, forward, last + 1))
         last++;
     *done = forward;
     run_again(w, first, last);

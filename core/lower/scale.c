@@ -139,11 +139,11 @@ enum status lower_scale_groups(struct lowering *l, struct error *err)
 static void look_at(struct writer *w, int32_t gradient, bool *any)
 {
     const struct stage_build *b = w->b;
-    writer_op(w, (struct program_op){
+    writer_op(w, &(struct program_op){
                      .kind = OP_overflow,
                      .phase = PHASE_U,
                      .attrs = {.accumulate = *any},
-                     .name = arena_printf(w->l->a, "%s.overflow", b->s->slots[gradient].name),
+                     .name = arena_join(w->l->a, b->s->slots[gradient].name, ".overflow"),
                      .layer = b->s->first_layer,
                      .n_inputs = 1,
                      .n_outputs = 1,
@@ -223,7 +223,7 @@ void lower_scale_agree(struct writer *w)
         writer_emit(w, INSTR_COLLECTIVE_START, b->groups->group[i]);
         writer_emit(w, INSTR_COLLECTIVE_WAIT, b->groups->group[i]);
     }
-    writer_op(w, (struct program_op){.kind = OP_rescale,
+    writer_op(w, &(struct program_op){.kind = OP_rescale,
                                      .phase = PHASE_U,
                                      .attrs = {.grows_after = l->p->loss_scale.grows_after},
                                      .name = "loss_scale.rescale",

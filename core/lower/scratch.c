@@ -21,15 +21,18 @@ static void touch(struct life *life, const struct program_stage *s, int32_t slot
     life[slot].last = at;
 }
 
+struct live { /* a slot's bytes [first, end) */
+    int64_t first, end;
+    int32_t slot;
+};
+
 /* Lowest offset at which the slot overlaps no live slot; live slots are in order of offsets. */
-static int32_t first_fit(const struct program_stage *s, const int32_t *live, int32_t n,
-                         int64_t bytes, int64_t *offset)
+static int32_t first_fit(const struct live *live, int32_t n, int64_t bytes, int64_t *offset)
 {
     *offset = 0;
     for (int32_t i = 0; i < n; i++) {
-        const struct slot *x = &s->slots[live[i]];
-        if (*offset + bytes <= x->offset_bytes) return i;
-        *offset = x->offset_bytes + slot_align(x->bytes);
+        if (*offset + bytes <= live[i].first) return i;
+        *offset = live[i].end;
     }
     return n;
 }
@@ -37,7 +40,8 @@ static int32_t first_fit(const struct program_stage *s, const int32_t *live, int
 struct laying {
     const struct stage_scratch *h;
     struct life *life;
-    int32_t *live, n_live;
+    struct live *live;
+    int32_t n_live;
     int64_t top;
 };
 
@@ -48,11 +52,13 @@ static void lay_slot(struct laying *y, int32_t slot, int32_t at)
     struct slot *x = &y->h->b->s->slots[slot];
     struct life *life = &y->life[slot];
     if (x->class != SLOT_SCRATCH || life->first != at || life->placed) return;
-    int32_t k = first_fit(y->h->b->s, y->live, y->n_live, slot_align(x->bytes), &x->offset_bytes);
+    int64_t bytes = slot_align(x->bytes);
+    int32_t k = first_fit(y->live, y->n_live, bytes, &x->offset_bytes);
+    int64_t end = x->offset_bytes + bytes;
     memmove(&y->live[k + 1], &y->live[k], (size_t)(y->n_live - k) * sizeof *y->live);
-    y->live[k] = slot, y->n_live++, life->placed = true;
-    if (x->offset_bytes + slot_align(x->bytes) > y->top)
-        y->top = x->offset_bytes + slot_align(x->bytes);
+    y->live[k] = (struct live){x->offset_bytes, end, slot};
+    y->n_live++, life->placed = true;
+    if (end > y->top) y->top = end;
 }
 
 /* Operands of a collective that the stage is a member of. */
@@ -84,7 +90,7 @@ static void lay_procedure(struct laying *y, const struct procedure *p)
             lay_slot(y, op ? y->h->b->s->ops[x->arg].output[k] : whole[k], i);
         int32_t kept = 0;
         for (int32_t k = 0; k < y->n_live; k++)
-            if (y->life[y->live[k]].last > i) y->live[kept++] = y->live[k];
+            if (y->life[y->live[k].slot].last > i) y->live[kept++] = y->live[k];
         y->n_live = kept;
     }
 }
@@ -114,7 +120,7 @@ void lower_scratch(const struct stage_scratch *h)
     const struct stage_flats *f = h->flat_shards;
     struct laying y = {.h = h,
                        .life = ARENA_ARRAY(h->work, struct life, (size_t)s->n_slots),
-                       .live = ARENA_ARRAY(h->work, int32_t, (size_t)s->n_slots + 1)};
+                       .live = ARENA_ARRAY(h->work, struct live, (size_t)s->n_slots + 1)};
     for (int32_t i = 0; i < s->n_slots; i++) y.life[i].first = -1, y.life[i].whole = i;
     for (int32_t i = 0; i < f->n_inner; i++) y.life[f->inner[i].slot].whole = f->inner[i].whole;
     for (int32_t k = 0; k < s->n_procedures; k++) {

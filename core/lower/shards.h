@@ -1,5 +1,5 @@
-/* core/lower/shards.h - sharded stages: the training graph of each device; its rows of a crossing activation and of
- * the gradient; keys of gradients and shards of parameters. */
+/* core/lower/shards.h - sharded stages: a device's rows of a crossing activation and of the gradient; keys of gradients and shards of
+ * parameters. */
 #ifndef CORE_LOWER_SHARDS_H
 #define CORE_LOWER_SHARDS_H
 
@@ -12,14 +12,6 @@ struct lowering;
 struct rows { /* sequences of a microbatch */
     int64_t first, n;
 };
-
-/* The whole forward graph, and the views made so far: stages with equal layers and shardings have equal ones. */
-struct shard_views;
-struct shard_views *shard_views_new(const struct lowering *l);
-void shard_views_end(struct shard_views *views); /* frees what only new views need */
-/* Sets the view of the stage, and its share of the loss. ERR_INPUT. O(operators of the model) for a new view, else O(1). */
-MUST_CHECK enum status lower_shard_view(const struct lowering *l, struct shard_views *views,
-                                        struct stage_build *b, struct error *err);
 
 MUST_CHECK enum status lower_shard_rows(const struct lowering *l, const struct stage_build *b,
                                         int32_t activation, struct rows *out, struct error *err);

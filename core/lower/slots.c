@@ -136,7 +136,7 @@ static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, const struct 
 {
     struct slot s = lower_slot_like(h, tensor, SLOT_BUFFER_RING);
     int64_t *last = &s.shape.dim[s.shape.rank - 1];
-    s.name = arena_printf(h->l->a, "%s.shard", s.name);
+    s.name = arena_join(h->l->a, s.name, ".shard");
     s.shape.dim[0] = x->n;
     if (x->parts > 1) lower_part(x, *last, last);
     return add_buffer_ring_slot(h, s, life, -1);
@@ -243,7 +243,7 @@ static void forward_slots(struct stage_scratch *h)
             if (g->tensors[op->input[k]].role == TENSOR_INPUT) input_slot(h, op->input[k]);
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
-            bool keep = lower_kept(h->b, t);
+            bool keep = lower_kept(h, t);
             uint8_t uses = h->uses_forward[t] | (keep ? h->uses_back[t] : 0);
             int32_t sent = sent_from_home(h->b, ACTIVATIONS_OUT, t);
             h->slot_forward[t] = made_slot(h, t, PHASE_F, uses, sent);
@@ -356,12 +356,12 @@ static void parameter_slots(struct stage_scratch *h, int32_t index, int32_t tens
     for (int64_t k = 0; k < optimizer_state_tensors(&h->l->p->optimizer); k++)
         p->state[k] =
             place_slot(h, tensor, SLOT_STATE, (k * region + offset) * lower_wide(h->v->g->dtype),
-                       arena_printf(h->l->a, "%s.%c", t->name, k ? 'v' : 'm'), index);
+                       arena_join(h->l->a, t->name, k ? ".v" : ".m"), index);
     if (dtype_is_half(h->v->g->dtype))
         p->master = place_slot(h, tensor, SLOT_STATE,
                                (optimizer_state_tensors(&h->l->p->optimizer) * region + offset) *
                                    lower_wide(h->v->g->dtype),
-                               arena_printf(h->l->a, "%s.master", t->name), index);
+                               arena_join(h->l->a, t->name, ".master"), index);
 }
 
 /* A flat run's slots: [offset, offset + bytes) of the parameters' region, and as many elements in each other region. */

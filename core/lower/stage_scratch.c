@@ -2,6 +2,7 @@
 #include "core/lower/stage_scratch.h"
 
 #include "core/lower/lowering.h"
+#include "core/lower/memo.h"
 
 #include <string.h>
 
@@ -15,7 +16,7 @@ struct stage_scratch *stage_scratch_new(struct lowering *l)
     }
     struct stage_scratch *h = ARENA_ARRAY(l->tables, struct stage_scratch, 1);
     *h = (struct stage_scratch){.l = l,
-                                .work = arena_new(),
+                                .work = l->o->memo ? l->o->memo->work : arena_new(),
                                 .uses_forward = ARENA_ARRAY(l->tables, uint8_t, n),
                                 .uses_back = ARENA_ARRAY(l->tables, uint8_t, n),
                                 .rerun = ARENA_ARRAY(l->tables, bool, ops),
@@ -32,7 +33,7 @@ void stage_scratch_begin(struct stage_scratch *h, struct stage_build *b)
     size_t n = (size_t)b->v->g->n_tensors, param_uses = (size_t)h->l->uses->n_param_uses;
     arena_reset(h->work);
     h->b = b, h->v = b->v;
-    h->slots = NULL, h->flat_shards = NULL;
+    h->slots = NULL, h->flat_shards = NULL, h->block = NULL;
     memset(h->uses_forward, 0, n);
     memset(h->uses_back, 0, n);
     memset(h->rerun, 0, (size_t)b->v->g->n_forward * sizeof *h->rerun);
@@ -43,7 +44,10 @@ void stage_scratch_begin(struct stage_scratch *h, struct stage_build *b)
     memset(h->done_at, 0, param_uses * sizeof *h->done_at);
 }
 
-void stage_scratch_free(struct stage_scratch *h) { arena_free(h->work); }
+void stage_scratch_free(struct stage_scratch *h)
+{
+    if (!h->l->o->memo) arena_free(h->work);
+}
 
 void stage_scratch_end(struct stage_scratch *h)
 {

@@ -8,7 +8,7 @@
 #include "core/lower/graphs.h"
 #include "core/lower/lowering.h"
 #include "core/lower/param_uses.h"
-#include "core/lower/shards.h"
+#include "core/lower/shard_views.h"
 #include "core/plan/internal.h"
 
 static const struct device_type *type_of(const struct lowering *l, int32_t device)
@@ -154,7 +154,7 @@ static enum status find_views(struct lowering *l, const struct lower_graphs *s,
         bool positions;
         TRY(stop_check(err));
         if (b->plan->sharding) {
-            TRY(lower_shard_view(l, shared, b, err));
+            TRY(shard_views_set(l, shared, b, err));
             continue;
         }
         int32_t tp = lower_tp(&p->job.model, type_of(l, b->device), &positions);

@@ -32,7 +32,7 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
         if (l->p->collectives[tied[i]].algorithm == ALGORITHM_LOCAL || plan->cells)
             continue; /* are silent */
         writer_zero(w, PHASE_U, b->s->first_layer,
-                    arena_printf(l->a, "%s.once", b->s->slots[w->h->gradient_slot[param_use]].name),
+                    arena_join(l->a, b->s->slots[w->h->gradient_slot[param_use]].name, ".once"),
                     w->h->gradient_slot[param_use]);
     }
 }
@@ -58,8 +58,8 @@ static void wait_for_reduces(struct writer *w)
 }
 
 /* slot: (UPDATE_SLOTS). In half precision the master is updated and the parameter is its rounded value. */
-static struct program_op update_op(const struct writer *w, bool flat, const char *name, bool decay,
-                                   const int32_t *slot)
+static void write_update(struct writer *w, bool flat, const char *name, bool decay,
+                         const int32_t *slot)
 {
     bool adamw = w->l->p->optimizer.kind == OPTIMIZER_ADAMW, narrows = slot[UPDATE_MASTER] >= 0;
     enum op_kind kind = adamw ? (flat ? OP_flat_adamw : OP_adamw) : flat ? OP_flat_sgd : OP_sgd;
@@ -79,7 +79,7 @@ static struct program_op update_op(const struct writer *w, bool flat, const char
         op.output[k] = out == UPDATE_P && narrows ? slot[UPDATE_MASTER] : slot[out];
     }
     if (narrows) op.output[op.n_outputs++] = slot[UPDATE_P];
-    return op;
+    writer_op(w, &op);
 }
 
 int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p)
@@ -103,7 +103,7 @@ static void await_own(struct writer *w, const struct flat_shard *f)
         if (other == f || lower_zero_group(l, other->group)->owner_group != f->group) continue;
         writer_emit(w, INSTR_COLLECTIVE_WAIT, other->group);
         writer_accumulate(w, PHASE_U, w->b->s->first_layer,
-                          arena_printf(l->a, "%s.tie", l->p->collectives[f->group].name),
+                          arena_join(l->a, l->p->collectives[f->group].name, ".tie"),
                           other->own_gradient[0], f->own_gradient[0]);
     }
 }
@@ -118,10 +118,9 @@ static void update_own(struct writer *w, const struct flat_shard *f)
         int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
                                       f->state[k][1], f->master[k]};
         bool decay = g->flat_param[k].decay;
-        writer_op(w,
-                  update_op(w, lower_runs_flat(l),
-                            arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
-                            decay, slot));
+        write_update(w, lower_runs_flat(l),
+                     arena_join(l->a, name, decay ? ".update.decayed" : ".update.other"), decay,
+                     slot);
     }
     if (g->gather[phase_index(PHASE_W)] >= 0) writer_emit(w, INSTR_COLLECTIVE_START, g->gather[phase_index(PHASE_W)]);
 }
@@ -140,7 +139,7 @@ static void update_divided(struct writer *w)
         const struct group_plan *g = lower_group_plan(l, f->group);
         for (int32_t k = 0; g->zero == 1 && k < g->divided->n_flat_params; k++)
             writer_zero(w, PHASE_U, w->b->s->first_layer,
-                        arena_printf(l->a, "%s.zero", l->p->collectives[f->group].name), f->gradient[k]);
+                        arena_join(l->a, l->p->collectives[f->group].name, ".zero"), f->gradient[k]);
     }
     for (int32_t i = 0; i < flat_shards->n; i++) {
         int32_t gather = lower_zero_group(l, flat_shards->list[i].group)->gather[phase_index(PHASE_W)];
@@ -159,9 +158,9 @@ static void add_ties(struct writer *w)
         if (p->gradient[0] < 0 || p->gradient[1] < 0 || p->shard) continue;
         int32_t sum = lower_primary_gradient(b, p),
                 other = p->gradient[0] == sum ? p->gradient[1] : p->gradient[0];
-        writer_accumulate(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie", p->name), other,
+        writer_accumulate(w, PHASE_U, s->first_layer, arena_join(l->a, p->name, ".tie"), other,
                           sum);
-        writer_zero(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie.zero", p->name), other);
+        writer_zero(w, PHASE_U, s->first_layer, arena_join(l->a, p->name, ".tie.zero"), other);
     }
 }
 
@@ -192,15 +191,15 @@ void lower_update_procedure(struct writer *w)
     if (lower_scales(l)) check(w);
     for (int run = 0; run < 2; run++)
         if (w->h->slots->run[run][0] >= 0)
-            writer_op(w, update_op(w, true, run ? "update.other" : "update.decayed", !run,
-                                   w->h->slots->run[run]));
+            write_update(w, true, run ? "update.other" : "update.decayed", !run,
+                         w->h->slots->run[run]);
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
         if (p->shard) continue;
         int32_t slot[UPDATE_SLOTS] = {p->slot, lower_primary_gradient(b, p), p->state[0], p->state[1],
                                       p->master};
         if (slot[1] < 0) continue;
-        writer_op(w, update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
+        write_update(w, false, arena_join(l->a, p->name, ".update"), p->decay, slot);
     }
     update_divided(w);
     b->procedures->u = writer_finish(w, PHASE_U, "");

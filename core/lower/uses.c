@@ -1,6 +1,7 @@
 /* core/lower/uses.c - readers of each tensor of a stage, and the operators that the backward recomputes. */
 #include "core/lower/uses.h"
 
+#include "core/base/arena.h"
 #include "core/lower/orders.h"
 #include "core/lower/stage_scratch.h"
 
@@ -24,9 +25,9 @@ static const char *name_of(const struct graph *g, int32_t op)
     return g->ops[op].name;
 }
 
-bool lower_in_block(const struct graph *g, int32_t op) { return block_name(name_of(g, op)) > 0; }
+static bool in_block(const struct graph *g, int32_t op) { return block_name(name_of(g, op)) > 0; }
 
-bool lower_same_block(const struct graph *g, int32_t op, int32_t other)
+static bool same_block(const struct graph *g, int32_t op, int32_t other)
 {
     const char *a = name_of(g, op), *b = name_of(g, other);
     size_t n = block_name(a);
@@ -37,19 +38,38 @@ int32_t lower_third_block(const struct graph *g, int32_t last)
 {
     int32_t block = last, others = 0;
     for (int32_t i = last + 1; i < g->n_forward; i++) {
-        if (lower_in_block(g, i) && !lower_same_block(g, block, i)) block = i, others++;
+        if (in_block(g, i) && !same_block(g, block, i)) block = i, others++;
         if (others == 3) return i;
     }
     return g->n_forward - 1;
 }
 
-/* Whether the backward finds the tensor as F made it, kept or recomputed. */
-bool lower_kept(const struct stage_build *b, int32_t tensor)
+/* Numbers of the operators' blocks. first: (n_blocks) an operator of each. */
+static void number_blocks(struct stage_scratch *h)
 {
-    const struct graph *g = b->v->g;
+    const struct graph *g = h->v->g;
+    int32_t n = 0, *first = ARENA_ARRAY(h->work, int32_t, (size_t)g->n_forward + 1);
+    h->block = ARENA_ARRAY(h->work, int32_t, (size_t)g->n_forward + 1);
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        int32_t k = n - 1; /* mostly that of the operator before */
+        while (k >= 0 && !same_block(g, first[k], i)) k--;
+        if (k < 0 && in_block(g, i)) first[k = n++] = i;
+        h->block[i] = k;
+    }
+}
+
+bool lower_same_block(const struct stage_scratch *h, int32_t op, int32_t other)
+{
+    return h->block[op] >= 0 && h->block[op] == h->block[other];
+}
+
+/* Whether the backward finds the tensor as F made it, kept or recomputed. */
+bool lower_kept(const struct stage_scratch *h, int32_t tensor)
+{
+    const struct graph *g = h->v->g;
     int32_t producer = g->tensors[tensor].producer, first;
     if (g->ops[producer].reshard_after_forward) return false;
-    switch (b->plan->recompute) {
+    switch (h->b->plan->recompute) {
     case RECOMPUTE_NONE:
         return true;
     case RECOMPUTE_STAGE:
@@ -59,12 +79,12 @@ bool lower_kept(const struct stage_build *b, int32_t tensor)
     case RECOMPUTE_BLOCKS:
         break;
     }
-    if (!lower_in_block(g, producer)) return true;
-    for (first = producer; first + 1 < g->n_forward && lower_same_block(g, producer, first + 1);)
+    if (h->block[producer] < 0) return true;
+    for (first = producer; first + 1 < g->n_forward && lower_same_block(h, producer, first + 1);)
         first++;
     /* Read in the next block: its input. Operators in no block, with their conversions, are skipped. */
     for (int32_t i = first + 1; i < g->n_forward; i++) {
-        if (lower_in_block(g, i) && !lower_same_block(g, first + 1, i)) break;
+        if (h->block[i] >= 0 && !lower_same_block(h, first + 1, i)) break;
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
             if (g->ops[i].input[k] == tensor) return true;
     }
@@ -79,7 +99,7 @@ static void find_reruns(struct stage_scratch *h)
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(h->b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_outputs; k++)
-            if (h->uses_back[op->output[k]] && !lower_kept(h->b, op->output[k])) h->rerun[i] = true;
+            if (h->uses_back[op->output[k]] && !lower_kept(h, op->output[k])) h->rerun[i] = true;
         if (!h->rerun[i]) continue;
         for (int32_t k = 0; k < op->n_inputs; k++) h->uses_back[op->input[k]] |= 1 << phase_index(PHASE_I);
     }
@@ -89,6 +109,7 @@ void lower_find_uses(struct stage_scratch *h)
 {
     const struct stage_build *b = h->b;
     const struct graph *g = h->v->g;
+    if (b->plan->recompute == RECOMPUTE_BLOCKS) number_blocks(h);
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;

@@ -22,7 +22,7 @@ enum {
     TRIES_TO_FIT = 40, /* while no setting fits: Megatron's of a 70B model with four degrees on 128 GPUs of 80 GB need 16 */
     WHOLE_LANES = 32, /* largest cluster on which families are scored as if requested alone */
     REST_LANES = 64,  /* largest cluster on which every family is tried, then settings that may beat the fastest */
-    REST_MS = 3000,   /* limit of scorer_work for that */
+    REST_MS = 1800,   /* limit of scorer_work for that */
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
     LANES_A_PLAN = 2560,
@@ -78,32 +78,11 @@ void scoring_note(struct scoring *x, const char *why, int64_t miss)
     x->miss = miss;
 }
 
-static int64_t lacking(const struct program *p)
+int64_t scoring_find_why(struct scoring *x, const struct plan *p)
 {
-    int64_t most = 0;
-    for (int32_t i = 0; i < p->n_devices; i++) {
-        int64_t lacks = program_lane_bytes(p, i) - p->devices[i].memory_bytes;
-        if (lacks > most) most = lacks;
-    }
-    return most;
-}
-
-int64_t scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p)
-{
-    struct arena *scratch = arena_new();
-    struct program program;
-    struct error why = {0};
-    struct lower_options o = *x->k->t->lower;
-    o.check_memory = false;
-    bool lowered = lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) == OK;
-    int64_t miss = lowered ? lacking(&program) : INT64_MAX;
-    o.check_memory = true;
-    if (!lowered)
-        scoring_note(x, why.text, miss);
-    else if ((!*x->why || miss < x->miss) &&
-             lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) != OK)
-        scoring_note(x, why.text, miss);
-    arena_free(scratch);
+    char why[ERROR_TEXT];
+    int64_t miss = scorer_last_miss(x->k->t->scorer, p, why);
+    if (*why) scoring_note(x, why, miss);
     return miss;
 }
 
@@ -162,7 +141,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     /* baselines have their own budget, except on subsets of the devices */
     if (!x->k->team) t->evaluations_left = left;
     if (ns == INT64_MAX) {
-        if (!x->k->team) *too_large = scoring_find_why(x, s, p) < INT64_MAX;
+        if (!x->k->team) *too_large = scoring_find_why(x, p) < INT64_MAX;
         return OK;
     }
     scoring_keep(x, s, p, ns);
@@ -377,7 +356,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
         struct scoring *x = &all[i];
         if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
         x->rival_ns = fastest;
-        x->beyond_ns = beside ? k->known_ns : 0;
+        x->beyond_ns = k->known_ns;
         x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
         k->max_tries = x->b->quick ? 1 : TRIES_MAX;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))

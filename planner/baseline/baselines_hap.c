@@ -12,7 +12,7 @@ enum {
     HAP_BESIDE = 1,    /* beside a search */
     HAP_WORK_MS = 400, /* beside a search: limits of work for the first estimates, and for the plans fitted */
     HAP_FIT_MS = 400,
-    HAP_BESIDE_MS = 3000, /* beside a search: limit of work for one simulation, as REST_MS of the other families */
+    HAP_BESIDE_MS = 1800, /* beside a search: limit of work for one simulation, as REST_MS of the other families */
     HAP_ALONE_MS = 30000, /* requested alone: limit of work for everything; 24 mixed GPUs spend all of it in 40 CPU s */
     HAP_NEAR =
         10, /* percent: beside a search ratios are optimised only within this distance of the best other baseline */
@@ -94,7 +94,7 @@ static enum status score_of(struct scoring *x, struct hap_plan *h, bool slow, in
         scoring_note(x, "its simulation exceeds the limit of work; --baseline tries longer",
                      INT64_MAX);
     else if (ns == INT64_MAX)
-        scoring_find_why(x, h->spot.team.s, &p);
+        scoring_find_why(x, &p);
     else
         scoring_keep(x, h->spot.team.s, &p, ns);
     return OK;

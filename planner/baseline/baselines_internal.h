@@ -31,8 +31,8 @@ struct scoring { /* of one family */
 int64_t scoring_layers(const struct plan *p);
 /* Records a miss if it is the nearest so far. miss: bytes missing; INT64_MAX: lowering rejected the plan. */
 void scoring_note(struct scoring *x, const char *why, int64_t miss);
-/* Why a plan does not fit: bytes missing on the fullest device, or INT64_MAX. Notes it. */
-int64_t scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p);
+/* Why the plan that was scored last, *p, does not fit: bytes missing on the fullest device, or INT64_MAX. Notes it. */
+int64_t scoring_find_why(struct scoring *x, const struct plan *p);
 void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns);
 /* Finds and scores HAP's plans (baselines_hap.c). */
 MUST_CHECK enum status scoring_hap(struct scoring *x, struct error *err);

@@ -20,6 +20,8 @@ struct harp {
     int64_t *transfer;    /* (n, layers): of a cut, to this device from the one before it */
     int64_t *best;        /* (n + 1, layers + 1): sum of t + c from this device and layer on */
     int32_t *mesh, *last; /* likewise: the argmin */
+    int32_t *ends, *next; /* of `exists` */
+    bool *starts;         /* (layers) whether a plan of the rest starts there */
 };
 
 /* Whether 2^k GPUs from this device on form a mesh: one node, one type. */
@@ -95,6 +97,54 @@ static int64_t within(const struct harp *h, int64_t most)
                 fill_cell(h, d, l, most);
         }
     return *cell(h, h->best, 0, 0);
+}
+
+/* ends: (types, MESH_MAX, layers) the last layer up to which each stage of the mesh from `layer` on takes at most `most`; layer - 1:
+ * none. */
+static void find_ends(const struct harp *h, int64_t most, int32_t *ends)
+{
+    bool found[MESH_MAX] = {0};
+    for (int32_t d = 0; d < h->n; d++) {
+        int32_t type = h->c->devices[d].type;
+        if (!d || type != h->c->devices[d - 1].type) memset(found, 0, sizeof found);
+        for (int32_t k = 0; k < MESH_MAX; k++) {
+            if (found[k] || !mesh_fits(h, d, k)) continue;
+            found[k] = true;
+            int32_t *end = &ends[(type * MESH_MAX + k) * h->layers];
+            for (int32_t l = 0; l < h->layers; l++) {
+                end[l] = l - 1;
+                while (end[l] + 1 < h->layers && sub_mesh_stage_ns(h, d, k, l, end[l] + 1) <= most)
+                    end[l]++;
+            }
+        }
+    }
+}
+
+/* Whether `within` finds a plan; O(devices · layers · meshes) without the argmin. next: (n, layers) the first layer from `layer` on
+ * after which a stage may end, because its message takes at most `most` and a plan of the rest starts behind it. */
+static bool exists(const struct harp *h, int64_t most)
+{
+    find_ends(h, most, h->ends);
+    for (int32_t d = h->n; d-- > 0;) {
+        int32_t *next = &h->next[(int64_t)d * h->layers];
+        const int32_t *type = &h->ends[h->c->devices[d].type * MESH_MAX * h->layers];
+        for (int32_t l = h->layers; l-- > 0;) {
+            bool plan = false;
+            for (int32_t k = 0; k < MESH_MAX && !plan; k++) {
+                int32_t behind = d + (1 << k), end = type[k * h->layers + l];
+                if (!mesh_fits(h, d, k)) continue;
+                plan = behind == h->n ? end == h->layers - 1
+                                      : h->next[(int64_t)behind * h->layers + l] <= end;
+            }
+            h->starts[l] = plan;
+        }
+        next[h->layers - 1] = h->layers; /* the last stage ends on the last device only */
+        for (int32_t l = h->layers - 1; l-- > 0;) {
+            bool may = h->starts[l + 1] && h->transfer[(int64_t)d * h->layers + l] <= most;
+            next[l] = may ? l : next[l + 1];
+        }
+    }
+    return h->starts[0];
 }
 
 /* The maximum attained, for which the closed form is evaluated. */
@@ -175,11 +225,11 @@ static void prune_maxima(struct harp *h, struct harp_plan *out)
     int64_t b = h->s->microbatches, low = 0, high = 1;
     int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
     int64_t tries = WORK_MAX / cells < MAXIMA_MAX ? WORK_MAX / cells : MAXIMA_MAX;
-    while (high < INT64_MAX / 8 && within(h, high) == INT64_MAX) low = high, high *= 2;
-    if (within(h, high) == INT64_MAX) return;
+    while (high < INT64_MAX / 8 && !exists(h, high)) low = high, high *= 2;
+    if (!exists(h, high)) return;
     while (high - low > 1 + (tries < MAXIMA_MAX ? high / 64 : 0)) {
         int64_t middle = low + (high - low) / 2;
-        *(within(h, middle) == INT64_MAX ? &low : &high) = middle;
+        *(exists(h, middle) ? &high : &low) = middle;
     }
     weigh(h, within(h, high), out);
     for (int64_t i = 0, most = b > 1 ? out->closed_ns / (b - 1) : INT64_MAX / 8; i < tries; i++) {
@@ -207,6 +257,9 @@ enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_pl
         size_t cells = (size_t)(h.n + 1) * (size_t)(h.layers + 1);
         h.best = ARENA_ARRAY(h.a, int64_t, cells);
         h.mesh = ARENA_ARRAY(h.a, int32_t, cells), h.last = ARENA_ARRAY(h.a, int32_t, cells);
+        h.ends = ARENA_ARRAY(h.a, int32_t, (size_t)h.c->n_types * MESH_MAX * (size_t)h.layers);
+        h.next = ARENA_ARRAY(h.a, int32_t, (size_t)h.n * (size_t)h.layers);
+        h.starts = ARENA_ARRAY(h.a, bool, (size_t)h.layers);
         find_transfers(&h);
         prune_maxima(&h, out);
         if (out->closed_ns == INT64_MAX)

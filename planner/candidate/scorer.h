@@ -28,6 +28,12 @@ MUST_CHECK enum status scorer_run(struct scorer *w, const struct space *s, const
  * receive buffers of one message ahead, then a lower warm-up count. A change that saves no memory is undone. */
 MUST_CHECK enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                                   int64_t *iteration_ns, struct error *err);
+/* Program of the plan that was run or fitted last, without a memory check; NULL: lowering refused it, *refusal. Valid until the next
+ * call of this scorer. */
+const struct program *scorer_last(const struct scorer *w, enum status *refusal);
+/* Bytes missing on the fullest device of the plan that was run or fitted last, *p, and the text of its error; INT64_MAX: lowering
+ * refused it. */
+int64_t scorer_last_miss(struct scorer *w, const struct plan *p, char why[ERROR_TEXT]);
 /* The plan's program without a memory check; valid until the next call of this scorer. *out NULL: lowering rejects the plan. */
 MUST_CHECK enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
                                       const struct program **out, struct error *err);

@@ -5,6 +5,7 @@
 #include "planner/multi_device/moves.h"
 #include "planner/multi_device/pipelines.h"
 #include "planner/schedule/refine.h"
+#include "planner/spmd_stage/spmd_stage.h"
 
 #include <string.h>
 
@@ -12,7 +13,13 @@ enum {
     STARTS_MAX = 3,
     PIPELINES_EACH = 12, /* per microbatch size; on many devices: */
     PIPELINES_FEW = 4,
-    LOOKS_EACH = 8 /* plans constructed per allowed simulation */
+    LOOKS_EACH = 8, /* plans constructed per allowed simulation */
+    /* Beside a search of many devices: budget in us, measured cost of a simulation per call and constant; fewest worth starting */
+    BESIDE_US = 400000,
+    BESIDE_CALL_NS = 6000,
+    BESIDE_PLAN_US = 1000,
+    BESIDE_MIN = 30,
+    BESIDE_DEVICES_MAX = 128 /* above, making a plan takes longer than simulating it */
 };
 
 static int32_t space_of(const struct multi_device *c, const struct plan *p)
@@ -154,4 +161,37 @@ enum status multi_device_search(struct search_context *t, const struct space *sp
     enum status st = climb_all(&c, err);
     arena_free(c.arena);
     return st;
+}
+
+enum status multi_device_beside(struct search_context *t, const struct fleet_task *task,
+                                struct arena *a, struct error *err)
+{
+    if (!t->incumbents.n || task->job->model.measured) return OK;
+    if (task->cluster->n_devices > BESIDE_DEVICES_MAX && search_context_budget(t) <= 1) return OK;
+    int32_t first = 0;
+    while (first < t->incumbents.n && spmd_stage_in_plan(&t->incumbents.plans[first].plan)) first++;
+    if (first == t->incumbents.n) return OK;
+    struct plan *best = arena_copy(t->arena, &t->incumbents.plans[first].plan, sizeof(struct plan));
+    int64_t calls = 0, microbatch = best->microbatch;
+    for (int32_t r = 0; r < best->n_replicas; r++)
+        for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
+            calls += best->replicas[r].microbatches *
+                     (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
+    double budget_us = BESIDE_US * search_context_budget(t);
+    int64_t evaluations =
+        (int64_t)(budget_us / (double)(BESIDE_CALL_NS * calls / 1000 + BESIDE_PLAN_US));
+    if (evaluations < BESIDE_MIN) return OK;
+    scorer_quick(t->scorer, false);
+    struct cost *cost = cost_new(t->arena, task->profile, &best->cluster);
+    struct space spaces[MULTI_DEVICE_SPACES_MAX];
+    int32_t n = 0;
+    for (int32_t i = 0; i < task->n_sizes && n < MULTI_DEVICE_SPACES_MAX; i++)
+        if (2 * task->sizes[i] >= microbatch && task->sizes[i] <= 2 * microbatch)
+            TRY(space_make(a, task->job, &best->cluster, cost, task->sizes[i], t->lower,
+                           &spaces[n++], err));
+    /* shared links make a simulation slower than its number of calls suggests */
+    t->work_end = scorer_work(t->scorer) + (int64_t)(budget_us * 1000);
+    TRY(multi_device_search(t, spaces, n, evaluations, err));
+    t->work_end = 0;
+    return OK;
 }

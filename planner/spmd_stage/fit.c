@@ -106,11 +106,11 @@ enum status spmd_stage_fit(struct search_context *t, struct arena *a, const stru
             *p = fitted;
             return OK;
         }
-        const struct program *program = NULL;
-        struct error why = {0};
+        enum status refusal;
+        const struct program *program = scorer_last(t->scorer, &refusal);
         bool changed = false;
         if (turn == TURNS_MAX || search_context_stopped(t)) return OK;
-        if (scorer_program(t->scorer, s, &fitted, &program, &why) != OK) {
+        if (!program && refusal == ERR_INPUT) {
             if (refused == 2) return OK;
             simpler(a, diverse_starts, n, refused++, p);
             continue;

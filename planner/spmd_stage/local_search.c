@@ -8,7 +8,7 @@ enum {
     STARTS_MAX = 3,
     ROUNDS_MAX = 4,   /* improving moves of one start */
     THOROUGH_MAX = 4, /* moves per round with optimised ratios: the best by simulation */
-    WORK_MS = 250
+    WORK_MS = 150
 };
 
 struct local_search {

@@ -1,6 +1,9 @@
 /* Stages that differ in their devices only are lowered once (core/lower/equal_stages.c), from a window of the model
- * (core/sharding/shard_window.c), and a stage's part of that graph is the part of the whole one. */
+ * (core/sharding/shard_window.c), and a stage's part of that graph is the part of the whole one. Views of stages are kept from one
+ * lowering to the next (core/lower/memo.h). */
+#include "core/base/rng.h"
 #include "core/graph/gradient.h"
+#include "core/lower/memo.h"
 #include "core/sharding/shard.h"
 #include "tests/support/plans.h"
 
@@ -227,6 +230,90 @@ START_TEST(shardings_are_equal_by_contents)
 }
 END_TEST
 
+static struct program *lower_with(const struct plan *plan, const struct graph *g,
+                                  struct lower_memo *memo)
+{
+    struct program *p = ARENA_ARRAY(arena, struct program, 1);
+    struct error err = {0};
+    struct lower_options o = {.memo = memo};
+    ck_assert_msg(lower_plan_graph(arena, plan, g, &o, p, &err) == OK, "%s", err.text);
+    return p;
+}
+
+static void same_as_alone(const struct plan *plan, struct lower_memo *memo)
+{
+    struct graph *g;
+    struct error err = {0};
+    struct lower_options o = {0};
+    size_t n, m;
+    ck_assert_msg(lower_training_graph(arena, &plan->job, plan->microbatch, &o, &g, &err) == OK,
+                  "%s", err.text);
+    char *alone = plans_text(lower_with(plan, g, NULL), &n),
+         *kept = plans_text(lower_with(plan, g, memo), &m);
+    ck_assert(n == m && !memcmp(alone, kept, n));
+    free(alone), free(kept);
+}
+
+static void set_batch(struct plan *p, int32_t each)
+{
+    p->job.global_batch = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        p->replicas[r].microbatches = each;
+        p->job.global_batch += each * p->microbatch;
+    }
+}
+
+/* Other batches, which weight the loss; layers, shardings, numbers of replicas; in any order, with a memo that keeps all, and with one
+ * that keeps nothing. */
+START_TEST(programs_are_the_same_with_a_memo)
+{
+    static const char *const texts[] = {BATCH, HEADS, VOCABULARY};
+    struct lower_memo *memo = lower_memo_new();
+    if (_i % 2) memo->most = 0;
+    struct plan plan = replicas(3, BATCH, _i / 2 % 2);
+    if (_i >= 4) { /* routers have a loss on every stage */
+        plan.job.model = plans_model_file(arena, "tiny-qwen3-moe");
+        plan.job.model.aux_loss = 0.01;
+    }
+    int32_t last = plans_layers(arena, &plan) - 1;
+    for (uint64_t k = 0; k < 24; k++) {
+        struct plan p = plan;
+        p.n_replicas = 1 + (int32_t)rng_below(k, 0, 0, 3);
+        const struct sharding *s = sharding(texts[rng_below(k, 0, 1, 3)], 2);
+        int32_t cut = last / 2 - 1 + (int32_t)rng_below(k, 0, 2, 3);
+        for (int32_t r = 0; r < p.n_replicas; r++) {
+            p.replicas[r].stages[0].sharding = p.replicas[r].stages[1].sharding = s;
+            p.replicas[r].stages[0].last_layer = cut;
+            p.replicas[r].stages[1].first_layer = cut + 1;
+            p.replicas[r].stages[1].last_layer = last;
+        }
+        set_batch(&p, 2 + (int32_t)rng_below(k, 0, 3, 3));
+        same_as_alone(&p, memo);
+    }
+    lower_memo_free(memo);
+}
+END_TEST
+
+/* Names of a sharded stage's operators are the memo's. */
+START_TEST(a_memo_keeps_what_is_asked_again)
+{
+    struct plan plan = replicas(1, HEADS, 0);
+    struct lower_memo *memo = lower_memo_new();
+    struct graph *g;
+    struct error err = {0};
+    struct lower_options o = {0};
+    ck_assert_int_eq(
+        lower_training_graph(arena, &plan.job, plan.microbatch, &o, &g, &err), OK);
+    const char *name = lower_with(&plan, g, memo)->stages[0].ops[0].name;
+    size_t bytes = arena_bytes(memo->contents);
+    plan.replicas[0].stages[0].sharding = sharding(HEADS, 2);
+    set_batch(&plan, 7);
+    ck_assert_ptr_eq(lower_with(&plan, g, memo)->stages[0].ops[0].name, name);
+    ck_assert_uint_eq(arena_bytes(memo->contents), bytes);
+    lower_memo_free(memo);
+}
+END_TEST
+
 Suite *lower_equal_suite(void)
 {
     Suite *s = suite_create("lower_equal");
@@ -237,6 +324,8 @@ Suite *lower_equal_suite(void)
     tcase_add_loop_test(c, members_of_zero_have_a_chunk_each, 1, 3);
     tcase_add_loop_test(c, a_window_has_the_stage_of_the_whole_model, 0, 6);
     tcase_add_test(c, shardings_are_equal_by_contents);
+    tcase_add_loop_test(c, programs_are_the_same_with_a_memo, 0, 8);
+    tcase_add_test(c, a_memo_keeps_what_is_asked_again);
     suite_add_tcase(s, c);
     return s;
 }

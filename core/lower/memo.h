@@ -1,0 +1,17 @@
+/* core/lower/memo.h - what lowerings of one job keep for the next one (lower_options.memo); private to core/lower. */
+#ifndef CORE_LOWER_MEMO_H
+#define CORE_LOWER_MEMO_H
+
+#include "core/base/arena.h"
+
+struct lower_memo {
+    struct arena *own, *contents;
+    size_t most; /* bytes of contents */
+    struct shard_views *views; /* core/lower/shard_views.c, by job and microbatch */
+    struct arena *tables, *work; /* memory of the next lowering's tables, of its current stage */
+};
+
+/* At the start of a lowering: what was kept is dropped if it is too large. */
+void lower_memo_begin(struct lower_memo *m);
+
+#endif
