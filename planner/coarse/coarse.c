@@ -14,7 +14,6 @@ enum {
 
 static bool applies(const struct fleet_task *task)
 {
-    if (task->cluster->n_devices > TP_OPTIONS_LARGE && !task->job->model.measured) return false;
     for (int32_t t = 0; t < task->cluster->n_types; t++)
         if (task->cluster->types[t].tensor_parallel > 1) return false;
     return true;

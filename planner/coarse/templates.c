@@ -5,14 +5,17 @@
 #include "core/base/units.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
-    HALVINGS = 9, /* the pace is found to 1/512 of the range */
+    PACE_GRAIN = 256, /* the pace is found to this part of it, a quarter of a layer of 64 */
     PACE_MOST =
         4, /* times the pace of evenly divided work: pipelines that are worse balanced are left out */
     BUCKETS =
         8, /* of a stage's gradients, where one would not fit: an eighth of its memory, and of its time unhidden */
+    CHOICES = 40, /* of degrees of a team's classes, whose layers are divided */
+    CHOICES_LEAST = 6, /* of them, whatever their estimates */
     MEMORY_SPARE =
         50 /* a 50th of the memory is left for bytes known only to lowering; recomputing for a few bytes costs a third of the pace */
 };
@@ -116,25 +119,51 @@ static bool stage_time(const struct line *l, int32_t i, int32_t first, int32_t l
     return least_recompute(l, i, first, last, room - packed / BUCKETS, out);
 }
 
-/* Longest stages within the pace, from the last one backwards; false: layers are left. */
-static bool fill_back(struct line *l, int64_t pace_ns)
+static bool keeps_pace(const struct line *l, int32_t i, int32_t first, int32_t last,
+                       int64_t pace_ns)
 {
-    int32_t end = l->s->n_layers;
+    struct fitted t;
+    return stage_time(l, i, first, last, &t) && t.ns <= pace_ns;
+}
+
+/* The first layer of the longest stage i that ends before `end` within the pace; end: none. `likely`: its length, if it is as the one
+ * behind it. */
+static int32_t longest(const struct line *l, int32_t i, int32_t end, int32_t likely,
+                       int64_t pace_ns)
+{
+    int32_t low = i, high = end, guess = end - likely;
+    if (likely > 0 && guess >= low) {
+        if (!keeps_pace(l, i, guess, end - 1, pace_ns))
+            low = guess + 1;
+        else if (guess == low || !keeps_pace(l, i, guess - 1, end - 1, pace_ns))
+            return guess;
+        else
+            high = guess - 1;
+    }
+    while (low < high) {
+        int32_t first = low + (high - low) / 2;
+        if (keeps_pace(l, i, first, end - 1, pace_ns))
+            high = first;
+        else
+            low = first + 1;
+    }
+    return low;
+}
+
+/* Longest stages within the pace, from the last one backwards; *slowest_ns: of them. false: layers are left. */
+static bool fill_back(struct line *l, int64_t pace_ns, int64_t *slowest_ns)
+{
+    int32_t end = l->s->n_layers, likely = 0;
+    *slowest_ns = 0;
     for (int32_t i = l->n - 1; i >= 0; i--) {
-        int32_t low = i, high = end;
         struct fitted t;
-        while (low < high) {
-            int32_t first = low + (high - low) / 2;
-            if (stage_time(l, i, first, end - 1, &t) && t.ns <= pace_ns)
-                high = first;
-            else
-                low = first + 1;
-        }
-        if (low >= end || (i == 0 && low > 0)) return false;
-        stage_time(l, i, low, end - 1, &t);
+        int32_t first = longest(l, i, end, likely, pace_ns);
+        if (first >= end || (i == 0 && first > 0)) return false;
+        stage_time(l, i, first, end - 1, &t);
         l->stage[i].recompute = t.recompute, l->stage[i].bucket_bytes = t.bucket_bytes;
-        l->stage[i].first = low, l->stage[i].last = end - 1;
-        end = low;
+        l->stage[i].first = first, l->stage[i].last = end - 1;
+        *slowest_ns = units_max(*slowest_ns, t.ns);
+        likely = end - first, end = first;
     }
     return end == 0;
 }
@@ -148,19 +177,19 @@ static bool balance(struct line *l)
         rate += 1 / (double)(c->forward_ns + c->input_ns + c->weight_ns + 1);
     }
     int64_t low = (int64_t)(1 / rate), high = l->most_ns ? l->most_ns : PACE_MOST * low;
-    if (low >= high || !fill_back(l, high)) return false;
+    if (low >= high || !fill_back(l, high, &high)) return false;
     struct coarse_stage best[COARSE_STAGES];
-    memcpy(best, l->stage, sizeof best);
-    for (int k = 0; k < HALVINGS; k++) {
-        int64_t middle = low + (high - low) / 2;
-        if (fill_back(l, middle)) {
-            high = middle;
-            memcpy(best, l->stage, sizeof best);
+    memcpy(best, l->stage, (size_t)l->n * sizeof *best);
+    while (high - low > low / PACE_GRAIN) {
+        int64_t middle = low + (high - low) / 2, slowest;
+        if (fill_back(l, middle, &slowest)) {
+            high = slowest;
+            memcpy(best, l->stage, (size_t)l->n * sizeof *best);
         } else {
             low = middle + 1;
         }
     }
-    memcpy(l->stage, best, sizeof best);
+    memcpy(l->stage, best, (size_t)l->n * sizeof *best);
     return true;
 }
 
@@ -261,6 +290,7 @@ struct making {
     int32_t replicas, microbatches, most, n[2];
     int64_t ns[2][COARSE_KEPT];
     struct coarse_template *out; /* (2, most) by ZeRO */
+    struct arena *scratch;
 };
 
 static void keep(struct making *m, struct coarse_template *x)
@@ -289,8 +319,6 @@ static bool lay(struct making *m, struct line *l, const int32_t *order, int32_t 
     for (int32_t k = 0; k < n; k++) {
         const struct coarse_class *x = &m->q->classes[order[k]];
         int32_t gpus = x->n / m->replicas, width = x->degree[degree[k]].n;
-        int32_t only = m->q->offer ? m->q->offer->n : 0;
-        if (!x->degree[degree[k]].usable || (only && width != only)) return false;
         if (gpus < width || l->n + gpus / width > COARSE_STAGES) return false;
         for (int32_t i = 0; i < gpus / width; i++) {
             l->device[l->n] = x->device[i * width];
@@ -323,7 +351,7 @@ static void try_degrees(struct making *m, const int32_t *order, int32_t n, const
 {
     struct line l = {.q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
     struct coarse_template x;
-    if (!one_kind(m, order, n, degree) || !lay(m, &l, order, n, degree)) return;
+    if (!lay(m, &l, order, n, degree)) return;
     for (l.zero = 0; l.zero < zero_levels(m); l.zero++) {
         /* twice the best template's time is of no use to any mix */
         int64_t bar = m->n[l.zero] == m->most ? m->ns[l.zero][m->most - 1] : 0;
@@ -332,13 +360,72 @@ static void try_degrees(struct making *m, const int32_t *order, int32_t n, const
     }
 }
 
+/* Numbers of GPUs a stage, one for each class of the order. */
+struct choice {
+    int32_t degree[COARSE_CLASSES];
+    double ns; /* estimate of its pipeline's time if layers could be divided at will */
+    int32_t at; /* of its enumeration: breaks ties */
+};
+
+static int by_estimate(const void *x, const void *y)
+{
+    const struct choice *a = x, *b = y;
+    if (a->ns != b->ns) return a->ns < b->ns ? -1 : 1;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+/* 0: a class has no stage of these GPUs, or the model does not fit. */
+static double estimate_of(const struct making *m, const int32_t *order, int32_t n,
+                          const int32_t *degree)
+{
+    const struct space *s = &m->q->spaces[m->q->size];
+    double rate = 0, stages = 0, held = 0; /* held: models that fit, with divided state */
+    int32_t only = m->q->offer ? m->q->offer->n : 0;
+    for (int32_t k = 0; k < n; k++) {
+        const struct coarse_class *x = &m->q->classes[order[k]];
+        const struct coarse_degree *d = &x->degree[degree[k]];
+        int32_t here = x->n / m->replicas / d->n;
+        if (!d->usable || !here || (only && d->n != only)) return 0;
+        const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
+        rate += here / (double)(c->forward_ns + c->input_ns + c->weight_ns + 1);
+        stages += here;
+        int64_t bytes = c->parameter_bytes + c->gradient_bytes + c->state_bytes / m->replicas;
+        held += here * ((double)s->cluster->types[d->type].memory_bytes / (double)(bytes + 1));
+    }
+    return held < 1 ? 0 : (m->microbatches - 1 + stages) / rate;
+}
+
+/* Whether templates of as many choices as are kept are better than this estimate, at a ZeRO level that fits. */
+static bool beaten(const struct making *m, double ns)
+{
+    bool any = false;
+    for (int z = 0; z < 2; z++) {
+        if (m->n[z] == m->most && ns < (double)m->ns[z][m->most - 1]) return false;
+        any |= m->n[z] == m->most;
+    }
+    return any;
+}
+
+/* The CHOICES best of all choices of degrees. */
 static void try_order(struct making *m, const int32_t *order, int32_t n)
 {
-    int32_t degree[COARSE_CLASSES] = {0}, k = 0;
+    struct choice *list = NULL, x = {.at = 0};
+    size_t capacity = 0;
+    int32_t found = 0, k = 0;
+    struct arena *a = m->scratch;
+    arena_reset(a);
     while (k < n) {
-        try_degrees(m, order, n, degree);
-        for (k = 0; k < n && ++degree[k] == m->q->classes[order[k]].n_degrees; k++) degree[k] = 0;
+        x.ns = one_kind(m, order, n, x.degree) ? estimate_of(m, order, n, x.degree) : 0;
+        if (x.ns > 0) {
+            list = arena_grow(a, list, (size_t)found, &capacity, sizeof *list);
+            x.at = found, list[found++] = x;
+        }
+        for (k = 0; k < n && ++x.degree[k] == m->q->classes[order[k]].n_degrees; k++)
+            x.degree[k] = 0;
     }
+    if (found) qsort(list, (size_t)found, sizeof *list, by_estimate);
+    for (int32_t i = 0; i < found && i < CHOICES && (i < CHOICES_LEAST || !beaten(m, list[i].ns)); i++)
+        try_degrees(m, order, n, list[i].degree);
 }
 
 static void swap(int32_t *x, int32_t *y)
@@ -350,7 +437,12 @@ static void swap(int32_t *x, int32_t *y)
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
                          struct coarse_template *out)
 {
-    struct making m = {.q = q, .classes = classes, .replicas = replicas, .most = most, .out = out};
+    struct making m = {.q = q,
+                       .classes = classes,
+                       .replicas = replicas,
+                       .most = most,
+                       .out = out,
+                       .scratch = arena_new()};
     int32_t order[COARSE_CLASSES] = {0}, n = 0;
     m.microbatches = (int32_t)units_max(1, q->spaces[q->size].microbatches / replicas);
     for (int32_t k = 0; k < q->n_classes; k++)
@@ -363,6 +455,7 @@ int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, i
     try_order(&m, order, n);
     for (int32_t i = 0; i < n / 2; i++) swap(&order[i], &order[n - 1 - i]);
     if (n > 1) try_order(&m, order, n);
+    arena_free(m.scratch);
     memmove(out + m.n[0], out + most, (size_t)m.n[1] * sizeof *out);
     return m.n[0] + m.n[1];
 }

@@ -136,7 +136,7 @@ int32_t tp_options_default(const struct job *j, const struct cluster *c, const s
     int64_t least = INT64_MAX, on_node = 0, tp = 1;
     int32_t n = 0;
     if (c->n_devices <= TP_OPTIONS_FEW || c->emulated) return 0;
-    if (c->n_devices <= TP_OPTIONS_LARGE && !j->model.measured) return 0;
+    if (!j->model.measured) return 0;
     for (int32_t t = 0; t < c->n_types; t++) {
         if (shared(&c->types[t])) return 0;
         if (c->types[t].memory_bytes < least) least = c->types[t].memory_bytes;
