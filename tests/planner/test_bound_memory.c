@@ -1,0 +1,281 @@
+/* The bound on memory: values computed by hand, and never above a plan in the least memory in which the plan fits. */
+#include "planner/bound/memory.h"
+
+#include "core/base/arena.h"
+#include "planner/bound/cluster.h"
+#include "planner/bound/kept.h"
+#include "planner/candidate/plan_skeleton.h"
+#include "planner/candidate/scorer.h"
+#include "planner/search.h"
+#include "planner/spmd_stage/spmd_stage.h"
+#include "tests/support/random_teams.h"
+#include "tests/support/spmd_stage_cases.h"
+#include "tests/support/suites.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One device, one layer, ten samples of 10 us, 3 us more if recomputed; 100 bytes a sample, 50 of state. */
+static double one_layer(double hold_us, double microbatch, double bytes)
+{
+    const double work = 10e3, again = 3e3, update = 0;
+    const int64_t count = 1;
+    const int32_t pool = 0;
+    struct bound_memory_layer layer = {100, 50, hold_us * 1e3, &work, &again, &update};
+    struct bound_memory m = {1, 1, &layer, &count, &bytes, &pool, 10, microbatch};
+    return bound_memory_ns(&m, 100e3) / 1e3;
+}
+
+START_TEST(what_memory_lacks_is_recomputed)
+{
+    ck_assert_double_eq(one_layer(10, 1, 200), 100); /* one sample in flight: 150 bytes */
+    /* 120 bytes: a part of 0.3 is recomputed */
+    ck_assert_double_eq_tol(one_layer(10, 1, 120), 109, 0.02);
+    /* microbatches of two samples: 200 x + 50 <= 120, so 0.65 of them */
+    ck_assert_double_eq_tol(one_layer(10, 2, 120), 119.5, 0.05);
+    /* In flight for 40 us, 400 / T samples: 40,000 x / T + 50 <= 250, T = 100 + 30 (1 - x): T = 130 / 1.15. */
+    ck_assert_double_eq_tol(one_layer(40, 1, 250), 130 / 1.15, 0.05);
+    /* Everything is recomputed, at most; the state must fit. */
+    ck_assert_double_eq_tol(one_layer(10, 1, 51), 129.7, 0.05);
+    ck_assert_double_gt(one_layer(10, 1, 49), 1e6);
+}
+END_TEST
+
+/* Two equal layers, a class with room for state alone and one with room for a sample in flight: each class holds what it works on.
+ * In one pool the same memory suffices. */
+START_TEST(a_class_holds_what_it_works_on)
+{
+    const double work[2] = {10e3, 10e3}, again[2] = {5e3, 5e3}, update[2] = {0, 0},
+                 bytes[2] = {100, 400};
+    const int64_t count[2] = {1, 1};
+    const int32_t apart[2] = {0, 1}, together[2] = {0, 0};
+    struct bound_memory_layer layers[2] = {{100, 50, 1, work, again, update},
+                                           {100, 50, 1, work, again, update}};
+    struct bound_memory m = {2, 2, layers, count, bytes, together, 10, 1};
+    ck_assert_double_eq(bound_memory_ns(&m, 100e3), 100e3);
+    /* 100 bytes hold half the work kept, if all state is on the other: none is recomputed. */
+    m.pool = apart;
+    ck_assert_double_eq(bound_memory_ns(&m, 100e3), 100e3);
+    /* With 50 bytes a quarter of all work is kept there. 300 on the other hold 1.25 layers more and the state:
+     * nothing is missing until the other class is full as well. */
+    const double less[2] = {50, 250};
+    m.bytes =
+        less; /* kept: 0.5 + 1.5 of 2 layers, and no more room: work of 1.5 layers on one class, or 5 us more each */
+    ck_assert_double_gt(bound_memory_ns(&m, 100e3), 109e3);
+}
+END_TEST
+
+/* --- against stages and plans --- */
+
+/* Sums over layers never exceed a stage's activations and recomputation. */
+static void check_ranges(struct arena *a, const struct space *s, int64_t *ranges)
+{
+    struct bound_kept *k = ARENA_ARRAY(a, struct bound_kept, (size_t)s->n_layers);
+    bound_kept_of(a, s, k);
+    for (int32_t first = 0; first < s->n_layers; first++) {
+        double kept = 0;
+        int64_t again = 0;
+        for (int32_t last = first; last < s->n_layers; last++) {
+            const struct stage_cost *c = space_stage_type(s, 0, first, last);
+            kept += k[last].kept_bytes * (double)s->microbatch;
+            again += space_stage_type(s, 0, last, last)->recompute_ns;
+            ck_assert_double_le(kept, (double)c->activation_bytes);
+            ck_assert_int_le(again, c->recompute_ns);
+            *ranges += kept > 0;
+        }
+    }
+}
+
+struct tally {
+    int64_t plans, bound;
+    double least;   /* gap where memory binds */
+    double fullest; /* most that the plan's own terms come to, of the memory that it takes */
+};
+
+/* The sum that the bound is made of, for one plan: the state once, and what every replica keeps. shared: devices of a stage. */
+static void check_sum(struct arena *a, const struct space *const *spaces, const struct space *s,
+                      const struct plan *p, int64_t ns, double shared,
+                      const struct program *program, struct tally *t)
+{
+    struct bound_kept *k = ARENA_ARRAY(a, struct bound_kept, (size_t)s->n_layers);
+    double *hold = ARENA_ARRAY(a, double, (size_t)s->n_layers + 1), claimed = 0, taken = 0;
+    bound_kept_of(a, s, k);
+    for (int32_t l = s->n_layers - 1; l >= 0; l--) {
+        double pass = INFINITY;
+        for (int32_t i = 0; i < 2 * s->n_types; i++) {
+            const struct stage_cost *c = space_stage_type(spaces[i % 2], i / 2, l, l);
+            pass = fmin(pass, (double)(c->forward_ns + c->input_least_ns));
+        }
+        hold[l] = hold[l + 1] + pass / shared;
+        claimed += k[l].state_bytes;
+    }
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *x = &p->replicas[r].stages[i];
+            bool again = x->recompute == RECOMPUTE_STAGE || x->recompute == RECOMPUTE_BLOCKS;
+            for (int32_t l = x->first_layer; !again && l <= x->last_layer; l++)
+                claimed += k[l].kept_bytes * (double)p->microbatch *
+                           fmax(1, p->replicas[r].microbatches * hold[l] / (double)ns);
+        }
+    for (int32_t d = 0; d < program->n_devices; d++)
+        taken += (double)program_lane_bytes(program, d);
+    ck_assert_msg(claimed <= taken, "%g of %g bytes: %s", claimed, taken, plan_describe(a, p));
+    t->fullest = fmax(t->fullest, claimed / taken);
+}
+
+/* Sets the memory of every type to the most that the plan takes of one of its devices. */
+static void shrink(struct cluster *c, const struct program *p)
+{
+    for (int32_t t = 0; t < c->n_types; t++) c->types[t].memory_bytes = 1;
+    for (int32_t d = 0; d < p->n_devices; d++) {
+        struct device_type *t = &c->types[p->devices[d].type_index];
+        int64_t bytes = program_lane_bytes(p, d);
+        if (bytes > t->memory_bytes) t->memory_bytes = bytes;
+    }
+}
+
+/* Every class of stages with the plan. */
+static void check_plan(struct arena *a, struct cluster *c, struct cost *cost,
+                       const struct space *const *spaces, struct scorer *w, const struct space *s,
+                       struct plan *p, uint64_t seed, struct tally *t)
+{
+    struct error err = {0};
+    const struct program *program;
+    int64_t ns, before[8];
+    for (int32_t i = 0; i < c->n_types; i++) before[i] = c->types[i].memory_bytes;
+    ck_assert_msg(scorer_run(w, s, p, &ns, &err) == OK, "%s", err.text);
+    if (ns == INT64_MAX) return;
+    ck_assert_int_eq(scorer_program(w, s, p, &program, &err), OK);
+    ck_assert_ptr_nonnull(program);
+    int32_t most = 1;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (plan_stage_devices(&p->replicas[r].stages[i]) > most)
+                most = plan_stage_devices(&p->replicas[r].stages[i]);
+    check_sum(a, spaces, s, p, ns, most, program, t);
+    shrink(c, program);
+    for (int k = spmd_stage_extent(p); k <= BOUND_STAGES_ANY; k++) {
+        struct bound_certificate b;
+        ck_assert_msg(bound_cluster(a, c, cost, spaces, 2, (enum bound_stages)k, 0, &b, &err) == OK,
+                      "%s", err.text);
+        ck_assert_msg(b.lower_bound_ns <= ns, "seed %d, class %d: %lld (%s) above %lld: %s",
+                      (int)seed, k, (long long)b.lower_bound_ns, b.binding, (long long)ns,
+                      plan_describe(a, p));
+        t->plans++;
+        if (strncmp(b.binding, "memory", 6) != 0) continue;
+        t->bound++;
+        t->least = fmin(t->least, bound_gap(ns, b.lower_bound_ns));
+    }
+    for (int32_t i = 0; i < c->n_types; i++) c->types[i].memory_bytes = before[i];
+}
+
+static void recompute_some(struct draw *d, struct plan *p)
+{
+    static const enum recompute how[] = {RECOMPUTE_NONE, RECOMPUTE_NONE, RECOMPUTE_STAGE,
+                                         RECOMPUTE_BLOCKS, RECOMPUTE_SELECTIVE};
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            p->replicas[r].stages[i].recompute = how[random_teams_below(d, 5)];
+}
+
+/* Equal replicas of one stage on all devices, at a level of ZeRO. */
+static void divide_state(struct arena *a, struct draw *d, const struct space *s, struct plan *out)
+{
+    int32_t one[16], n = s->n_devices;
+    while (s->microbatches % n) n--;
+    for (int32_t r = 0; r < n; r++) one[r] = 1;
+    plan_skeleton(a, s, "zero", n, one, out);
+    int32_t level = n > 1 ? (int32_t)random_teams_below(d, ZERO_MAX + 1) : 0;
+    for (int32_t r = 0; r < n; r++) {
+        struct plan_stage *x = &out->replicas[r].stages[0];
+        out->replicas[r].microbatches = s->microbatches / n;
+        x->device = r, x->last_layer = s->n_layers - 1, x->zero = level;
+    }
+}
+
+START_TEST(no_bound_is_above_a_plan_that_just_fits)
+{
+    struct arena *a = arena_new();
+    struct tally t = {.least = INFINITY}, zero = {.least = INFINITY};
+    uint64_t cases = suites_long() ? 2000 : 60;
+    int64_t ranges = 0;
+    for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
+        struct draw d = {seed, 31000};
+        struct small x = {.lower = {.check_memory = true}};
+        random_teams_case(a, &d, &x.job, &x.cluster);
+        for (int32_t i = 0; i < x.cluster.n_types; i++)
+            x.cluster.types[i].memory_bytes = INT64_C(1) << 30;
+        x.job.global_batch *= 1 + random_teams_below(&d, 3);
+        small_complete(a, &x);
+        const struct space *both[] = {&x.space[0], &x.space[1]};
+        struct scorer *w = scorer_new(&x.lower);
+        for (int k = 0; k < 2; k++) check_ranges(a, both[k], &ranges);
+        for (int i = 0; i < 8; i++) {
+            struct plan p;
+            const struct space *s = both[random_teams_below(&d, 2)];
+            if (i)
+                random_teams_plan(a, &d, s, &p);
+            else
+                divide_state(a, &d, s, &p);
+            if (i) recompute_some(&d, &p);
+            check_plan(a, &x.cluster, x.cost, both, w, s, &p, seed, i ? &t : &zero);
+        }
+        scorer_free(w);
+    }
+    arena_free(a);
+    if (getenv("MUSHER_PRINT"))
+        printf("%lld plans, memory binds for %lld, nearest %.3g, fullest %.3g; ZeRO: %lld, %lld, "
+               "%.3g, %.3g\n",
+               (long long)t.plans, (long long)t.bound, t.least, t.fullest, (long long)zero.plans,
+               (long long)zero.bound, zero.least, zero.fullest);
+    ck_assert_int_gt(ranges, (int64_t)cases);
+    ck_assert_msg(t.plans > 8 * (int64_t)cases && t.bound > (int64_t)cases / 2 && zero.plans > 0,
+                  "%lld plans, memory binds for %lld", (long long)t.plans, (long long)t.bound);
+}
+END_TEST
+
+/* Sharded stages: every plan that a search keeps, in the least memory in which it fits. */
+START_TEST(no_bound_is_above_a_sharded_plan_that_just_fits)
+{
+    struct arena *a = arena_new();
+    struct tally t = {.least = INFINITY};
+    uint64_t cases = suites_long() ? 100 : 6;
+    int32_t sharded = 0;
+    for (uint64_t seed = 900; seed < 900 + cases; seed++, arena_reset(a)) {
+        struct small *x = small_islands(a, seed);
+        const struct space *both[] = {&x->space[0], &x->space[1]};
+        struct search_result r;
+        struct error err = {0};
+        struct search_options o = {.top = 16, .evaluations = 300};
+        ck_assert_msg(search_plans(a, &x->job, &x->cluster, &x->profile, &o, &r, &err) == OK, "%s",
+                      err.text);
+        struct scorer *w = scorer_new(&x->lower);
+        for (int32_t i = 0; i < r.n_plans; i++) {
+            struct plan p = r.plans[i].plan;
+            sharded += spmd_stage_in_plan(&p);
+            if (p.microbatch <= 2)
+                check_plan(a, &x->cluster, x->cost, both, w, both[p.microbatch - 1], &p, seed, &t);
+        }
+        scorer_free(w);
+    }
+    arena_free(a);
+    if (getenv("MUSHER_PRINT"))
+        printf("%lld plans and classes, %d sharded, memory binds for %lld, fullest %.3g\n",
+               (long long)t.plans, sharded, (long long)t.bound, t.fullest);
+    ck_assert_msg(t.plans > (int64_t)cases && sharded > 0, "%lld plans, %d sharded",
+                  (long long)t.plans, sharded);
+}
+END_TEST
+
+Suite *bound_memory_suite(void)
+{
+    Suite *s = suite_create("bound_memory");
+    TCase *t = tcase_create("memory");
+    tcase_add_test(t, what_memory_lacks_is_recomputed);
+    tcase_add_test(t, a_class_holds_what_it_works_on);
+    tcase_add_test(t, no_bound_is_above_a_plan_that_just_fits);
+    tcase_add_test(t, no_bound_is_above_a_sharded_plan_that_just_fits);
+    tcase_set_timeout(t, suites_long() ? 3000 : 300);
+    suite_add_tcase(s, t);
+    return s;
+}
