@@ -116,8 +116,8 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
     bound_any_size(b, s->microbatch);
     struct arena *scratch = arena_new();
     struct bound_kept *kept = ARENA_ARRAY(scratch, struct bound_kept, (size_t)s->n_layers);
-    bound_kept_of(scratch, s, kept);
-    for (int32_t l = 0; l < s->n_layers; l++)
+    bool known = bound_kept_of(scratch, s, kept);
+    for (int32_t l = 0; known && l < s->n_layers; l++)
         bound_any_kept(b, l, kept[l].kept_bytes, kept[l].state_bytes);
     arena_free(scratch);
 }

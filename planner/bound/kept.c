@@ -56,12 +56,13 @@ static void add_activations(struct arena *a, const struct space *s, struct bound
     }
 }
 
-void bound_kept_of(struct arena *a, const struct space *s, struct bound_kept *out)
+bool bound_kept_of(struct arena *a, const struct space *s, struct bound_kept *out)
 {
     int32_t type = 0;
     for (int32_t l = 0; l < s->n_layers; l++) out[l] = (struct bound_kept){0, 0};
     while (type < s->n_types && s->cluster->types[type].tensor_parallel > 1) type++;
-    if (type == s->n_types || s->job->model.measured || s->graph->tp > 1) return;
+    if (type == s->n_types || s->job->model.measured || s->graph->tp > 1)
+        return false;
     int64_t before = 0;
     for (int32_t l = 0; l < s->n_layers; l++) {
         const struct stage_cost *c = space_stage_type(s, type, l, l);
@@ -72,4 +73,5 @@ void bound_kept_of(struct arena *a, const struct space *s, struct bound_kept *ou
         before = until;
     }
     add_activations(a, s, out);
+    return true;
 }

@@ -71,7 +71,7 @@ END_TEST
 static void check_ranges(struct arena *a, const struct space *s, int64_t *ranges)
 {
     struct bound_kept *k = ARENA_ARRAY(a, struct bound_kept, (size_t)s->n_layers);
-    bound_kept_of(a, s, k);
+    ck_assert(bound_kept_of(a, s, k));
     for (int32_t first = 0; first < s->n_layers; first++) {
         double kept = 0;
         int64_t again = 0;
@@ -99,7 +99,7 @@ static void check_sum(struct arena *a, const struct space *const *spaces, const 
 {
     struct bound_kept *k = ARENA_ARRAY(a, struct bound_kept, (size_t)s->n_layers);
     double *hold = ARENA_ARRAY(a, double, (size_t)s->n_layers + 1), claimed = 0, taken = 0;
-    bound_kept_of(a, s, k);
+    ck_assert(bound_kept_of(a, s, k));
     for (int32_t l = s->n_layers - 1; l >= 0; l--) {
         double pass = INFINITY;
         for (int32_t i = 0; i < 2 * s->n_types; i++) {
