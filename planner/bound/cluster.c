@@ -25,17 +25,29 @@ static int32_t largest_power_below(int32_t n)
     return power;
 }
 
+/* Last layer of a run before one that uses a parameter again. */
+static int32_t end_of_first_uses(const struct space *s, int32_t type, int32_t first, int32_t last)
+{
+    int64_t sum = 0;
+    for (int32_t l = first; l <= last; l++) {
+        sum += space_stage_type(s, type, l, l)->parameter_bytes;
+        if (space_stage_type(s, type, first, l)->parameter_bytes < sum) return l - 1;
+    }
+    return last;
+}
+
 /* Forward, input and weight times of a stage are sums over its layers (sim/stage/stage.h). Updates are not, because tied
  * parameters are updated once and one operator over many parameters is faster than many. The scale is the minimum of (update
  * of a run of layers) ÷ (sum of their updates) over all layers and over runs of 2^k that overlap by half; the run of all
- * layers is the minimum if the cost per byte does not grow with size. */
+ * layers is the minimum if the cost per byte does not grow with size. Of a run that uses a parameter twice its beginning up to
+ * the second use counts, because replicas that divide the gradients do not add those of both uses in the update. */
 static double shrink_of(const struct space *s, int32_t type)
 {
     double least = 1;
     for (int32_t n = s->n_layers; n > 1; n = n == s->n_layers ? largest_power_below(n) : n / 2)
         for (int32_t first = 0; first + n <= s->n_layers; first += n / 2) {
-            double sum = 0,
-                   all = (double)space_stage_type(s, type, first, first + n - 1)->update_ns;
+            int32_t end = end_of_first_uses(s, type, first, first + n - 1);
+            double sum = 0, all = (double)space_stage_type(s, type, first, end)->update_ns;
             for (int32_t l = first; l < first + n; l++)
                 sum += (double)space_stage_type(s, type, l, l)->update_ns;
             if (all < least * sum) least = all / sum;

@@ -267,6 +267,56 @@ START_TEST(no_bound_is_above_a_sharded_plan_that_just_fits)
 }
 END_TEST
 
+/* Devices with room for about their part of the state and a few microbatches, and a search of everything that fits. */
+START_TEST(no_bound_is_above_what_a_search_finds_in_little_memory)
+{
+    struct arena *a = arena_new();
+    uint64_t cases = suites_long() ? 300 : 24;
+    int32_t found = 0, bound = 0;
+    double least = INFINITY;
+    for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
+        struct draw d = {seed, 47000};
+        struct small x = {.lower = {.check_memory = true}};
+        struct error err = {0};
+        struct search_result r;
+        random_teams_case(a, &d, &x.job, &x.cluster);
+        x.job.global_batch *= 2;
+        for (int32_t k = 0; k < x.cluster.n_links; k++)
+            x.cluster.links[k].bandwidth_Bps = 1e11, x.cluster.links[k].latency_s = 1e-7;
+        small_complete(a, &x);
+        struct bound_kept *k = ARENA_ARRAY(a, struct bound_kept, (size_t)x.space[0].n_layers);
+        ck_assert(bound_kept_of(a, &x.space[0], k));
+        double state = 0, kept = 0;
+        for (int32_t l = 0; l < x.space[0].n_layers; l++)
+            state += k[l].state_bytes, kept += k[l].kept_bytes;
+        double bytes =
+            state / x.cluster.n_devices * (1.2 + 0.3 * (double)random_teams_below(&d, 5)) +
+            kept * 0.2 * (double)(1 + random_teams_below(&d, 15));
+        for (int32_t t = 0; t < x.cluster.n_types; t++)
+            x.cluster.types[t].memory_bytes = (int64_t)bytes;
+        struct search_options o = {.top = 8, .evaluations = 2000, .no_sharding = true};
+        enum status st = search_plans(a, &x.job, &x.cluster, &x.profile, &o, &r, &err);
+        ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
+        if (st != OK) continue;
+        found++;
+        for (int32_t i = 0; i < r.n_plans; i++)
+            ck_assert_msg(r.lower_bound_ns <= r.plans[i].iteration_ns,
+                          "seed %d: %lld (%s) above %lld", (int)seed, (long long)r.lower_bound_ns,
+                          r.binding, (long long)r.plans[i].iteration_ns);
+        for (int32_t i = 0; i < r.n_baselines; i++)
+            ck_assert_int_le(r.lower_bound_ns, r.baselines[i].iteration_ns);
+        if (strncmp(r.binding, "memory", 6) != 0) continue;
+        bound++;
+        least = fmin(least, r.gap);
+    }
+    arena_free(a);
+    if (getenv("MUSHER_PRINT"))
+        printf("%d found, memory binds for %d, nearest %.3g\n", found, bound, least);
+    ck_assert_msg(found > (int)cases / 4 && bound > 0, "%d found, memory binds for %d", found,
+                  bound);
+}
+END_TEST
+
 Suite *bound_memory_suite(void)
 {
     Suite *s = suite_create("bound_memory");
@@ -275,6 +325,7 @@ Suite *bound_memory_suite(void)
     tcase_add_test(t, a_class_holds_what_it_works_on);
     tcase_add_test(t, no_bound_is_above_a_plan_that_just_fits);
     tcase_add_test(t, no_bound_is_above_a_sharded_plan_that_just_fits);
+    tcase_add_test(t, no_bound_is_above_what_a_search_finds_in_little_memory);
     tcase_set_timeout(t, suites_long() ? 3000 : 300);
     suite_add_tcase(s, t);
     return s;
