@@ -88,17 +88,38 @@ static void check_ranges(struct arena *a, const struct space *s, int64_t *ranges
 
 struct tally {
     int64_t plans, bound;
-    double least;   /* gap where memory binds */
-    double fullest; /* most that the plan's own terms come to, of the memory that it takes */
+    double least; /* gap where memory binds */
+    double fullest,
+        fullest_state; /* most that the terms for a plan come to, of the memory that it takes */
+    double in_flight;  /* most microbatches in flight, at least */
 };
 
-/* The sum that the bound is made of, for one plan: the state once, and what every replica keeps. shared: devices of a stage. */
-static void check_sum(struct arena *a, const struct space *const *spaces, const struct space *s,
-                      const struct plan *p, int64_t ns, double shared,
-                      const struct program *program, struct tally *t)
+/* Bytes of a class of slots in the program's stages of one stage of the plan; replica -1: of all. */
+static double bytes_of(const struct program *p, int32_t replica, int32_t stage,
+                       enum slot_class class)
+{
+    double bytes = 0;
+    for (int32_t i = 0; i < p->n_stages; i++)
+        if (replica < 0 || (p->stages[i].replica == replica && p->stages[i].stage == stage))
+            bytes += (double)p->stages[i].class_bytes[class];
+    return bytes;
+}
+
+static void check_part(double claimed, double taken, const char *what, const char *plan,
+                       double *fullest)
+{
+    ck_assert_msg(claimed <= taken, "%s: %g of %g bytes: %s", what, claimed, taken, plan);
+    if (taken > 0) *fullest = fmax(*fullest, claimed / taken);
+}
+
+/* The terms of the bound, for one plan: the state once, and what every stage keeps. shared: devices of a stage. */
+static void check_terms(struct arena *a, const struct space *const *spaces, const struct space *s,
+                        const struct plan *p, int64_t ns, double shared,
+                        const struct program *program, struct tally *t)
 {
     struct bound_kept *k = ARENA_ARRAY(a, struct bound_kept, (size_t)s->n_layers);
-    double *hold = ARENA_ARRAY(a, double, (size_t)s->n_layers + 1), claimed = 0, taken = 0;
+    double *hold = ARENA_ARRAY(a, double, (size_t)s->n_layers + 1), state = 0;
+    const char *plan = plan_describe(a, p);
     ck_assert(bound_kept_of(a, s, k));
     for (int32_t l = s->n_layers - 1; l >= 0; l--) {
         double pass = INFINITY;
@@ -107,20 +128,23 @@ static void check_sum(struct arena *a, const struct space *const *spaces, const 
             pass = fmin(pass, (double)(c->forward_ns + c->input_least_ns));
         }
         hold[l] = hold[l + 1] + pass / shared;
-        claimed += k[l].state_bytes;
+        state += k[l].state_bytes;
     }
+    check_part(state,
+               bytes_of(program, -1, 0, SLOT_PARAMETER) + bytes_of(program, -1, 0, SLOT_GRADIENT) +
+                   bytes_of(program, -1, 0, SLOT_STATE),
+               "state", plan, &t->fullest_state);
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             const struct plan_stage *x = &p->replicas[r].stages[i];
-            bool again = x->recompute == RECOMPUTE_STAGE || x->recompute == RECOMPUTE_BLOCKS;
-            for (int32_t l = x->first_layer; !again && l <= x->last_layer; l++)
-                claimed += k[l].kept_bytes * (double)p->microbatch *
-                           fmax(1, p->replicas[r].microbatches * hold[l] / (double)ns);
+            double kept = 0, turns = p->replicas[r].microbatches / (double)ns;
+            if (x->recompute == RECOMPUTE_STAGE || x->recompute == RECOMPUTE_BLOCKS) continue;
+            for (int32_t l = x->first_layer; l <= x->last_layer; l++)
+                kept += k[l].kept_bytes * (double)p->microbatch * fmax(1, turns * hold[l]);
+            t->in_flight = fmax(t->in_flight, turns * hold[x->first_layer]);
+            check_part(kept, bytes_of(program, r, i, SLOT_BUFFER_RING), "activations", plan,
+                       &t->fullest);
         }
-    for (int32_t d = 0; d < program->n_devices; d++)
-        taken += (double)program_lane_bytes(program, d);
-    ck_assert_msg(claimed <= taken, "%g of %g bytes: %s", claimed, taken, plan_describe(a, p));
-    t->fullest = fmax(t->fullest, claimed / taken);
 }
 
 /* Sets the memory of every type to the most that the plan takes of one of its devices. */
@@ -152,7 +176,7 @@ static void check_plan(struct arena *a, struct cluster *c, struct cost *cost,
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             if (plan_stage_devices(&p->replicas[r].stages[i]) > most)
                 most = plan_stage_devices(&p->replicas[r].stages[i]);
-    check_sum(a, spaces, s, p, ns, most, program, t);
+    check_terms(a, spaces, s, p, ns, most, program, t);
     shrink(c, program);
     for (int k = spmd_stage_extent(p); k <= BOUND_STAGES_ANY; k++) {
         struct bound_certificate b;
@@ -193,6 +217,47 @@ static void divide_state(struct arena *a, struct draw *d, const struct space *s,
     }
 }
 
+/* Equal devices on fast links, for pipelines of many stages. */
+static void pipelines_case(struct arena *a, struct draw *d, struct small *x)
+{
+    struct yaml_text c = {.n = 0}, j = {.n = 0};
+    struct error err = {0};
+    int devices = 3 + (int)random_teams_below(d, 4), blocks = 2 + (int)random_teams_below(d, 3),
+        batch = 2 * (4 + (int)random_teams_below(d, 9));
+    random_teams_put(&c,
+                     "version: 1\nname: c\ndevice_types: [{name: t, device: host, slowdown: 1, "
+                     "memory: 1 GiB}]\nnodes: [{name: n, host: localhost, devices: {type: t, "
+                     "count: %d}}]\nlinks: [{name: bus, between: [n], bandwidth: 200 GB/s, "
+                     "latency: 10 ns}]\n",
+                     devices);
+    random_teams_put(&j,
+                     "version: 1\nmodel: {model_type: gpt2, n_embd: 64, n_layer: %d, n_head: 4, "
+                     "n_positions: 32, vocab_size: 64}\nsequence_length: 32\nglobal_batch: %d\n"
+                     "microbatch: [1, 2]\n",
+                     blocks, batch);
+    ck_assert_msg(cluster_parse(a, random_teams_parsed(a, &c), &x->cluster, &err) == OK, "%s",
+                  err.text);
+    ck_assert_msg(job_parse(a, random_teams_parsed(a, &j), ".", &x->job, &err) == OK, "%s",
+                  err.text);
+}
+
+/* One replica of a stage on each device, about equal, in a schedule with few or many microbatches in flight. */
+static void one_pipeline(struct arena *a, struct draw *d, const struct space *s, struct plan *out)
+{
+    static const char *const names[] = {"1f1b", "zb-h1", "eager-1f1b", "gpipe"};
+    int32_t n = s->n_devices < s->n_layers ? s->n_devices : s->n_layers;
+    plan_skeleton(a, s, "pipeline", 1, &n, out);
+    struct plan_replica *x = &out->replicas[0];
+    x->microbatches = s->microbatches;
+    x->schedule = names[random_teams_below(d, 4)], x->split = random_teams_below(d, 2);
+    for (int32_t i = 0; i < n; i++) {
+        x->stages[i].device = i;
+        x->stages[i].first_layer = i ? x->stages[i - 1].last_layer + 1 : 0;
+        x->stages[i].last_layer = (i + 1) * s->n_layers / n - 1;
+        if (!random_teams_below(d, 4)) x->stages[i].recompute = RECOMPUTE_SELECTIVE;
+    }
+}
+
 START_TEST(no_bound_is_above_a_plan_that_just_fits)
 {
     struct arena *a = arena_new();
@@ -202,10 +267,13 @@ START_TEST(no_bound_is_above_a_plan_that_just_fits)
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
         struct draw d = {seed, 31000};
         struct small x = {.lower = {.check_memory = true}};
-        random_teams_case(a, &d, &x.job, &x.cluster);
+        if (seed % 2)
+            pipelines_case(a, &d, &x);
+        else
+            random_teams_case(a, &d, &x.job, &x.cluster);
         for (int32_t i = 0; i < x.cluster.n_types; i++)
             x.cluster.types[i].memory_bytes = INT64_C(1) << 30;
-        x.job.global_batch *= 1 + random_teams_below(&d, 3);
+        if (seed % 2 == 0) x.job.global_batch *= 1 + random_teams_below(&d, 3);
         small_complete(a, &x);
         const struct space *both[] = {&x.space[0], &x.space[1]};
         struct scorer *w = scorer_new(&x.lower);
@@ -213,23 +281,25 @@ START_TEST(no_bound_is_above_a_plan_that_just_fits)
         for (int i = 0; i < 8; i++) {
             struct plan p;
             const struct space *s = both[random_teams_below(&d, 2)];
-            if (i)
-                random_teams_plan(a, &d, s, &p);
-            else
+            if (!i)
                 divide_state(a, &d, s, &p);
-            if (i) recompute_some(&d, &p);
+            else if (seed % 2 && i % 2)
+                one_pipeline(a, &d, s, &p);
+            else
+                random_teams_plan(a, &d, s, &p), recompute_some(&d, &p);
             check_plan(a, &x.cluster, x.cost, both, w, s, &p, seed, i ? &t : &zero);
         }
         scorer_free(w);
     }
     arena_free(a);
     if (getenv("MUSHER_PRINT"))
-        printf("%lld plans, memory binds for %lld, nearest %.3g, fullest %.3g; ZeRO: %lld, %lld, "
-               "%.3g, %.3g\n",
-               (long long)t.plans, (long long)t.bound, t.least, t.fullest, (long long)zero.plans,
-               (long long)zero.bound, zero.least, zero.fullest);
+        printf("%lld plans, memory binds for %lld, nearest %.3g, fullest %.3g and %.3g, %.3g in "
+               "flight; ZeRO: %lld, %lld, %.3g\n",
+               (long long)t.plans, (long long)t.bound, t.least, t.fullest, t.fullest_state,
+               t.in_flight, (long long)zero.plans, (long long)zero.bound, zero.least);
     ck_assert_int_gt(ranges, (int64_t)cases);
-    ck_assert_msg(t.plans > 8 * (int64_t)cases && t.bound > (int64_t)cases / 2 && zero.plans > 0,
+    ck_assert_msg(t.plans > 8 * (int64_t)cases && t.bound > (int64_t)cases / 2 && zero.plans > 0 &&
+                      t.fullest > 0.8 && t.fullest_state > 0.99 && t.in_flight > 1.5,
                   "%lld plans, memory binds for %lld", (long long)t.plans, (long long)t.bound);
 }
 END_TEST
