@@ -65,6 +65,41 @@ START_TEST(a_class_holds_what_it_works_on)
 }
 END_TEST
 
+/* Two layers of 4 + 3 + 3 us on 2 devices, 20 samples: 200 us of work. The first is in flight for 14 us, the second for 7. On groups of
+ * both devices the times are halved. */
+static double two_layers(enum bound_stages stages, double bytes)
+{
+    struct arena *a = arena_new();
+    struct bound_any *b = bound_any_new(a, 2, 1, (int64_t[]){2}, 20);
+    struct bound_certificate c;
+    struct error err = {0};
+    bound_any_sharded(b, stages, 2);
+    for (int32_t l = 0; l < 2; l++) {
+        struct bound_offer o = {1, 1, 4000, 3000, 3000, 0, 4000};
+        bound_any_offer(b, 0, l, &o);
+        bound_any_kept(b, l, 100, 10);
+    }
+    bound_any_size(b, 1);
+    bound_any_memory(b, &bytes, (int32_t[]){0});
+    ck_assert_int_eq(bound_any_solve(b, &c, &err), OK);
+    ck_assert(!strncmp(c.binding, c.lower_bound_ns > 200001 ? "memory" : "compute", 6));
+    arena_free(a);
+    return (double)c.lower_bound_ns / 1e3;
+}
+
+/* At T = 200 us 1.4 samples of the first layer and one of the second are in flight: 240 bytes beside 20 of state, 130 a device. With
+ * 100 bytes a device 60 are missing, so a part y of the first layer is recomputed, which takes 80 y us on two devices. */
+START_TEST(a_solution_takes_the_dearest_activations_last)
+{
+    ck_assert_double_eq_tol(two_layers(BOUND_STAGES_WHOLE, 131), 200, 0.01);
+    double T = 200; /* recomputed: y = 1 - 80 / (100 · 20 · 14 / T), and T = 200 + 40 y */
+    for (int k = 0; k < 100; k++) T = 200 + 40 * (1 - 80 / (100 * fmax(1, 280 / T)));
+    ck_assert_double_eq_tol(two_layers(BOUND_STAGES_WHOLE, 100), T, 0.1);
+    ck_assert_double_eq_tol(two_layers(BOUND_STAGES_ON_NODE, 111), 200, 0.01);
+    ck_assert_double_eq_tol(two_layers(BOUND_STAGES_ON_NODE, 100), 200 + 40 * 0.2, 0.1);
+}
+END_TEST
+
 /* --- against stages and plans --- */
 
 /* Sums over layers never exceed a stage's activations and recomputation. */
@@ -231,8 +266,8 @@ static void pipelines_case(struct arena *a, struct draw *d, struct small *x)
                      "latency: 10 ns}]\n",
                      devices);
     random_teams_put(&j,
-                     "version: 1\nmodel: {model_type: gpt2, n_embd: 64, n_layer: %d, n_head: 4, "
-                     "n_positions: 32, vocab_size: 64}\nsequence_length: 32\nglobal_batch: %d\n"
+                     "version: 1\nmodel: {model_type: gpt2, n_embd: 64, n_layer: %d, n_head: 8, "
+                     "n_positions: 64, vocab_size: 64}\nsequence_length: 64\nglobal_batch: %d\n"
                      "microbatch: [1, 2]\n",
                      blocks, batch);
     ck_assert_msg(cluster_parse(a, random_teams_parsed(a, &c), &x->cluster, &err) == OK, "%s",
@@ -393,6 +428,7 @@ Suite *bound_memory_suite(void)
     TCase *t = tcase_create("memory");
     tcase_add_test(t, what_memory_lacks_is_recomputed);
     tcase_add_test(t, a_class_holds_what_it_works_on);
+    tcase_add_test(t, a_solution_takes_the_dearest_activations_last);
     tcase_add_test(t, no_bound_is_above_a_plan_that_just_fits);
     tcase_add_test(t, no_bound_is_above_a_sharded_plan_that_just_fits);
     tcase_add_test(t, no_bound_is_above_what_a_search_finds_in_little_memory);
