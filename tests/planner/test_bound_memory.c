@@ -267,9 +267,9 @@ static void pipelines_case(struct arena *a, struct draw *d, struct small *x)
                      devices);
     random_teams_put(&j,
                      "version: 1\nmodel: {model_type: gpt2, n_embd: 64, n_layer: %d, n_head: 8, "
-                     "n_positions: 64, vocab_size: 64}\nsequence_length: 64\nglobal_batch: %d\n"
+                     "n_positions: 64, vocab_size: 64%s}\nsequence_length: 64\nglobal_batch: %d\n"
                      "microbatch: [1, 2]\n",
-                     blocks, batch);
+                     blocks, random_teams_below(d, 2) ? ", attn_implementation: eager" : "", batch);
     ck_assert_msg(cluster_parse(a, random_teams_parsed(a, &c), &x->cluster, &err) == OK, "%s",
                   err.text);
     ck_assert_msg(job_parse(a, random_teams_parsed(a, &j), ".", &x->job, &err) == OK, "%s",
