@@ -393,10 +393,13 @@ enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, 
         most = ns;
         out->binding = b->families[i].name;
     }
-    double memory = bound_any_memory_ns(b, most);
+    bool alone = false;
+    double memory = bound_any_memory_ns(b, most, &alone);
     if (memory > most) {
         most = memory;
-        out->binding = "memory of all devices: activations in flight beside parameters and optimizer state";
+        out->binding = alone ? "memory of all devices: activations in flight beside parameters and "
+                               "optimizer state"
+                             : "compute of all devices, in microbatches that fit in their memory";
     }
     out->lower_bound_ns = floored(most);
     if (b->price) out->lower_cost = min_cost(b);

@@ -53,7 +53,8 @@ struct bound_any {
 
 /* Remembers an offer by its number of samples. */
 void bound_any_remember(struct bound_any *b, int32_t device_class, int32_t layer, const struct bound_offer *o);
-/* The larger of what is known and what memory makes of the best microbatch size (planner/bound/memory.h). */
-double bound_any_memory_ns(const struct bound_any *b, double known_ns);
+/* The larger of what is known and what memory makes of the best microbatch size (planner/bound/memory.h). *alone, if it is larger:
+ * memory binds at that size; else it is the compute of that size, and more efficient sizes do not fit. */
+double bound_any_memory_ns(const struct bound_any *b, double known_ns, bool *alone);
 
 #endif

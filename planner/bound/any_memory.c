@@ -5,6 +5,7 @@
 #include "planner/bound/memory.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 static struct size *size_of(struct bound_any *b, int64_t samples)
@@ -85,19 +86,31 @@ static struct bound_memory_layer *layers_of(struct arena *a, const struct bound_
     return layers;
 }
 
-double bound_any_memory_ns(const struct bound_any *b, double known_ns)
+/* limited: whether memory counts; else the compute of plans of this size. */
+static double size_ns(const struct bound_any *b, const struct size *size, bool limited,
+                      double known_ns)
 {
+    struct arena *a = arena_new();
+    struct size x = least_of(a, b, size);
+    double *bytes = arena_copy(a, b->memory_bytes, (size_t)b->n_classes * sizeof(double));
+    for (int32_t g = 0; g < b->n_classes && !limited; g++) bytes[g] = INFINITY;
+    struct bound_memory m = {b->n_layers, b->n_classes, layers_of(a, b, &x),  b->count, bytes,
+                             b->pool,     b->batch,     (double)size->samples};
+    double ns = bound_memory_ns(&m, known_ns);
+    arena_free(a);
+    return ns;
+}
+
+double bound_any_memory_ns(const struct bound_any *b, double known_ns, bool *alone)
+{
+    const double most_alike = 1 - 1e-3; /* a thousandth, the accuracy of the program's solution */
+    const struct size *best = NULL;
     double ns = INFINITY;
     for (size_t i = 0; b->memory_bytes && i < b->n_sizes && ns > known_ns; i++) {
-        struct arena *a = arena_new();
-        if (b->sizes[i].tried) {
-            struct size x = least_of(a, b, &b->sizes[i]);
-            struct bound_memory m = {
-                b->n_layers, b->n_classes, layers_of(a, b, &x),        b->count, b->memory_bytes,
-                b->pool,     b->batch,     (double)b->sizes[i].samples};
-            ns = fmin(ns, bound_memory_ns(&m, known_ns));
-        }
-        arena_free(a);
+        double t = b->sizes[i].tried ? size_ns(b, &b->sizes[i], true, known_ns) : INFINITY;
+        if (t < ns) ns = t, best = &b->sizes[i];
     }
-    return isinf(ns) ? known_ns : fmax(ns, known_ns);
+    if (!best || !(ns > known_ns)) return known_ns;
+    *alone = size_ns(b, best, false, known_ns) < ns * most_alike;
+    return ns;
 }
