@@ -1,4 +1,4 @@
-#include "planner/bound/any.h"
+#include "planner/bound/any_internal.h"
 
 #include "core/base/arena.h"
 #include "planner/bound/lp.h"
@@ -7,42 +7,6 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
-
-struct layer {
-    double *work_ns,
-        *update_ns;            /* (n_classes) device-ns per sample; of the update. INFINITY: no offer */
-    double pass_ns, weight_ns; /* least over the classes, for one microbatch */
-    double parameter_bytes, activation_bytes;
-};
-struct cut {
-    int64_t *here; /* (n_classes) */
-    double Bps;
-    const char *name;
-};
-struct family {
-    const struct bound_any_part *parts;
-    int32_t n;
-    const char *name;
-};
-struct bound_any {
-    struct arena *arena;
-    int32_t n_layers, n_classes;
-    int64_t *count;
-    double batch;
-    enum bound_stages stages;
-    int64_t most_on_node;
-    int64_t fewest; /* fewest samples of an offer */
-    double *price;  /* (n_classes) per hour; NULL: none */
-    double most_ns; /* longest iteration covered by the bound on cost; 0: any */
-    struct layer *layers;
-    size_t n_cuts, capacity;
-    struct cut *cuts;
-    size_t n_families, family_capacity;
-    struct family *families;
-    double *price_of_time; /* (n_classes) of a device, dual of compute */
-    /* classes of equal layers: a representative and the count */
-    int32_t n_rows, *row, *times;
-};
 
 /* The devices of a program and its additional constraints. */
 struct sides {
@@ -67,7 +31,7 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_cla
     b->layers = ARENA_ARRAY(a, struct layer, (size_t)n_layers);
     for (int32_t l = 0; l < n_layers; l++) {
         struct layer *x = &b->layers[l];
-        *x = (struct layer){NULL, NULL, INFINITY, INFINITY, INFINITY, INFINITY};
+        *x = (struct layer){NULL, NULL, INFINITY, INFINITY, INFINITY, INFINITY, INFINITY, INFINITY};
         x->work_ns = ARENA_ARRAY(a, double, (size_t)n_classes);
         x->update_ns = ARENA_ARRAY(a, double, (size_t)n_classes);
         for (int32_t g = 0; g < n_classes; g++) x->work_ns[g] = x->update_ns[g] = INFINITY;
@@ -90,8 +54,10 @@ void bound_any_offer(struct bound_any *b, int32_t device_class, int32_t layer, c
     double all = o->forward_ns + o->input_ns + o->weight_ns, n = (double)o->samples;
     x->work_ns[device_class] = least(x->work_ns[device_class], o->tp * all / n);
     x->update_ns[device_class] = least(x->update_ns[device_class], o->tp * o->update_ns);
-    x->pass_ns = least(x->pass_ns, o->forward_ns + o->input_ns);
-    x->weight_ns = least(x->weight_ns, o->weight_ns);
+    double shards = bound_any_is_sharded(b) ? o->tp : 1; /* else the devices' time is divided twice */
+    x->pass_ns = least(x->pass_ns, shards * (o->forward_ns + o->input_ns));
+    x->weight_ns = least(x->weight_ns, shards * o->weight_ns);
+    bound_any_remember(b, device_class, layer, o);
 }
 
 int64_t bound_any_fewest(const struct bound_any *b) { return b->fewest; }
@@ -108,8 +74,8 @@ void bound_any_cut(struct bound_any *b, const int64_t *here, double both_directi
 {
     if (b->n_cuts == b->capacity)
         b->cuts = arena_grow(b->arena, b->cuts, b->n_cuts, &b->capacity, sizeof *b->cuts);
-    struct cut *c = &b->cuts[b->n_cuts++];
-    *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_classes), both_directions_Bps, name};
+    struct device_cut *c = &b->cuts[b->n_cuts++];
+    *c = (struct device_cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_classes), both_directions_Bps, name};
     memcpy(c->here, here, (size_t)b->n_classes * sizeof *here);
 }
 
@@ -276,7 +242,7 @@ static bool traffic(const struct bound_any *b, double *bytes, double *narrow)
 }
 
 /* Minimum over the cases of a cut; stops once it is at most `enough`. all: the bound of compute. */
-static double cut_ns(struct bound_any *b, const struct cut *c, double all, double enough)
+static double cut_ns(struct bound_any *b, const struct device_cut *c, double all, double enough)
 {
     double bytes, narrow, both, cross;
     if (!traffic(b, &bytes, &narrow)) return 0;
@@ -426,6 +392,14 @@ enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, 
         if (!(ns > most)) continue;
         most = ns;
         out->binding = b->families[i].name;
+    }
+    bool alone = false;
+    double memory = bound_any_memory_ns(b, most, &alone);
+    if (memory > most) {
+        most = memory;
+        out->binding = alone ? "memory of all devices: activations in flight beside parameters and "
+                               "optimizer state"
+                             : "compute of all devices, in microbatches that fit in their memory";
     }
     out->lower_bound_ns = floored(most);
     if (b->price) out->lower_cost = min_cost(b);

@@ -12,12 +12,13 @@
  *             both sets hold all layers: the gradients of all parameters cross, T >= 2 bytes / C;
  *             one set, say B, lacks a layer: every sample that it processes crosses twice, as an activation and as its gradient:
  *             y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes per sample at the narrowest cut) <= C T.
+ *   memory    Activations in flight, parameters and optimizer state, or recomputation (planner/bound/memory.h).
  *   messages  As cut, of several disjoint parts of the cluster at once (planner/bound/messages.h).
  *   sharded   In plans with sharded stages (core/sharding/sharding.h) the shards of an operator together take at least their
  *             fraction of the whole operator's time, so compute holds as stated. If every sharded stage lies on one node, a
- *             sample is at most as many times as fast as a node has devices, so latency is divided by that number; and cuts
- *             hold as stated, because no cut divides a node, so a layer of a stage is on one side of it. If sharded stages extend
- *             over nodes, compute alone holds.
+ *             sample is at most as many times as fast as a node has devices, so latency, and times in flight, are divided by that
+ *             number; and cuts hold as stated, because no cut divides a node, so a layer of a stage is on one side of it. If sharded
+ *             stages extend over nodes, compute alone holds.
  *   cost      A device is paid for the whole iteration in which it is used, so at least for its busy time:
  *             min Σ_g price_g (Σ_l w_lg x_lg + u_lg z_lg); if plans are limited to T_max, Σ_l … <= N_g T_max for every g.
  * GLPK solves the linear programs. The result is not the solver's objective but the bound that its dual values prove by weak
@@ -49,7 +50,7 @@ enum bound_stages {
     BOUND_STAGES_ON_NODE, /* stages may shard operators over devices of one node */
     BOUND_STAGES_ANY      /* over any devices */
 };
-/* Extends the bound to plans with sharded stages (above). most: devices of a node, at most. Call before the first offer. */
+/* Extends the bound to plans with sharded stages (above). most: devices of such a stage, at most. Call before the first offer. */
 void bound_any_sharded(struct bound_any *b, enum bound_stages stages, int64_t most);
 bool bound_any_is_sharded(const struct bound_any *b);
 
@@ -60,12 +61,21 @@ struct bound_offer {
     int32_t tp;
     int64_t samples;
     double forward_ns, input_ns, weight_ns, update_ns;
+    double again_ns; /* recomputation of the forward, at least */
 };
 void bound_any_offer(struct bound_any *b, int32_t device_class, int32_t layer,
                      const struct bound_offer *o);
 
 /* Fewest samples of any offer so far; INT64_MAX: none yet. */
 int64_t bound_any_fewest(const struct bound_any *b);
+
+/* Samples of a microbatch in the plans that the bound covers; without a call memory is not bounded. */
+void bound_any_size(struct bound_any *b, int64_t microbatch);
+/* Least memory of the layer, all devices together: activations per sample that are kept if they are not recomputed, and
+ * parameters, gradients and optimizer state, once. The minimum over all calls counts. */
+void bound_any_kept(struct bound_any *b, int32_t layer, double kept_bytes, double state_bytes);
+/* bytes: (n_classes) of one device, for tensors. pool: (n_classes) classes of one number may share stages. Copied. */
+void bound_any_memory(struct bound_any *b, const double *bytes, const int32_t *pool);
 
 /* Bytes of the layer's parameter gradients in an all-reduce, and of its output per sample; the minimum over all calls counts.
  * Cuts are ignored unless every layer has been given. */
@@ -90,7 +100,8 @@ void bound_any_parts(struct bound_any *b, const struct bound_any_part *parts, in
 
 struct bound_certificate {
     int64_t lower_bound_ns;
-    /* "compute of all devices", "latency of one microbatch", "cut of lan: ...", "messages between ..." */
+    /* "compute of all devices", "latency of one microbatch", "cut of lan: ...", "messages between ...",
+     * "memory of all devices: ...", "compute of all devices, in microbatches that fit in their memory" */
     const char *binding;
     const char *class_text; /* the plans for which the bound holds */
     double lower_cost;      /* money per iteration, for the same plans; 0: no prices */

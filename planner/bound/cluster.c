@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "core/base/units.h"
+#include "planner/bound/kept.h"
 #include "planner/topology/igraph_guard.h"
 
 #include <igraph.h>
@@ -24,17 +25,29 @@ static int32_t largest_power_below(int32_t n)
     return power;
 }
 
+/* Last layer of a run before one that uses a parameter again. */
+static int32_t end_of_first_uses(const struct space *s, int32_t type, int32_t first, int32_t last)
+{
+    int64_t sum = 0;
+    for (int32_t l = first; l <= last; l++) {
+        sum += space_stage_type(s, type, l, l)->parameter_bytes;
+        if (space_stage_type(s, type, first, l)->parameter_bytes < sum) return l - 1;
+    }
+    return last;
+}
+
 /* Forward, input and weight times of a stage are sums over its layers (sim/stage/stage.h). Updates are not, because tied
  * parameters are updated once and one operator over many parameters is faster than many. The scale is the minimum of (update
  * of a run of layers) ÷ (sum of their updates) over all layers and over runs of 2^k that overlap by half; the run of all
- * layers is the minimum if the cost per byte does not grow with size. */
+ * layers is the minimum if the cost per byte does not grow with size. Of a run that uses a parameter twice its beginning up to
+ * the second use counts, because replicas that divide the gradients do not add those of both uses in the update. */
 static double shrink_of(const struct space *s, int32_t type)
 {
     double least = 1;
     for (int32_t n = s->n_layers; n > 1; n = n == s->n_layers ? largest_power_below(n) : n / 2)
         for (int32_t first = 0; first + n <= s->n_layers; first += n / 2) {
-            double sum = 0,
-                   all = (double)space_stage_type(s, type, first, first + n - 1)->update_ns;
+            int32_t end = end_of_first_uses(s, type, first, first + n - 1);
+            double sum = 0, all = (double)space_stage_type(s, type, first, end)->update_ns;
             for (int32_t l = first; l < first + n; l++)
                 sum += (double)space_stage_type(s, type, l, l)->update_ns;
             if (all < least * sum) least = all / sum;
@@ -86,7 +99,7 @@ static void offer_as(struct bound_any *b, const struct space *s, int64_t samples
                             &(struct bound_offer){
                                 tp ? tp[t] : 1, samples, part * (double)c->forward_ns,
                                 part * (double)c->input_least_ns, part * (double)c->weight_least_ns,
-                                shrink * (double)c->update_ns});
+                                shrink * (double)c->update_ns, part * (double)c->recompute_ns});
         }
     }
 }
@@ -112,6 +125,13 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
 {
     offer_as(b, s, s->microbatch, tp, device_class);
     offer_shares(b, s, tp, device_class);
+    bound_any_size(b, s->microbatch);
+    struct arena *scratch = arena_new();
+    struct bound_kept *kept = ARENA_ARRAY(scratch, struct bound_kept, (size_t)s->n_layers);
+    bool known = bound_kept_of(scratch, s, kept);
+    for (int32_t l = 0; known && l < s->n_layers; l++)
+        bound_any_kept(b, l, kept[l].kept_bytes, kept[l].state_bytes);
+    arena_free(scratch);
 }
 
 static int32_t tp_of(const struct device_type *t)
@@ -400,21 +420,44 @@ void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double m
     arena_free(scratch);
 }
 
+/* Sharded stages may extend over all types of a node, or of the cluster. */
+static void take_memory(struct bound_any *b, const struct cluster *c, enum bound_stages stages)
+{
+    struct arena *scratch = arena_new();
+    double *bytes = ARENA_ARRAY(scratch, double, (size_t)c->n_types);
+    int32_t *pool = ARENA_ARRAY(scratch, int32_t, (size_t)c->n_types);
+    bool one = stages == BOUND_STAGES_ANY;
+    for (int32_t d = 1; d < c->n_devices && stages == BOUND_STAGES_ON_NODE; d++)
+        one |= c->devices[d].node == c->devices[d - 1].node &&
+               c->devices[d].type != c->devices[d - 1].type;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        const struct device_type *x = &c->types[t];
+        bytes[t] = (double)tp_of(x) * (double)(x->memory_bytes - device_type_reserve(x));
+        pool[t] = one ? 0 : t;
+    }
+    bound_any_memory(b, bytes, pool);
+    arena_free(scratch);
+}
+
 enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
                           const struct space *const *spaces, int32_t n, enum bound_stages stages,
                           double most_ns, struct bound_certificate *out, struct error *err)
 {
-    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types), on_node = 1;
-    for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types), on_node = 1, all = 0;
+    for (int32_t d = 0; d < c->n_devices; d++) {
+        count[c->devices[d].type]++;
+        all += tp_of(&c->types[c->devices[d].type]);
+    }
     int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes);
     for (int32_t d = 0; d < c->n_devices; d++)
         on_node =
             units_max(on_node, devices[c->devices[d].node] += tp_of(&c->types[c->devices[d].type]));
     struct bound_any *b =
         bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
-    bound_any_sharded(b, stages, on_node);
+    bound_any_sharded(b, stages, stages == BOUND_STAGES_ANY ? all : on_node);
     for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
     TRY(bound_cluster_cuts(a, b, c, k, err));
     bound_cluster_prices(b, c, most_ns);
+    take_memory(b, c, stages);
     return bound_any_solve(b, out, err);
 }

@@ -48,7 +48,7 @@ static int64_t solved(struct bound_any *b, const char *binding)
 
 static struct bound_offer offer(double f, double i, double w, double update)
 {
-    return (struct bound_offer){1, 1, f, i, w, update};
+    return (struct bound_offer){1, 1, f, i, w, update, 0};
 }
 
 /* One layer, 600 samples; a class of one device at 10 us a sample and one of two at 30 us: rates 1/10 + 2/30 = 1/6. */
@@ -61,7 +61,7 @@ START_TEST(device_classes_share_the_batch_by_their_rates)
     bound_any_offer(b, 1, 0, &slow);
     NEARLY(solved(b, "compute"), 3600000);
     /* Two GPUs that together take 2 samples in 20 us: 20 GPU-us a sample, better than 30. 1/10 + 2/20 = 1/5. */
-    bound_any_offer(b, 1, 0, &(struct bound_offer){2, 2, 5000, 5000, 10000, 0});
+    bound_any_offer(b, 1, 0, &(struct bound_offer){2, 2, 5000, 5000, 10000, 0, 0});
     NEARLY(solved(b, "compute"), 3000000);
     arena_free(a);
 }
