@@ -25,9 +25,9 @@ static const char *name_of(const struct graph *g, int32_t op)
     return g->ops[op].name;
 }
 
-static bool in_block(const struct graph *g, int32_t op) { return block_name(name_of(g, op)) > 0; }
+bool lower_in_block(const struct graph *g, int32_t op) { return block_name(name_of(g, op)) > 0; }
 
-static bool same_block(const struct graph *g, int32_t op, int32_t other)
+bool lower_in_same_block(const struct graph *g, int32_t op, int32_t other)
 {
     const char *a = name_of(g, op), *b = name_of(g, other);
     size_t n = block_name(a);
@@ -38,7 +38,7 @@ int32_t lower_third_block(const struct graph *g, int32_t last)
 {
     int32_t block = last, others = 0;
     for (int32_t i = last + 1; i < g->n_forward; i++) {
-        if (in_block(g, i) && !same_block(g, block, i)) block = i, others++;
+        if (lower_in_block(g, i) && !lower_in_same_block(g, block, i)) block = i, others++;
         if (others == 3) return i;
     }
     return g->n_forward - 1;
@@ -52,8 +52,8 @@ static void number_blocks(struct stage_scratch *h)
     h->block = ARENA_ARRAY(h->work, int32_t, (size_t)g->n_forward + 1);
     for (int32_t i = 0; i < g->n_forward; i++) {
         int32_t k = n - 1; /* mostly that of the operator before */
-        while (k >= 0 && !same_block(g, first[k], i)) k--;
-        if (k < 0 && in_block(g, i)) first[k = n++] = i;
+        while (k >= 0 && !lower_in_same_block(g, first[k], i)) k--;
+        if (k < 0 && lower_in_block(g, i)) first[k = n++] = i;
         h->block[i] = k;
     }
 }

@@ -8,6 +8,9 @@ struct stage_scratch;
 
 /* Fills uses_forward, uses_back and rerun. */
 void lower_find_uses(struct stage_scratch *h);
+/* Whether a forward operator is in a block of the model, and two of them in the same one. */
+bool lower_in_block(const struct graph *g, int32_t op);
+bool lower_in_same_block(const struct graph *g, int32_t op, int32_t other);
 /* Whether two forward operators belong to the same block of the model; for a stage that recomputes blocks. */
 bool lower_same_block(const struct stage_scratch *h, int32_t op, int32_t other);
 /* The first forward operator of the third block behind operator `last`, or the last operator: what is read behind it does not matter for

@@ -13,7 +13,7 @@ static bool *in_one_block(struct arena *a, const struct graph *g)
     for (int32_t i = 0; i < g->n_forward; i++) {
         int32_t l = g->ops[i].layer;
         if (first[l] < 0) first[l] = i, one[l] = lower_in_block(g, i);
-        one[l] &= lower_same_block(g, first[l], i);
+        one[l] &= lower_in_same_block(g, first[l], i);
     }
     return one;
 }
