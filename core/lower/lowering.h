@@ -4,7 +4,7 @@
  *
  *   step                                  file            writes
  *   stages, lanes, training graphs        stages.c        stages, lanes, stage_of_layer; the list of views
- *     of sharded stages shards.c, stage_graph.c
+ *     of sharded stages shard_views.c, stage_graph.c; kept for the next lowering in the memo, if there is one (memo.h)
  *   links and routes                      links.c         links
  *   uses of parameters                    param_uses.c    uses
  *   collectives of sharded stages         tensor_collectives.c      stage_build.collectives
@@ -22,7 +22,7 @@
  *     sizes of buffer rings; ends of channels; segments of groups     orders.c, channels.c, groups.c
  *   orders, coded; deadlock check; memory orders.c, lower.c
  *
- * What the program refers to is in the arena `a`; the tables are in `tables`, which ends with the call.
+ * What the program refers to is in the arena `a`, or in the memo; the tables are in `tables`, which ends with the call.
  */
 #ifndef CORE_LOWER_LOWERING_H
 #define CORE_LOWER_LOWERING_H

@@ -10,10 +10,10 @@ struct lower_memo *lower_memo_new(void)
     struct arena *own = arena_new();
     struct lower_memo *m = ARENA_ARRAY(own, struct lower_memo, 1);
     *m = (struct lower_memo){.own = own,
-                                .contents = arena_new(),
-                                .most = MEMO_BYTES,
-                                .tables = arena_new(),
-                                .work = arena_new()};
+                             .contents = arena_new(),
+                             .most = MEMO_BYTES,
+                             .tables = arena_new(),
+                             .work = arena_new()};
     return m;
 }
 

@@ -6,8 +6,8 @@
 
 struct lower_memo {
     struct arena *own, *contents;
-    size_t most; /* bytes of contents */
-    struct shard_views *views; /* core/lower/shard_views.c, by job and microbatch */
+    size_t most;                 /* bytes of contents */
+    struct shard_views *views;   /* core/lower/shard_views.c, by job and microbatch */
     struct arena *tables, *work; /* memory of the next lowering's tables, of its current stage */
 };
 

@@ -18,9 +18,9 @@ struct known_view {
     struct lower_view view;
     bool shares_loss;
     double loss_share;
-    int64_t lowering; /* the last one with it */
+    int64_t lowering;           /* the last one with it */
     const struct lower_view *v; /* its view there */
-    int32_t next; /* with the same hash, -1 */
+    int32_t next;               /* with the same hash, -1 */
 };
 
 struct rules { /* a distinct sharding, and what its stages share */
@@ -32,13 +32,13 @@ struct rules { /* a distinct sharding, and what its stages share */
 
 struct shard_views {
     struct lower_memo *memo;
-    struct arena *tables;            /* as long as this struct */
+    struct arena *tables;             /* as long as this struct */
     struct arena *of_stage, *of_view; /* until the next stage, the next view */
     struct stage_graph_pool *pool;
     struct job job; /* of the plans, but for their global batch */
     int64_t microbatch, lowering;
     struct shard_views *next; /* of the memo */
-    struct graph *whole; /* forward, of a microbatch; made when a stage first needs it */
+    struct graph *whole;      /* forward, of a microbatch; made when a stage first needs it */
     struct rules *rules;
     size_t n_rules, rule_capacity;
     struct shard_stage *shared;     /* what the devices of one stage share */
@@ -88,8 +88,7 @@ static struct shard_views *remembered(const struct lowering *l, struct lower_mem
 
 struct shard_views *shard_views_new(const struct lowering *l)
 {
-    struct shard_views *x =
-        l->o->memo ? remembered(l, l->o->memo) : make(l, l->a, l->tables);
+    struct shard_views *x = l->o->memo ? remembered(l, l->o->memo) : make(l, l->a, l->tables);
     x->of_stage = arena_new(), x->of_view = arena_new();
     x->stage = NULL;
     x->lowering++;
@@ -191,14 +190,13 @@ static int32_t last_op(const struct graph *g, int32_t layer)
 
 /* The device's training graph, in the arena of views. */
 static enum status make_graph(const struct lowering *l, struct shard_views *x,
-                              const struct stage_build *b, struct known_view *k,
-                              struct graph **out, struct error *err)
+                              const struct stage_build *b, struct known_view *k, struct graph **out,
+                              struct error *err)
 {
     const struct plan *p = l->plan;
     struct rules *rules = &x->rules[k->rules];
     struct graph *g;
-    if (!x->whole)
-        TRY(lower_graph_unsharded(x->tables, &p->job, p->microbatch, &x->whole, err));
+    if (!x->whole) TRY(lower_graph_unsharded(x->tables, &p->job, p->microbatch, &x->whole, err));
     if (!rules->choices)
         TRY(shard_choices_new(x->tables, x->whole, rules->s, &rules->choices, err));
     if (x->stage != b->plan) { /* devices of a stage are consecutive */
@@ -251,7 +249,8 @@ enum status shard_views_set(const struct lowering *l, struct shard_views *x, str
     enum status status = make_view(l, x, b, &k, &why);
     size_t file = l->plan->file ? strlen(l->plan->file) : 0;
     bool placed = file && !strncmp(why.text, l->plan->file, file) && why.text[file] == ':';
-    if (status != OK && placed) return error_set(err, status, "%s", why.text); /* a rule's own error */
+    if (status != OK && placed)
+        return error_set(err, status, "%s", why.text); /* a rule's own error */
     if (status != OK) return lower_error(l, b, err, status, "sharding: %s", why.text);
     if (k->lowering != x->lowering) k->v = param_uses_add(l->uses, &k->view);
     k->lowering = x->lowering;

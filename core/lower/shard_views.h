@@ -15,7 +15,7 @@ struct lowering;
 /* The whole forward graph, and the views made so far. */
 struct shard_views;
 struct shard_views *shard_views_new(const struct lowering *l); /* the memo's, if there is one */
-void shard_views_end(struct shard_views *x); /* frees what only new views need */
+void shard_views_end(struct shard_views *x);                   /* frees what only new views need */
 /* Sets the view of the stage, and its share of the loss. ERR_INPUT. O(operators of the stage) for a new view, else O(1). */
 MUST_CHECK enum status shard_views_set(const struct lowering *l, struct shard_views *x,
                                        struct stage_build *b, struct error *err);

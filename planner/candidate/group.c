@@ -9,6 +9,7 @@ struct space_group {
     int32_t n, base; /* base: the type of a single GPU */
     int32_t slowest; /* the member whose view is priced */
     struct stage_group stage;
+    struct shard_choices *choices; /* NULL until a view is made */
     struct stage_table *table;
     int64_t forward_ns, backward_ns; /* of one border */
 };
@@ -26,13 +27,14 @@ struct group_view {
     struct group_view *next;
 };
 
-static enum status view_new(struct arena *a, struct space *s, const struct group_view *x,
-                            struct graph **out, struct error *err)
+static enum status view_new(struct arena *a, struct space *s, struct shard_choices **choices,
+                            const struct group_view *x, struct graph **out, struct error *err)
 {
     struct shard_stage *stage;
     struct graph *g;
     if (!s->whole) TRY(lower_graph_unsharded(s->arena, s->job, s->microbatch, &s->whole, err));
-    TRY(shard_stage_new(a, s->whole, x->sharding, x->first, x->last, &stage, err));
+    if (!*choices) TRY(shard_choices_new(s->arena, s->whole, x->sharding, choices, err));
+    TRY(shard_stage_of(a, *choices, x->first, x->last, -1, &stage, err));
     TRY(shard_stage_graph(a, stage, x->member, &g, err));
     g = graph_fuse(g, s->lower->fused, s->lower->n_fused);
     if (x->first > 0) g->edge[g->n_edges++] = x->first - 1;
@@ -43,8 +45,9 @@ static enum status view_new(struct arena *a, struct space *s, const struct group
 }
 
 /* Groups of one sharding have one graph, whatever their GPUs' type. */
-static enum status view_of(struct arena *a, struct space *s, struct group_view **views,
-                           const struct group_view *x, struct graph **out, struct error *err)
+static enum status view_of(struct arena *a, struct space *s, struct shard_choices **choices,
+                           struct group_view **views, const struct group_view *x,
+                           struct graph **out, struct error *err)
 {
     struct group_view *v = *views;
     while (v && (v->sharding != x->sharding || v->member != x->member || v->first != x->first ||
@@ -53,7 +56,7 @@ static enum status view_of(struct arena *a, struct space *s, struct group_view *
     if (!v) {
         struct group_view made = *x;
         made.next = *views;
-        TRY(view_new(a, s, &made, &made.graph, err));
+        TRY(view_new(a, s, choices, &made, &made.graph, err));
         *views = v = arena_copy(a, &made, sizeof made);
     }
     *out = v->graph;
@@ -62,13 +65,13 @@ static enum status view_of(struct arena *a, struct space *s, struct group_view *
 
 /* The table of layers first … last in an arena, with the views that are there. */
 static enum status table_of(struct arena *a, struct space *s, struct group_view **views,
-                            const struct space_group *x, int32_t first, int32_t last,
+                            struct space_group *x, int32_t first, int32_t last,
                             struct stage_table **out, struct error *err)
 {
     struct group_view v = {
         .sharding = x->stage.sharding, .member = x->slowest, .first = first, .last = last};
     struct graph *g;
-    TRY(view_of(a, s, views, &v, &g, err));
+    TRY(view_of(a, s, &x->choices, views, &v, &g, err));
     *out = stage_table_new(a, g, s->cost, &s->job->optimizer);
     stage_table_fused(*out, s->lower->fused, s->lower->n_fused);
     stage_table_group(*out, &x->stage);
