@@ -14,8 +14,8 @@ enum {
         4, /* times the pace of evenly divided work: pipelines that are worse balanced are left out */
     BUCKETS =
         8, /* of a stage's gradients, where one would not fit: an eighth of its memory, and of its time unhidden */
-    CHOICES = 40, /* of degrees of a team's classes, whose layers are divided */
-    CHOICES_LEAST = 6, /* of them, whatever their estimates */
+    CHOICES = 12, /* of degrees of a team's classes, whose layers are divided */
+    CHOICES_LEAST = 4, /* of them, whatever their estimates */
     MEMORY_SPARE =
         50 /* a 50th of the memory is left for bytes known only to lowering; recomputing for a few bytes costs a third of the pace */
 };
