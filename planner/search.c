@@ -283,22 +283,23 @@ static enum status search_large(struct search *q, const struct profile *p, const
 {
     struct search_context *t = &q->t;
     struct bound_certificate b[2] = {{0}};
-    bool wide = false;   /* a plan outside the class of the fleet search is faster */
+    bool wide = false, measured = q->job->model.measured; /* wide: outside the fleet's class */
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     TRY(coarse_search(t, &task, &n_tried, err));
-    if (q->job->model.measured) n_tried = 0; /* the fleet search also tries replicas that differ */
+    if (measured) n_tried = 0; /* the fleet search also tries replicas that differ */
     if (n_tried && t->o->objective == OBJECTIVE_TIME)
         r.known_ns = t->incumbents.plans[0].iteration_ns;
     TRY(baselines_score(t, &r, out, err));
     TRY(search_separately(q, sizes, n_sizes, out, err));
-    if (!n_tried) TRY(fleet_search(t, &task, b, err));
+    if (!n_tried) TRY(fleet_search(t, &task, measured ? b : NULL, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
-    if (!q->n_spaces) TRY(make_spaces(q, sizes, n_tried, err)); /* of the bound */
+    if (!q->n_spaces)
+        TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err)); /* of the bound */
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
@@ -306,7 +307,8 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (!n_tried) TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
-    if (n_tried || b[0].lower_bound_ns <= 0) /* or the fleet search was stopped before its bound */
+    if (!measured ||
+        b[0].lower_bound_ns <= 0) /* or the fleet search was stopped before its bound */
         return certify(q, out, err);
     for (int32_t i = 0; i < out->n_plans; i++)
         wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||
@@ -314,8 +316,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     for (int32_t i = 0; i < out->n_baselines; i++)
         wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
     put_bound(out, &b[wide]);
-    if (q->job->model.measured || !outside(out, BOUND_STAGES_WHOLE)) return OK;
-    return certify_from(q, BOUND_STAGES_ON_NODE, out, err);
+    return OK;
 }
 
 /* The warm start suffices, so no search follows; the bound covers its microbatch size only. */

@@ -3,7 +3,6 @@
 #include "core/base/arena.h"
 #include "core/base/stop.h"
 #include "planner/coarse/internal.h"
-#include "planner/fleet/tp_options.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
 enum {

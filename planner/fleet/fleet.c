@@ -94,7 +94,7 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
         int64_t spare = quick ? 0 : half;
         if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
         struct fleet_plan *x = &chosen[n];
-        TRY(fleet_plan_of(q, c, x, err));
+        fleet_plan_of(q, c, x);
         q->left_us -= c->cost_us;
         if (quick) {
             TRY(simulate_large(q, x, best, n_best, err));
@@ -154,7 +154,7 @@ static enum status search_sizes(struct fleet *q, struct error *err)
     struct fleet_plan best[IMPROVED_MAX + 1];
     int32_t n_best = 0;
     const struct search_options *o = q->t->o;
-    TRY(tp_options_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
+    TRY(tp_options_make(q->t, q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
                         o->n_tensor, &q->offers, err));
     TRY(fleet_candidates(q, err));
     if (!q->n_candidates) return OK;
@@ -228,8 +228,6 @@ static enum status search_offer(struct search_context *t, const struct fleet_tas
     enum status st = search_sizes(&q, err);
     if (st == OK && t->incumbents.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
     if (st == OK && t->incumbents.n && bound) st = certify(&q, true, &bound[1], err);
-    for (int32_t i = 0; i < t->incumbents.n && t->o->tensor; i++)
-        place_tidy(t->arena, &t->incumbents.plans[i].plan.cluster);
     arena_free(q.arena);
     return st;
 }

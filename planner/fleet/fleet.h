@@ -24,7 +24,7 @@ struct fleet_task {
 };
 /* Whether every two devices have a dedicated link (no shared link anywhere). */
 bool fleet_has_dedicated_links(const struct cluster *c);
-/* Fills t->incumbents. bound: NULL, or lower bounds [0] for plans of the options' tensor-parallel degrees and [1] for those of
+/* Fills t->incumbents. bound: NULL, or lower bounds [0] for plans of the options' degrees of measured layers and [1] for those of
  * the baselines as well. If no plan fits the incumbents are empty; the caller reports ERR_INFEASIBLE. */
 MUST_CHECK enum status fleet_search(struct search_context *t, const struct fleet_task *task,
                                     struct bound_certificate bound[2], struct error *err);

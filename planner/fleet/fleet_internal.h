@@ -58,7 +58,6 @@ MUST_CHECK enum status fleet_candidates(struct fleet *q, struct error *err);
  * others are moved behind them. */
 MUST_CHECK enum status fleet_rank_large(struct fleet *q, struct error *err);
 /* The plan of a candidate: `ready` if set, else its placement. */
-MUST_CHECK enum status fleet_plan_of(struct fleet *q, const struct fleet_candidate *c,
-                                     struct fleet_plan *out, struct error *err);
+void fleet_plan_of(struct fleet *q, const struct fleet_candidate *c, struct fleet_plan *out);
 
 #endif

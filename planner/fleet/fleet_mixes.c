@@ -21,6 +21,7 @@ enum {
     VARIANTS = 4,
     POOLS_TO_LEAVE = 8, /* with more pools no pool is excluded */
     REPLICAS_MAX = 224, /* on large clusters, because a ring of n has n^2 messages */
+    LARGE_DEVICES = 1024,
     LARGE_MAX = 32,     /* candidates re-ranked by simulations of single replicas */
     LARGE_US = 1500000, /* budget for all of them */
     CUTS_PART =
@@ -61,7 +62,8 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
     for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < FLEET_CANDIDATES_MAX; how++) {
         struct fleet_candidate *c = &q->candidates[q->n_candidates];
         c->size = size;
-        if (!place_mix(q->arena, q->makers[size], x, (enum placement_order)how, &c->placed)) continue;
+        if (!place_mix(q->arena, q->makers[size], x, (enum placement_order)how, &c->placed))
+            continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
         c->reduce_ns = c->estimate_ns > x->t_ns ? c->estimate_ns - x->t_ns : 0;
         c->least_ns = bare_ns(x, q->makers[size]->s->microbatches) + c->reduce_ns;
@@ -205,7 +207,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                             &q->makers[i], err));
-        if (!q->dedicated_links && q->task->cluster->n_devices > TP_OPTIONS_LARGE)
+        if (!q->dedicated_links && q->task->cluster->n_devices > LARGE_DEVICES)
             q->makers[i]->max_replicas = REPLICAS_MAX;
         int64_t before = q->best_ns;
         q->best_ns = INT64_MAX;
@@ -260,18 +262,16 @@ enum status fleet_candidates(struct fleet *q, struct error *err)
     return OK;
 }
 
-enum status fleet_plan_of(struct fleet *q, const struct fleet_candidate *c, struct fleet_plan *out,
-                          struct error *err)
+void fleet_plan_of(struct fleet *q, const struct fleet_candidate *c, struct fleet_plan *out)
 {
     if (c->ready) {
         *out = *c->ready;
-        return OK;
+        return;
     }
     *out = (struct fleet_plan){.cost_us = c->cost_us,
                                .settle_us = c->settle_us,
                                .quick = c->placed.n_stages > FLEET_QUICK_LANES};
-    /* A plan's cluster must outlive the tables. */
-    return place_plan(q->t->arena, &q->offers, &c->placed, &out->plan, &out->space, err);
+    place_plan(q->t->arena, &q->offers, &c->placed, &out->plan, &out->space);
 }
 
 static int by_least(const void *x, const void *y)
@@ -285,7 +285,7 @@ static enum status find_orders(struct fleet *q, struct fleet_candidate *c, struc
 {
     struct fleet_plan x;
     int64_t end;
-    TRY(fleet_plan_of(q, c, &x, err));
+    fleet_plan_of(q, c, &x);
     TRY(replica_order_plan(q->t, &x.space, &x.plan, &end, err));
     x.leveled = end < INT64_MAX;
     c->ready = arena_copy(q->arena, &x, sizeof x);

@@ -1,11 +1,9 @@
 #include "planner/fleet/place.h"
 
 #include "core/base/arena.h"
-#include "core/cluster/group.h"
 #include "planner/candidate/plan_skeleton.h"
 #include "planner/candidate/scorer.h"
 
-#include <string.h>
 
 static int32_t least32(int32_t a, int32_t b) { return a < b ? a : b; }
 
@@ -126,11 +124,12 @@ bool place_mix(struct arena *a, const struct template_maker *m, const struct mix
 
 /* --- the plan --- */
 
-/* Stages of measured layers are sharded; their plan is of the task's cluster. */
-static void shard_stages(struct arena *a, const struct tp_options *o, const struct placed *x,
-                         struct plan *out, struct space *space)
+void place_plan(struct arena *a, const struct tp_options *o, const struct placed *x,
+                struct plan *out, struct space *space)
 {
     int32_t at = 0;
+    *out = scorer_copy_plan(a, &x->plan);
+    *space = *x->maker->s;
     for (int32_t r = 0; r < out->n_replicas; r++)
         for (int32_t s = 0; s < out->replicas[r].n_stages; s++, at++) {
             const struct template_class *k = &x->maker->classes[x->device_class[at]];
@@ -141,59 +140,4 @@ static void shard_stages(struct arena *a, const struct tp_options *o, const stru
         }
     space->cluster = x->maker->g->cluster;
     out->cluster = *space->cluster;
-}
-
-enum status place_plan(struct arena *a, const struct tp_options *o, const struct placed *x,
-                       struct plan *out, struct space *space, struct error *err)
-{
-    int32_t *where = NULL, n = 0, at = 0;
-    struct cluster_group *groups = ARENA_ARRAY(a, struct cluster_group, (size_t)x->n_stages);
-    *out = scorer_copy_plan(a, &x->plan);
-    *space = *x->maker->s;
-    if (o->sharding) {
-        shard_stages(a, o, x, out, space);
-        return OK;
-    }
-    for (int32_t i = 0; i < x->n_stages; i++) {
-        int32_t tp = x->maker->classes[x->device_class[i]].tp;
-        if (tp > 1) groups[n++] = (struct cluster_group){tp, x->gpus[i], false};
-    }
-    if (n) {
-        struct cluster *c = ARENA_ARRAY(a, struct cluster, 1);
-        TRY(cluster_group(a, x->maker->g->cluster, groups, n, c, &where, err));
-        c->types = o->priced.types, c->n_types = o->priced.n_types;
-        for (int32_t r = 0; r < out->n_replicas; r++)
-            for (int32_t s = 0; s < out->replicas[r].n_stages; s++, at++) {
-                struct plan_stage *stage = &out->replicas[r].stages[s];
-                stage->device = where[stage->device];
-                c->devices[stage->device].type = x->maker->classes[x->device_class[at]].type;
-            }
-        space->cost = cost_new(a, o->profile, c);
-        space->cluster = c, space->n_devices = c->n_devices;
-        TRY(device_graph_new(a, c, space->cost, &space->devices, err));
-        space->link = NULL; /* the cost table of single GPUs */
-    }
-    out->cluster = *space->cluster;
-    plan_share(out);
-    return OK;
-}
-
-void place_tidy(struct arena *a, struct cluster *c)
-{
-    int32_t *now = ARENA_ARRAY(a, int32_t, (size_t)c->n_types), n = 0;
-    struct device_type *types = ARENA_ARRAY(a, struct device_type, (size_t)c->n_types);
-    struct device *devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
-    for (int32_t d = 0; d < c->n_devices; d++) now[c->devices[d].type] = 1;
-    for (int32_t t = 0; t < c->n_types; t++) {
-        int32_t same = 0;
-        if (!now[t]) continue;
-        while (same < n && strcmp(types[same].name, c->types[t].name) != 0) same++;
-        if (same == n) types[n++] = c->types[t];
-        now[t] = same;
-    }
-    for (int32_t d = 0; d < c->n_devices; d++) {
-        devices[d] = c->devices[d];
-        devices[d].type = now[devices[d].type];
-    }
-    c->types = types, c->n_types = n, c->devices = devices;
 }

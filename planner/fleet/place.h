@@ -30,12 +30,8 @@ bool place_mix(struct arena *a, const struct template_maker *m, const struct mix
  * O(replicas · (stages + layer boundaries between rings)). */
 int64_t place_estimate(struct arena *a, struct placed *x, const struct mix *mix);
 
-/* The plan and the space that scores it. Measured layers: sharded stages on the task's cluster; other models: on a derived cluster, in
- * which each stage's GPUs are one device, with a space of its own. */
-MUST_CHECK enum status place_plan(struct arena *a, const struct tp_options *o,
-                                  const struct placed *x, struct plan *out, struct space *space,
-                                  struct error *err);
-/* Removes unused device types and merges types of equal name. */
-void place_tidy(struct arena *a, struct cluster *c);
+/* The plan on the task's cluster, and the space that scores it. */
+void place_plan(struct arena *a, const struct tp_options *o, const struct placed *x,
+                struct plan *out, struct space *space);
 
 #endif

@@ -41,7 +41,7 @@ static bool same_replica(const struct plan *p, const struct plan_replica *a,
     for (int32_t i = 0; i < a->n_stages; i++) {
         const struct plan_stage *x = &a->stages[i], *y = &b->stages[i];
         if (x->last_layer != y->last_layer || x->warmup != y->warmup ||
-            x->recompute != y->recompute ||
+            x->recompute != y->recompute || x->n_shards != y->n_shards ||
             p->cluster.devices[x->device].type != p->cluster.devices[y->device].type)
             return false;
     }
@@ -51,7 +51,7 @@ static bool same_replica(const struct plan *p, const struct plan_replica *a,
 static bool ordered(const struct plan_replica *r)
 {
     bool any = r->schedule || r->orders;
-    for (int32_t i = 0; i < r->n_stages; i++) any |= r->stages[i].order || r->stages[i].n_shards;
+    for (int32_t i = 0; i < r->n_stages; i++) any |= r->stages[i].order || r->stages[i].sequences;
     return any;
 }
 

@@ -5,6 +5,7 @@
 #include "core/model/measured.h"
 #include "core/sharding/sharding.h"
 #include "planner/candidate/group.h"
+#include "planner/spmd_stage/group_rules.h"
 #include "profiles/measured.h"
 #include "profiles/team.h"
 
@@ -12,20 +13,20 @@
 
 static bool shared(const struct device_type *t) { return t->tensor_parallel > 1; }
 
-/* The device type of tp GPUs of type `base`, created on demand; -1: the table is full. */
-static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int32_t tp,
-                       int32_t most)
+/* The type that prices stages on n GPUs of type `base`, created on demand; -1: the table is full. A type of measured layers has their
+ * degree, and so their measured times. */
+static int32_t type_of(struct arena *a, struct tp_options *o, int32_t base, int32_t n, int32_t most)
 {
     struct cluster *c = &o->priced;
-    if (tp == 1) return base;
+    if (n == 1) return base;
     for (int32_t t = o->n_base; t < c->n_types; t++)
-        if (o->base_type[t] == base && c->types[t].tensor_parallel == tp) return t;
+        if (o->base_type[t] == base && o->gpus[t] == n) return t;
     if (c->n_types == most) return -1;
-    /* A type that exists in the task's cluster is duplicated, because its devices are a separate pool here. place_tidy
-     * merges both in a plan's cluster. */
     int32_t found;
-    c->types[c->n_types] = cluster_tp_type(a, c, &c->types[base], tp, false, &found);
-    o->base_type[c->n_types] = base;
+    c->types[c->n_types] = o->job.model.measured
+                               ? cluster_tp_type(a, c, &c->types[base], n, false, &found)
+                               : c->types[base];
+    o->base_type[c->n_types] = base, o->gpus[c->n_types] = n;
     return c->n_types++;
 }
 
@@ -63,19 +64,6 @@ static void make_types(struct arena *a, struct tp_options *o, const struct clust
             if (numbers[i] > 1 && numbers[i] <= most_of[t]) type_of(a, o, t, numbers[i], most);
 }
 
-/* Plans compare shardings by address, so types of one degree have one. */
-static void make_shardings(struct arena *a, struct tp_options *o)
-{
-    const struct cluster *c = &o->priced;
-    o->sharding = ARENA_ARRAY(a, const struct sharding *, (size_t)c->n_types);
-    for (int32_t t = o->n_base; t < c->n_types; t++) {
-        int32_t same = o->n_base, tp = c->types[t].tensor_parallel;
-        while (c->types[same].tensor_parallel != tp) same++;
-        o->sharding[t] =
-            same < t ? o->sharding[same] : sharding_of_index(a, INDEX_tensor, NULL, tp);
-    }
-}
-
 static void make_classes(struct tp_options *o, const int32_t *numbers, int32_t n)
 {
     for (int32_t pool = 0; pool < o->graph->n_classes; pool++) {
@@ -91,27 +79,28 @@ static void make_classes(struct tp_options *o, const int32_t *numbers, int32_t n
     }
 }
 
-enum status tp_options_make(struct arena *a, const struct job *j, const struct cluster *c,
-                            const struct profile *p, const int32_t *numbers, int32_t n,
-                            struct tp_options *out, struct error *err)
+enum status tp_options_make(struct search_context *t, struct arena *a, const struct job *j,
+                            const struct cluster *c, const struct profile *p,
+                            const int32_t *numbers, int32_t n, struct tp_options *out,
+                            struct error *err)
 {
     int32_t most = c->n_types * (1 + (numbers ? n : 0));
-    *out = (struct tp_options){.priced = *c, .job = *j, .profile = p, .n_base = c->n_types};
+    *out = (struct tp_options){.priced = *c, .job = *j, .profile = p, .n_base = c->n_types, .t = t};
     out->priced.types = ARENA_ARRAY(a, struct device_type, (size_t)most);
     out->base_type = ARENA_ARRAY(a, int32_t, (size_t)most);
     memcpy(out->priced.types, c->types, (size_t)c->n_types * sizeof *c->types);
-    for (int32_t t = 0; t < c->n_types; t++) out->base_type[t] = t;
+    out->gpus = ARENA_ARRAY(a, int32_t, (size_t)most);
+    out->sharding = ARENA_ARRAY(a, const struct sharding *, (size_t)most);
+    for (int32_t k = 0; k < c->n_types; k++)
+        out->base_type[k] = k,
+        out->gpus[k] = c->types[k].tensor_parallel > 1 ? c->types[k].tensor_parallel : 1;
     if (numbers) make_types(a, out, c, numbers, n, most);
-    if (j->model.measured) make_shardings(a, out);
     out->cost = cost_new(a, p, &out->priced);
     out->classes = ARENA_ARRAY(a, struct template_class, TEMPLATE_CLASSES_MAX);
     TRY(device_graph_new(a, c, out->cost, &out->graph, err));
     make_classes(out, numbers, n);
     return OK;
 }
-
-/* Approximate bytes per parameter with gradient and AdamW state. */
-enum { STATE_BYTES = 16, DEVICES_OF_A_REPLICA = 12 };
 
 /* 0: only single GPUs were measured. */
 static int32_t measured_degrees(const struct measured_model *m, const struct cluster *c,
@@ -133,26 +122,53 @@ static int32_t measured_degrees(const struct measured_model *m, const struct clu
 int32_t tp_options_default(const struct job *j, const struct cluster *c, const struct profile *p,
                            int32_t numbers[TP_OPTIONS_DEFAULT_MAX])
 {
-    int64_t least = INT64_MAX, on_node = 0, tp = 1;
-    int32_t n = 0;
-    if (c->n_devices <= TP_OPTIONS_FEW || c->emulated) return 0;
-    if (!j->model.measured) return 0;
-    for (int32_t t = 0; t < c->n_types; t++) {
+    if (c->n_devices <= TP_OPTIONS_FEW || c->emulated || !j->model.measured) return 0;
+    for (int32_t t = 0; t < c->n_types; t++)
         if (shared(&c->types[t])) return 0;
-        if (c->types[t].memory_bytes < least) least = c->types[t].memory_bytes;
+    return measured_degrees(j->model.measured, c, p, numbers);
+}
+
+/* GPUs of a type on one node; NULL: no node has n. */
+static const int32_t *some_gpus(const struct tp_options *o, int32_t type, int32_t n)
+{
+    const struct device *d = o->graph->cluster->devices;
+    for (int32_t p = 0; p < o->graph->n_classes; p++) {
+        const struct device_class *k = &o->graph->classes[p];
+        for (int32_t i = 0; k->type == type && i + n <= k->n; i++)
+            if (d[k->devices[i]].node == d[k->devices[i + n - 1]].node) return &k->devices[i];
     }
-    if (j->model.measured) return measured_degrees(j->model.measured, c, p, numbers);
-    for (int32_t i = 0; i < c->n_nodes; i++)
-        if (c->nodes[i].n_devices > on_node) on_node = c->nodes[i].n_devices;
-    double bytes = STATE_BYTES * (double)model_parameters(&j->model);
-    while (((double)(DEVICES_OF_A_REPLICA * tp) * (double)least / 2 < bytes ||
-            c->n_devices > TP_OPTIONS_DEVICES_MAX * tp) &&
-           2 * tp <= on_node && model_allows_tp(&j->model, 2 * tp))
-        tp *= 2;
-    if (tp == 1) return 0;
-    numbers[n++] = (int32_t)tp;
-    if (2 * tp <= on_node && model_allows_tp(&j->model, 2 * tp)) numbers[n++] = (int32_t)(2 * tp);
-    return n;
+    return NULL;
+}
+
+/* The rules of a number of GPUs are one object, because plans compare shardings by address. */
+static enum status rules_of(const struct tp_options *o, const struct space *s, int32_t type,
+                            const int32_t *gpus, struct error *err)
+{
+    for (int32_t t = o->n_base; t < o->priced.n_types && !o->sharding[type]; t++)
+        if (o->gpus[t] == o->gpus[type]) o->sharding[type] = o->sharding[t];
+    if (o->sharding[type]) return OK;
+    return group_rules_solve(o->t->spmd_stage, o->t->scorer, s, gpus, o->gpus[type],
+                             GROUP_RULES_PARAMETERS, o->t->arena, &o->sharding[type], err);
+}
+
+static enum status price_types(const struct tp_options *o, struct space *s, bool *usable,
+                               struct error *err)
+{
+    struct group_scratch scratch = {arena_new(), NULL};
+    enum status st = OK;
+    for (int32_t t = 0; t < o->n_base; t++) usable[t] = true;
+    for (int32_t t = o->n_base; t < o->priced.n_types && st == OK; t++) {
+        const int32_t *gpus = some_gpus(o, o->base_type[t], o->gpus[t]);
+        struct error why;
+        if (!gpus) continue;
+        st = rules_of(o, s, t, gpus, err);
+        if (st != OK || !o->sharding[t]) continue;
+        struct group_request r = {o->gpus[t], gpus, o->sharding[t], &scratch};
+        if (o->job.model.measured) group_add_measured(s, t, o->base_type[t], o->sharding[t]);
+        usable[t] = o->job.model.measured || group_add(s, t, &r, &why) == OK;
+    }
+    arena_free(scratch.arena);
+    return st;
 }
 
 enum status tp_options_size(struct arena *a, const struct tp_options *o, int64_t microbatch,
@@ -160,8 +176,12 @@ enum status tp_options_size(struct arena *a, const struct tp_options *o, int64_t
                             struct template_maker **maker, struct error *err)
 {
     TRY(space_make_on(a, &o->job, &o->priced, o->cost, o->graph, microbatch, lower, space, err));
-    for (int32_t t = o->n_base; o->sharding && t < o->priced.n_types; t++)
-        group_add_measured(space, t, o->base_type[t], o->sharding[t]);
-    *maker = template_maker_new(a, space, o->graph, o->classes, o->n_classes);
+    bool *usable = ARENA_ARRAY(a, bool, (size_t)o->priced.n_types);
+    struct template_class *classes = ARENA_ARRAY(a, struct template_class, (size_t)o->n_classes);
+    int32_t n = 0;
+    TRY(price_types(o, space, usable, err));
+    for (int32_t k = 0; k < o->n_classes; k++)
+        if (usable[o->classes[k].type]) classes[n++] = o->classes[k];
+    *maker = template_maker_new(a, space, o->graph, classes, n);
     return OK;
 }

@@ -1,10 +1,9 @@
-/* planner/fleet/tp_options.h - tensor-parallel degrees: groups of GPUs that act as one device, and their prices.
+/* planner/fleet/tp_options.h - numbers of GPUs in a stage, and their prices.
  *
- * Equal GPUs of one node may shard every operator (options.tensor). A pool of GPUs (a class of the device graph) offers one
- * class of template devices per degree that its nodes allow. A plan may mix degrees; the pool's GPUs are the budget
- * (planner/fleet/mix). One space per microbatch size prices all of them: its cluster is the task's with one more device type
- * for each type and degree.
- * The grouping of actual GPUs is fixed by placement; then the plan gets a derived cluster (core/cluster/group).
+ * Equal GPUs of one node may shard every operator of a stage (options.tensor), by rules that shard every parameter
+ * (planner/spmd_stage/group_rules.h). A pool of GPUs (a class of the device graph) offers one class of template devices per number
+ * that its nodes allow. A plan may mix numbers; the pool's GPUs are the budget (planner/fleet/mix). One space per microbatch size
+ * prices all of them: its cluster is the task's with one more device type for each type and number.
  */
 #ifndef PLANNER_FLEET_TP_OPTIONS_H
 #define PLANNER_FLEET_TP_OPTIONS_H
@@ -20,27 +19,20 @@ struct tp_options {
     struct device_graph *graph; /* of single GPUs */
     int32_t n_classes, n_base;  /* n_base: types of the task's cluster, which come first */
     struct template_class *classes;
-    int32_t *base_type; /* (types of priced) type of a single GPU */
-    /* (types of priced) of stages of measured layers, which are sharded; NULL: other models, whose GPUs act as one device */
-    const struct sharding **sharding;
+    int32_t *base_type, *gpus; /* (types of priced) type of a single GPU; GPUs of a stage */
+    const struct sharding **
+        sharding; /* (types of priced) rules of stages on several GPUs; NULL: one GPU, or not yet solved */
+    struct search_context *t; /* memo of rules, and their work */
 };
 
 /* numbers: (n) degrees; NULL: the devices of the cluster file. Classes beyond TEMPLATE_CLASSES_MAX are dropped. */
-MUST_CHECK enum status tp_options_make(struct arena *a, const struct job *j,
-                                       const struct cluster *c, const struct profile *p,
-                                       const int32_t *numbers, int32_t n, struct tp_options *out,
-                                       struct error *err);
-/* Default degrees if the options name none. Measured layers on more than TP_OPTIONS_FEW GPUs: those measured on every type of which a
- * node has as many GPUs. Other models on more than TP_OPTIONS_LARGE: a model that fills half of twelve
- * devices of the least memory gets the least power of two for which it does not, and twice that, if its heads and the nodes
- * allow it; degrees that leave more than TP_OPTIONS_DEVICES_MAX devices are too small. Returns the number of degrees; 0: single
- * GPUs, as in all other cases. Certificates then hold for these degrees. */
-enum {
-    TP_OPTIONS_FEW = 8,
-    TP_OPTIONS_LARGE = 1024,
-    TP_OPTIONS_DEVICES_MAX = 2560,
-    TP_OPTIONS_DEFAULT_MAX = 16
-};
+MUST_CHECK enum status tp_options_make(struct search_context *t, struct arena *a,
+                                       const struct job *j, const struct cluster *c,
+                                       const struct profile *p, const int32_t *numbers, int32_t n,
+                                       struct tp_options *out, struct error *err);
+/* Degrees of measured layers on more than TP_OPTIONS_FEW GPUs if the options name none: those measured on every type of which a node
+ * has as many GPUs. Returns their number; 0: single GPUs, as for other models, to which the coarse search offers every number. */
+enum { TP_OPTIONS_FEW = 8, TP_OPTIONS_DEFAULT_MAX = 16 };
 int32_t tp_options_default(const struct job *j, const struct cluster *c, const struct profile *p,
                            int32_t numbers[TP_OPTIONS_DEFAULT_MAX]);
 /* The space of a microbatch size and its template generator. */

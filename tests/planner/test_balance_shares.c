@@ -100,41 +100,12 @@ START_TEST(even_shares_of_unequal_replicas_are_made_level)
 }
 END_TEST
 
-/* 33 billion parameters of 16 bytes are 528 GB: half of twelve pairs of 32 GB are 412, of fours 825. */
-START_TEST(large_clusters_are_offered_the_tensor_parallel_degrees_the_model_needs)
-{
-    static const char *text =
-        "version: 1\nname: many\ndevice_types: [{name: v, device: V100-SXM2-32}]\n"
-        "nodes: [{name: v, count: %s, devices: {type: v, count: 8}}]\n"
-        "switches: [{name: s}]\n"
-        "links: [{name: l, count: %s, between: [v, s], bandwidth: 100 GB/s, latency: 1 us}]\n";
-    static const char *large =
-        "version: 1\n"
-        "model: {model_type: gpt2, n_embd: 8192, n_layer: 40, n_head: 64, n_positions: 1024, "
-        "vocab_size: 51200}\n"
-        "sequence_length: 1024\nglobal_batch: 4096\nmicrobatch: 4\nprecision: fp16\n";
-    struct job j = texts_job(arena, large), small = texts_job(arena, job_text);
-    struct cluster many = texts_cluster(arena, arena_printf(arena, text, "200", "200")),
-                   few = texts_cluster(arena, arena_printf(arena, text, "128", "128"));
-    int32_t tp[TP_OPTIONS_DEFAULT_MAX];
-    ck_assert_int_eq(tp_options_default(&j, &many, NULL, tp), 2);
-    ck_assert_int_eq(tp[0], 4);
-    ck_assert_int_eq(tp[1], 8);
-    ck_assert_int_eq(tp_options_default(&small, &many, NULL, tp), 0);
-    ck_assert_int_eq(tp_options_default(&j, &few, NULL, tp), 0);
-    j.model.intermediate += 2; /* which two divides, and four does not */
-    ck_assert_int_eq(tp_options_default(&j, &many, NULL, tp), 1);
-    ck_assert_int_eq(tp[0], 2);
-}
-END_TEST
-
 Suite *balance_shares_suite(void)
 {
     Suite *s = suite_create("balance_shares");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, even_shares_of_unequal_replicas_are_made_level);
-    tcase_add_test(t, large_clusters_are_offered_the_tensor_parallel_degrees_the_model_needs);
     suite_add_tcase(s, t);
     return s;
 }

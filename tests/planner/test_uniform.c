@@ -2,6 +2,7 @@
 #include "core/base/arena.h"
 #include "planner/fleet/tp_options.h"
 #include "planner/fleet/uniform.h"
+#include "planner/spmd_stage/spmd_stage.h"
 #include "tests/support/sailor_cases.h"
 #include "tests/support/suites.h"
 
@@ -29,9 +30,11 @@ static void make(struct made *m, const char *cluster)
     static const struct lower_options lower = {.check_memory = true};
     struct sailor_case c = {cluster, "opt", "OPT-350", 0};
     MUST(sailor_case_read(a, &c, &m->job, &m->cluster, &m->profile, &err));
-    MUST(tp_options_make(a, &m->job, &m->cluster, &m->profile, tp, 3, &m->offers, &err));
+    struct search_context t = {.arena = a, .spmd_stage = spmd_stage_new()};
+    MUST(tp_options_make(&t, a, &m->job, &m->cluster, &m->profile, tp, 3, &m->offers, &err));
     MUST(tp_options_size(a, &m->offers, 2, &lower, &m->space, &m->maker, &err));
     m->maker->max_layers = m->space.n_layers;
+    spmd_stage_free(t.spmd_stage);
 }
 
 START_TEST(every_mix_is_one_pipeline_as_often_as_its_gpus_allow)
