@@ -11,8 +11,8 @@
  * Candidates are ranked by estimates; the best are placed in two orders and simulated with a part of their microbatches
  * (trials.c), which also compares the moves of a local search: schedules, layers, shares, buckets. The best are simulated whole.
  *
- * O(sizes · subsets of classes · numbers of replicas · degrees^classes · stages · log layers) estimates, independent of the number
- * of GPUs but for the numbers of replicas tried (at most COARSE_REPLICAS).
+ * O(sizes · subsets of classes · numbers of replicas · (degrees^classes + a dozen divisions of layers of O(stages · log layers)))
+ * estimates, independent of the number of GPUs but for the numbers of replicas tried (at most COARSE_REPLICAS).
  */
 #ifndef PLANNER_COARSE_COARSE_H
 #define PLANNER_COARSE_COARSE_H
