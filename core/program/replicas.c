@@ -160,6 +160,13 @@ static bool twins(const struct likeness *k, int32_t x, int32_t y)
            y - k->first[k->other] == x - k->first[k->one];
 }
 
+/* Two slots of messages; of all others only the operators know. */
+static bool same_ring(const struct likeness *k, int32_t x, int32_t slot, int32_t y, int32_t other)
+{
+    return slot == other &&
+           k->p->stages[x].slots[slot].buffer_ring == k->p->stages[y].slots[other].buffer_ring;
+}
+
 static bool same_channel(const struct likeness *k, int32_t x, int32_t y)
 {
     bool new;
@@ -167,7 +174,8 @@ static bool same_channel(const struct likeness *k, int32_t x, int32_t y)
     if (!pair_up(k->channel, x, y, k->stamp, &new)) return false;
     const struct channel *a = &k->p->channels[x], *b = &k->p->channels[y];
     return !new || (twins(k, a->from_stage, b->from_stage) && twins(k, a->to_stage, b->to_stage) &&
-                    a->from_slot == b->from_slot && a->to_slot == b->to_slot &&
+                    same_ring(k, a->from_stage, a->from_slot, b->from_stage, b->from_slot) &&
+                    same_ring(k, a->to_stage, a->to_slot, b->to_stage, b->to_slot) &&
                     a->receive_ahead == b->receive_ahead);
 }
 
@@ -199,8 +207,8 @@ static bool same_stage(const struct likeness *k, int32_t s, int32_t t)
     const struct program_stage *x = &k->p->stages[s], *y = &k->p->stages[t];
     const struct lane *l = &k->p->lanes[x->device], *m = &k->p->lanes[y->device];
     bool same = x->n_procedures == y->n_procedures && x->n_buffer_rings == y->n_buffer_rings &&
-                x->microbatches == y->microbatches && x->slots == y->slots &&
-                l->order == m->order && l->n_stages == m->n_stages &&
+                x->microbatches == y->microbatches && l->order == m->order &&
+                l->n_stages == m->n_stages &&
                 k->from[s + 1] - k->from[s] == k->from[t + 1] - k->from[t];
     for (int32_t i = 0; same && i < l->n_stages; i++) same = twins(k, l->stages[i], m->stages[i]);
     for (int32_t i = 0; same && i < k->from[s + 1] - k->from[s]; i++)
