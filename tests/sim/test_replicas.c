@@ -36,15 +36,23 @@ static bool disturb(struct symmetric *c, int32_t stage)
     return x.kind != y.kind || x.arg != y.arg;
 }
 
-/* Stages with slots of their own are not taken for equal ones. */
+/* Replica r has r operators more in each stage: no two are taken for equal ones, and the game is the same. */
 static struct program apart(const struct program *p)
 {
     struct program out = *p;
     bool *keep;
     out.stages = arena_copy(arena, p->stages, (size_t)p->n_stages * sizeof *p->stages);
-    for (int32_t i = 0; i < p->n_stages; i++)
-        out.stages[i].slots = arena_copy(arena, out.stages[i].slots,
-                                         (size_t)out.stages[i].n_slots * sizeof(struct slot));
+    for (int32_t i = 0; i < p->n_stages; i++) {
+        struct program_stage *s = &out.stages[i];
+        s->procedures =
+            arena_copy(arena, s->procedures, (size_t)s->n_procedures * sizeof *s->procedures);
+        struct procedure *q = &s->procedures[0];
+        int32_t n = q->n_instrs;
+        struct instr *more = ARENA_ARRAY(arena, struct instr, (size_t)(n + s->replica + 1));
+        if (n) memcpy(more, q->instrs, (size_t)n * sizeof *more);
+        for (int32_t k = n; k < n + s->replica; k++) more[k].kind = INSTR_COMPUTE;
+        q->instrs = more, q->n_instrs += s->replica;
+    }
     ck_assert_int_eq(kept(&out, &keep), p->stages[p->n_stages - 1].replica + 1);
     return out;
 }
