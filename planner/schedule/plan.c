@@ -12,6 +12,7 @@ enum {
     ATTEMPTS = 8,
     /* Plans of few operations have few microbatches in flight, so that few orders are rejected before one fits. */
     SMALL_OPERATIONS = 300,
+    LEAST_GAIN = 200, /* parts of the iteration time of which orders have to gain one */
     /* limit of timings per operation, because small pipelines need no large budget */
     OPERATIONS_EACH = 1000
 };
@@ -31,9 +32,9 @@ struct ordering {
     struct plan *plan; /* the variant that receives the orders */
     int64_t operations;
     const volatile sig_atomic_t *stop;
-    bool *lacks;               /* (stages of all replicas) whether memory was short with some order tried */
-    struct pipeline *pipeline; /* (n_replicas) n_stages 0: unchanged */
-    struct memory **memory;    /* (n_replicas, n_stages) */
+    bool *lacks; /* (stages of all replicas) whether memory was short with some order tried */
+    struct pipeline *pipeline;    /* (n_replicas) n_stages 0: unchanged */
+    struct memory **memory;       /* (n_replicas, n_stages) */
     struct schedule_found *found; /* (n_replicas) the last orders; no lanes: none */
 };
 
@@ -154,10 +155,9 @@ static void price_stage(const struct ordering *x, const struct plan_stage *g,
     int64_t all = x->plan->microbatch;
     bool again = g->recompute == RECOMPUTE_STAGE || g->recompute == RECOMPUTE_BLOCKS;
     for (int32_t k = 0; k < (g->sharding ? 1 : plan_stage_devices(g)); k++) {
-        const struct stage_cost *c =
-            g->sharding
-                ? group_stage(x->space, g)
-                : space_stage(x->space, plan_stage_device(g, k), g->first_layer, g->last_layer);
+        const struct stage_cost *c = g->sharding ? group_stage(x->space, g)
+                                                 : space_stage(x->space, plan_stage_device(g, k),
+                                                               g->first_layer, g->last_layer);
         int64_t n = plan_stage_sequences(x->plan, g, k);
         int64_t f = part(c->forward_ns, n, all),
                 i = part(c->input_ns + (again ? c->recompute_ns : 0), n, all),
@@ -283,6 +283,7 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
     struct schedule_find_options o = {.seed = 1,
                                       .operations = enough < x->operations ? enough : x->operations,
                                       .cheap = true,
+                                      .eager = !x->operations,
                                       .stop = stop_requested,
                                       .user = x};
     struct schedule shape;
@@ -339,8 +340,7 @@ static int64_t missing_of(const struct ordering *x, const struct program *progra
     int64_t most = 0;
     for (int32_t k = at; k < at + plan_stage_devices(&x->plan->replicas[r].stages[i]); k++) {
         int32_t device = program->stages[k].device;
-        int64_t bytes =
-            program_lane_bytes(program, device) - program->devices[device].memory_bytes;
+        int64_t bytes = program_lane_bytes(program, device) - program->devices[device].memory_bytes;
         if (bytes > most) most = bytes;
     }
     return most;
@@ -365,15 +365,21 @@ static bool tighten(struct ordering *x, const struct program *program, bool gent
     return missing;
 }
 
-/* Whether the work of one stage alone takes longer than the best plan. */
+/* Whether the work of a stage alone leaves nothing to gain. */
+static bool stage_too_slow(const struct ordering *x, const struct plan_replica *r, int32_t i,
+                           int64_t best_ns)
+{
+    struct pipeline_stage s = {0};
+    price_stage(x, &r->stages[i], &s);
+    int64_t ns = s.forward_ns + s.input_ns + s.weight_ns;
+    return ns >= (best_ns - best_ns / LEAST_GAIN) / r->microbatches;
+}
+
 static bool too_slow(const struct ordering *x, int64_t best_ns)
 {
     for (int32_t r = 0; r < x->plan->n_replicas; r++)
-        for (int32_t i = 0; i < x->pipeline[r].n_stages; i++) {
-            const struct pipeline_stage *s = &x->pipeline[r].stages[i];
-            int64_t ns = s->forward_ns + s->input_ns + s->weight_ns;
-            if (ns >= best_ns / x->plan->replicas[r].microbatches) return true;
-        }
+        for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++)
+            if (stage_too_slow(x, &x->plan->replicas[r], i, best_ns)) return true;
     return false;
 }
 
@@ -383,8 +389,8 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, bool *foun
 {
     bool possible, fits = true, small = operations_of(x->plan) <= SMALL_OPERATIONS;
     *found = false;
+    if (too_slow(x, best_ns)) return OK;
     TRY(describe_all(x, &possible, err));
-    if (possible && too_slow(x, best_ns)) return OK;
     for (int k = 1; k <= ATTEMPTS && possible && fits && !*found; k++) {
         const struct program *program;
         TRY(order_all(x, &fits, err));
@@ -399,13 +405,19 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, bool *foun
 }
 
 /* Sets recomputation for the stages that exceeded memory. false: all of them recompute already. */
-static bool recompute_lacking(struct ordering *x)
+static bool recompute_lacking(struct ordering *x, int64_t best_ns)
 {
     bool changed = false;
     for (int32_t r = 0, lane = 0; r < x->plan->n_replicas; r++)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
             struct plan_stage *stage = &x->plan->replicas[r].stages[i];
             if (!x->lacks[lane] || stage->recompute == RECOMPUTE_STAGE) continue;
+            enum recompute before = stage->recompute;
+            stage->recompute = RECOMPUTE_STAGE;
+            if (stage_too_slow(x, &x->plan->replicas[r], i, best_ns)) {
+                stage->recompute = before;
+                continue;
+            }
             stage->recompute = RECOMPUTE_STAGE;
             changed = true;
         }
@@ -448,7 +460,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan)) {
         st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
         x.plan = &again;
-        if (st == OK && recompute_lacking(&x))
+        if (st == OK && recompute_lacking(&x, *iteration_ns))
             st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
     }
     if (st == OK) *plan = best;
