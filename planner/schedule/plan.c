@@ -383,23 +383,37 @@ static bool too_slow(const struct ordering *x, int64_t best_ns)
     return false;
 }
 
-/* Searches orders of the variant that fit; *found false: none. */
-static enum status search_orders(struct ordering *x, int64_t best_ns, bool *found,
+/* Whether a replica's orders take so long that a simulation of them would not be faster either: it may be a few percent faster where
+ * stages recompute. */
+static bool too_long(const struct ordering *x, int64_t best_ns)
+{
+    for (int32_t r = 0; r < x->plan->n_replicas; r++)
+        if (x->found[r].makespan_ns / 100 * 95 >= best_ns) return true;
+    return false;
+}
+
+/* Searches orders of the variant that fit, and simulates them; *ns INT64_MAX: none. */
+static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *ns,
                                  struct error *err)
 {
     bool possible, fits = true, small = operations_of(x->plan) <= SMALL_OPERATIONS;
-    *found = false;
+    *ns = INT64_MAX;
     if (too_slow(x, best_ns)) return OK;
     TRY(describe_all(x, &possible, err));
-    for (int k = 1; k <= ATTEMPTS && possible && fits && !*found; k++) {
+    for (int k = 1; k <= ATTEMPTS && possible && fits; k++) {
         const struct program *program;
+        enum status refusal;
         TRY(order_all(x, &fits, err));
         if (tighten(x, NULL, small, k)) continue;
+        if (too_long(x, best_ns)) return OK;
         write_all(x);
-        TRY(scorer_program(x->scorer, x->space, x->plan, &program, err));
-        if (!program) break;
-        bool missing = tighten(x, program, small, k);
-        *found = fits && !missing;
+        if (fits) {
+            TRY(scorer_run(x->scorer, x->space, x->plan, ns, err));
+            program = scorer_last(x->scorer, &refusal);
+        } else {
+            TRY(scorer_program(x->scorer, x->space, x->plan, &program, err));
+        }
+        if (!program || !tighten(x, program, small, k)) return OK;
     }
     return OK;
 }
@@ -418,7 +432,6 @@ static bool recompute_lacking(struct ordering *x, int64_t best_ns)
                 stage->recompute = before;
                 continue;
             }
-            stage->recompute = RECOMPUTE_STAGE;
             changed = true;
         }
     return changed;
@@ -427,13 +440,10 @@ static bool recompute_lacking(struct ordering *x, int64_t best_ns)
 static enum status order_and_score(struct ordering *x, struct plan *best, int64_t *best_ns,
                                    int64_t *evaluations_left, struct error *err)
 {
-    bool found;
     int64_t ns;
     if (*evaluations_left <= 0 || stop_requested(x)) return OK;
-    TRY(search_orders(x, *best_ns, &found, err));
-    if (!found) return OK;
-    --*evaluations_left;
-    TRY(scorer_run(x->scorer, x->space, x->plan, &ns, err));
+    TRY(search_orders(x, *best_ns, &ns, err));
+    if (ns < INT64_MAX) --*evaluations_left;
     if (ns < *best_ns) *best = *x->plan, *best_ns = ns;
     return OK;
 }
