@@ -34,7 +34,8 @@ enum {
         900, /* counted work of the trials, and again of the local searches; the first trial is made in any case */
     /* The same where other searches follow: half of it gave equal plans on 16 questions of 4 to 12 devices (2026-11-23). */
     FEW_WORK_MS = 450,
-    FEWEST = 2 /* microbatches for each stage, in the shorter simulation */
+    ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
+    FEWEST = 2                 /* microbatches for each stage, in the shorter simulation */
 };
 
 struct trial {
@@ -303,8 +304,8 @@ static enum status order_stages(struct coarse *q, const struct parallel_score_it
     if (!n || x[best].ns == INT64_MAX || search_context_stopped(q->t)) return OK;
     struct plan plan = scorer_copy_plan(q->t->arena, &x[best].plan);
     int64_t ns = x[best].ns, left = q->t->evaluations_left;
-    TRY(schedule_plan(q->t->arena, q->t->scorer, &x[best].space, &plan, &ns, &left, 0,
-                      q->t->o->stop, err));
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x[best].space, &plan, &ns, &left,
+                      ORDER_OPERATIONS, q->t->o->stop, err));
     q->t->evaluations_left = left;
     if (ns < x[best].ns) incumbents_add(&q->t->incumbents, &plan, ns);
     return OK;
