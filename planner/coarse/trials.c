@@ -3,7 +3,8 @@
  * After its fill a pipeline takes the same time for every microbatch. Two simulations of one step, with about two and four
  * microbatches for each stage of a replica, give that time, and from it the time of all microbatches: at 512 microbatches in 16 stages
  * a tenth of the work of simulating a step. Every replica keeps its part of the batch, rounded. The result is within 1 % where the
- * replicas' fills are alike; the plans that are returned are simulated whole.
+ * replicas' fills are alike; the plans that are returned are simulated whole. The fastest of them then receives orders of its stages' F, I and W, which use
+ * the memory there is (planner/schedule/plan.h).
  */
 #include "planner/coarse/internal.h"
 

@@ -8,13 +8,13 @@
 #include <string.h>
 
 enum {
-    /* searches of one variant; on six questions of 32 to 48 stages and groups at most 6 were needed (2026-11-23) */
+    /* searches of one variant; at most 6 were needed at 32 stages (2026-11-23) */
     ATTEMPTS = 8,
     /* Plans of few operations have few microbatches in flight, so that few orders are rejected before one fits. */
     SMALL_OPERATIONS = 300,
-    /* Timings of a replica's order below which the eager order is taken and not searched: of 48 stages and 96 microbatches, searches of
-     * 20 to 300 timings gave orders as short, which the simulation made 2 to 12 % slower (2026-11-23); of 700 operations, 280 timings
-     * gained 0.2 to 0.4 %. */
+    /* Timings of a replica's order below which the eager order is taken and not searched. At 32 stages and 96 microbatches, searches
+     * of 25 to 330 timings gave orders as short, which the simulation made 1 to 12 % slower; at 720 operations, 280 timings gained
+     * 0.1 to 0.4 % (docs/measurements.md, 2026-11-23). */
     EAGER_TIMINGS = 100,
     LEAST_GAIN = 200, /* parts of the iteration time of which orders have to gain one */
     /* limit of timings per operation, because small pipelines need no large budget */
