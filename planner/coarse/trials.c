@@ -3,7 +3,8 @@
  * After its fill a pipeline takes the same time for every microbatch. Two simulations of one step, with about two and four
  * microbatches for each stage of a replica, give that time, and from it the time of all microbatches: at 512 microbatches in 16 stages
  * a tenth of the work of simulating a step. Every replica keeps its part of the batch, rounded. The result is within 1 % where the
- * replicas' fills are alike; the plans that are returned are simulated whole.
+ * replicas' fills are alike; the plans that are returned are simulated whole. The fastest of them then receives orders of its stages' F, I and W, which use
+ * the memory there is (planner/schedule/plan.h).
  */
 #include "planner/coarse/internal.h"
 
@@ -11,6 +12,7 @@
 #include "core/base/units.h"
 #include "planner/candidate/parallel_score.h"
 #include "planner/fleet/fleet_local_search.h"
+#include "planner/schedule/plan.h"
 
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
@@ -34,7 +36,8 @@ enum {
                 the same plans on fourteen questions, and one 11 % slower on one of 16 random ones. */
     /* The same where other searches follow: half of it gave equal plans on 16 questions of 4 to 12 devices (2026-11-23). */
     FEW_WORK_MS = 450,
-    FEWEST = 2 /* microbatches for each stage, in the shorter simulation */
+    ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
+    FEWEST = 2                 /* microbatches for each stage, in the shorter simulation */
 };
 
 struct trial {
@@ -293,6 +296,23 @@ static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, str
 
 /* --- all of it --- */
 
+/* Orders of F, I and W for the stages of the fastest plan, as many microbatches in flight as memory admits. */
+static enum status order_stages(struct coarse *q, const struct parallel_score_item *x, int32_t n,
+                                struct error *err)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (x[i].ns < x[best].ns) best = i;
+    if (!n || x[best].ns == INT64_MAX || search_context_stopped(q->t)) return OK;
+    struct plan plan = scorer_copy_plan(q->t->arena, &x[best].plan);
+    int64_t ns = x[best].ns, left = q->t->evaluations_left;
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x[best].space, &plan, &ns, &left,
+                      ORDER_OPERATIONS, q->t->o->stop, err));
+    q->t->evaluations_left = left;
+    if (ns < x[best].ns) incumbents_add(&q->t->incumbents, &plan, ns);
+    return OK;
+}
+
 static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n,
                                   struct error *err)
 {
@@ -307,7 +327,7 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
-    return OK;
+    return order_stages(q, items, taken, err);
 }
 
 /* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */

@@ -12,10 +12,7 @@
 
 #define OPERATIONS_DEFAULT INT64_C(25000000)
 #define PROOF_STEPS INT64_C(45000000)
-enum {
-    ELITE = 6,
-    DISPATCH_COST = 6
-}; /* cost of the list scheduler in timings of a word */
+enum { ELITE = 6, DISPATCH_COST = 6 }; /* cost of the list scheduler in timings of a word */
 
 struct find {
     struct arena *arena;
@@ -204,6 +201,23 @@ static void try_rules(struct find *f)
             }
 }
 
+/* Input gradients before forwards before weight gradients, without delay: forwards in flight as in eager 1F1B, and W deferred,
+ * where memory admits them. And 1F1B, which this order of unequal stages may exceed. */
+static void try_eager(struct find *f)
+{
+    int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
+    flights(f, 1, flight);
+    plain_priority(f, false);
+    if (dispatch(f, false, 0, flight, f->word)) try_word(f, f->word, "eager");
+    struct schedule_spec spec = {.kind = SCHEDULE_1F1B,
+                                 .n_devices = f->p->n_devices,
+                                 .n_microbatches = f->shape->n_microbatches,
+                                 .split = true};
+    struct schedule s;
+    if (schedule_make(f->arena, &spec, &s, NULL) == OK)
+        try_schedule(f, &s, schedule_name(spec.kind));
+}
+
 /* --- turning --- */
 
 static void reverse(const struct shop *z, uint8_t *word)
@@ -304,6 +318,8 @@ static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
 
 static void search_words(struct find *f)
 {
+    if (f->o->eager && f->shape->n_chunks == 1) try_eager(f);
+    if (f->o->eager && f->n_elite) return;
     find_bound(f, BOUND_CHEAP, 0);
     try_names(f);
     try_rules(f);

@@ -2,18 +2,31 @@
 #include "planner/schedule/plan.h"
 
 #include "core/base/arena.h"
+#include "planner/candidate/group.h"
 #include "planner/schedule/find.h"
 
 #include <string.h>
 
 enum {
-    ATTEMPTS = 3,
-    /* For plans of few operations, which are quick to lower, and of few microbatches in flight, so that few orders are
-     * rejected before one fits. */
+    /* searches of one variant; at most 6 were needed at 32 stages (2026-11-23) */
+    ATTEMPTS = 8,
+    /* Plans of few operations have few microbatches in flight, so that few orders are rejected before one fits. */
     SMALL_OPERATIONS = 300,
-    SMALL_ATTEMPTS = 8,
+    /* Timings of a replica's order below which the eager order is taken and not searched. At 32 stages and 96 microbatches, searches
+     * of 25 to 330 timings gave orders as short, which the simulation made 1 to 12 % slower; at 720 operations, 280 timings gained
+     * 0.1 to 0.4 % (docs/measurements.md, 2026-11-23). */
+    EAGER_TIMINGS = 100,
+    LEAST_GAIN = 200, /* parts of the iteration time of which orders have to gain one */
     /* limit of timings per operation, because small pipelines need no large budget */
     OPERATIONS_EACH = 1000
+};
+
+/* Bytes alive from F to I, from F to W, from I to W. */
+enum life { F_TO_I, F_TO_W, I_TO_W, LIVES };
+
+/* Buffer rings have as many buffers as are ever alive at once, and each ring has its peak at another time. */
+struct memory {
+    int64_t resident_bytes, limit_bytes, buffer_bytes[LIVES];
 };
 
 struct ordering {
@@ -23,10 +36,10 @@ struct ordering {
     struct plan *plan; /* the variant that receives the orders */
     int64_t operations;
     const volatile sig_atomic_t *stop;
-    bool *lacks;               /* (stages of all replicas) whether memory was short with some order tried */
-    struct pipeline *pipeline; /* (n_replicas) n_stages 0: unchanged */
-    /* (n_replicas) rows (n_stages): joint peaks of the last orders found; NULL: none */
-    const int64_t **peak;
+    bool *lacks; /* (stages of all replicas) whether memory was short with some order tried */
+    struct pipeline *pipeline;    /* (n_replicas) n_stages 0: unchanged */
+    struct memory **memory;       /* (n_replicas, n_stages) */
+    struct schedule_found *found; /* (n_replicas) the last orders; no lanes: none */
 };
 
 static bool stop_requested(void *user)
@@ -53,7 +66,7 @@ static bool one_stage_a_device(const struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
-        if (x->schedule || x->orders) return false;
+        if (x->orders) return false;
         for (int32_t i = 0; i < x->n_stages; i++)
             for (int32_t k = 0; k < i; k++)
                 if (x->stages[i].device == x->stages[k].device) return false;
@@ -84,18 +97,18 @@ static const char *text_of(struct arena *a, const struct schedule_lane *l)
     return text;
 }
 
-static void write_orders(struct ordering *x, struct plan_replica *r, const struct schedule *s)
+/* twin: a replica that has them already, or NULL. */
+static void write_orders(struct ordering *x, struct plan_replica *r, const struct schedule *s,
+                         const struct plan_replica *twin)
 {
+    r->schedule = NULL, r->split = false;
     for (int32_t i = 0; i < r->n_stages; i++) {
-        r->stages[i].order = text_of(x->arena, &s->lanes[i]);
+        r->stages[i].order = twin ? twin->stages[i].order : text_of(x->arena, &s->lanes[i]);
         r->stages[i].warmup = 0;
     }
 }
 
 /* --- memory of a microbatch --- */
-
-/* Bytes alive from F to I, from F to W, from I to W. */
-enum life { F_TO_I, F_TO_W, I_TO_W, LIVES };
 
 static void lives_of(const struct program *p, const struct program_stage *s, int64_t bytes[LIVES])
 {
@@ -124,6 +137,14 @@ static void max_alive(const struct schedule_lane *l, int64_t most[LIVES])
     }
 }
 
+static int64_t needed(const struct memory *x, const struct schedule_lane *l)
+{
+    int64_t most[LIVES], bytes = x->resident_bytes;
+    max_alive(l, most);
+    for (int life = 0; life < LIVES; life++) bytes += x->buffer_bytes[life] * most[life];
+    return bytes;
+}
+
 /* --- replicas as pipelines --- */
 
 static int64_t part(int64_t ns, int64_t sequences, int64_t of)
@@ -131,17 +152,19 @@ static int64_t part(int64_t ns, int64_t sequences, int64_t of)
     return (ns * sequences + of - 1) / of;
 }
 
-/* A stage on several devices takes the time of its slowest device. */
+/* A stage on several devices takes the time of its slowest device; those that share operators are alike. */
 static void price_stage(const struct ordering *x, const struct plan_stage *g,
                         struct pipeline_stage *out)
 {
     int64_t all = x->plan->microbatch;
-    for (int32_t k = 0; k < plan_stage_devices(g); k++) {
-        const struct stage_cost *c =
-            space_stage(x->space, plan_stage_device(g, k), g->first_layer, g->last_layer);
+    bool again = g->recompute == RECOMPUTE_STAGE || g->recompute == RECOMPUTE_BLOCKS;
+    for (int32_t k = 0; k < (g->sharding ? 1 : plan_stage_devices(g)); k++) {
+        const struct stage_cost *c = g->sharding ? group_stage(x->space, g)
+                                                 : space_stage(x->space, plan_stage_device(g, k),
+                                                               g->first_layer, g->last_layer);
         int64_t n = plan_stage_sequences(x->plan, g, k);
-        int64_t again = g->recompute == RECOMPUTE_STAGE ? c->recompute_ns : 0;
-        int64_t f = part(c->forward_ns, n, all), i = part(c->input_ns + again, n, all),
+        int64_t f = part(c->forward_ns, n, all),
+                i = part(c->input_ns + (again ? c->recompute_ns : 0), n, all),
                 w = part(c->weight_ns, n, all);
         if (f > out->forward_ns) out->forward_ns = f;
         if (i > out->input_ns) out->input_ns = i;
@@ -162,42 +185,44 @@ static void price_link(const struct space *s, const struct plan_stage *x,
 /* The device that holds the fewest microbatches counts. at: index of the stage's first device among the program's stages;
  * made: the order of the program. */
 static void measure_memory(const struct program *program, int32_t at, int32_t n,
-                           const struct schedule_lane *made, struct pipeline_stage *stage,
-                           struct pipeline_device *device)
+                           const struct schedule_lane *made, struct memory *out)
 {
     double fewest = 0;
     for (int32_t k = at; k < at + n; k++) {
-        int64_t bytes[LIVES], most[LIVES], lane = program->stages[k].device;
-        lives_of(program, &program->stages[k], bytes);
-        max_alive(made, most);
-        int64_t resident = program_lane_bytes(program, (int32_t)lane),
-                limit = program->devices[lane].memory_bytes,
-                forward = bytes[F_TO_I] + bytes[F_TO_W];
-        for (int life = 0; life < LIVES; life++) resident -= bytes[life] * most[life];
-        double held = (double)(limit - resident) / (double)(forward > 0 ? forward : 1);
+        int32_t lane = program->stages[k].device;
+        struct memory m = {.limit_bytes = program->devices[lane].memory_bytes};
+        lives_of(program, &program->stages[k], m.buffer_bytes);
+        m.resident_bytes = program_lane_bytes(program, lane) - needed(&m, made);
+        int64_t forward = m.buffer_bytes[F_TO_I] + m.buffer_bytes[F_TO_W];
+        double held =
+            (double)(m.limit_bytes - m.resident_bytes) / (double)(forward > 0 ? forward : 1);
         if (k > at && held >= fewest) continue;
-        fewest = held;
-        stage->forward_bytes = forward;
-        stage->input_bytes = bytes[I_TO_W] - bytes[F_TO_I];
-        stage->weight_bytes = -bytes[F_TO_W] - bytes[I_TO_W];
-        *device = (struct pipeline_device){resident, limit};
+        fewest = held, *out = m;
     }
 }
 
-static void describe(struct ordering *x, const struct program *program, int32_t at,
-                     const struct plan_replica *r, const struct schedule *made, struct pipeline *p)
+static void describe(struct ordering *x, const struct program *program, int32_t at, int32_t replica,
+                     const struct schedule *made)
 {
+    const struct plan_replica *r = &x->plan->replicas[replica];
+    struct pipeline *p = &x->pipeline[replica];
     size_t n = (size_t)r->n_stages;
     *p = (struct pipeline){.n_devices = r->n_stages, .n_stages = r->n_stages};
     p->stages = ARENA_ARRAY(x->scratch, struct pipeline_stage, n);
     p->links = ARENA_ARRAY(x->scratch, struct pipeline_link, n);
     p->devices = ARENA_ARRAY(x->scratch, struct pipeline_device, n);
-    for (int32_t i = 0; i < r->n_stages; i++) {
+    struct memory *m = x->memory[replica] = ARENA_ARRAY(x->scratch, struct memory, n);
+    for (int32_t i = 0; i < r->n_stages; i++, m++) {
         int32_t devices = plan_stage_devices(&r->stages[i]);
-        price_stage(x, &r->stages[i], &p->stages[i]);
+        struct pipeline_stage *stage = &p->stages[i];
+        price_stage(x, &r->stages[i], stage);
         if (i + 1 < r->n_stages)
             price_link(x->space, &r->stages[i], &r->stages[i + 1], &p->links[i]);
-        measure_memory(program, at, devices, &made->lanes[i], &p->stages[i], &p->devices[i]);
+        measure_memory(program, at, devices, &made->lanes[i], m);
+        stage->forward_bytes = m->buffer_bytes[F_TO_I] + m->buffer_bytes[F_TO_W];
+        stage->input_bytes = m->buffer_bytes[I_TO_W] - m->buffer_bytes[F_TO_I];
+        stage->weight_bytes = -m->buffer_bytes[F_TO_W] - m->buffer_bytes[I_TO_W];
+        p->devices[i] = (struct pipeline_device){m->resident_bytes, m->limit_bytes};
         at += devices;
     }
 }
@@ -216,17 +241,18 @@ static enum status describe_all(struct ordering *x, bool *possible, struct error
                                      .n_microbatches = replica->microbatches};
         if (!can_order(replica)) continue;
         TRY(schedule_make(x->scratch, &spec, &made[r], err));
-        write_orders(x, replica, &made[r]);
+        write_orders(x, replica, &made[r], NULL);
         *possible = true;
     }
     if (!*possible) return OK;
     TRY(scorer_program(x->scorer, x->space, p, &program, err));
     *possible = program != NULL;
     x->pipeline = ARENA_ARRAY(x->scratch, struct pipeline, (size_t)p->n_replicas);
-    x->peak = ARENA_ARRAY(x->scratch, const int64_t *, (size_t)p->n_replicas);
+    x->memory = ARENA_ARRAY(x->scratch, struct memory *, (size_t)p->n_replicas);
+    x->found = ARENA_ARRAY(x->scratch, struct schedule_found, (size_t)p->n_replicas);
     for (int32_t r = 0, at = 0; program && r < p->n_replicas; r++) {
         const struct plan_replica *replica = &p->replicas[r];
-        if (made[r].n_devices) describe(x, program, at, replica, &made[r], &x->pipeline[r]);
+        if (made[r].n_devices) describe(x, program, at, r, &made[r]);
         for (int32_t i = 0; i < replica->n_stages; i++)
             at += plan_stage_devices(&replica->stages[i]);
     }
@@ -261,20 +287,18 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
     struct schedule_find_options o = {.seed = 1,
                                       .operations = enough < x->operations ? enough : x->operations,
                                       .cheap = true,
+                                      .eager = x->operations < EAGER_TIMINGS * nodes,
                                       .stop = stop_requested,
                                       .user = x};
     struct schedule shape;
-    struct schedule_found found;
     schedule_shape(x->scratch, replica->n_stages, 1, replica->microbatches, false, &shape);
-    enum status st = schedule_find(x->scratch, &x->pipeline[r], &shape, &o, &found, err);
+    enum status st = schedule_find(x->scratch, &x->pipeline[r], &shape, &o, &x->found[r], err);
     *fits = st == OK;
     if (st == ERR_INFEASIBLE) {
         *err = (struct error){0};
         return OK;
     }
     TRY(st);
-    x->peak[r] = found.peak_bytes;
-    write_orders(x, replica, &found.schedule);
     return OK;
 }
 
@@ -291,66 +315,127 @@ static enum status order_all(struct ordering *x, bool *fits, struct error *err)
             *fits = *fits && one;
             continue;
         }
-        const struct plan_replica *from = &x->plan->replicas[same];
-        x->peak[r] = x->peak[same];
-        for (int32_t i = 0; i < from->n_stages; i++)
-            x->plan->replicas[r].stages[i].order = from->stages[i].order;
+        x->found[r] = x->found[same];
     }
     return OK;
 }
 
-/* Tightens the memory limits of stages whose program exceeds memory: by the missing bytes, or (gently) to just below the
- * joint peak of the order found. A larger reduction rejects orders that fit; a smaller one finds the same order again if the
- * joint peak is far from the limit. false: no stage exceeds memory. */
-static bool tighten(struct ordering *x, const struct program *program, bool gently)
+/* Writes the orders found; those of equal replicas are one text. */
+static void write_all(struct ordering *x)
+{
+    for (int32_t r = 0; r < x->plan->n_replicas; r++) {
+        const struct schedule *s = &x->found[r].schedule;
+        struct plan_replica *replica = &x->plan->replicas[r];
+        int32_t same = 0;
+        if (!s->lanes) continue;
+        while (x->found[same].schedule.lanes != s->lanes) same++;
+        write_orders(x, replica, s, same < r ? &x->plan->replicas[same] : NULL);
+    }
+}
+
+/* Bytes missing on a stage's fullest device; at: index of its first device among the program's stages. program NULL: by the buffer
+ * rings measured, without lowering. */
+static int64_t missing_of(const struct ordering *x, const struct program *program, int32_t r,
+                          int32_t i, int32_t at)
+{
+    const struct memory *m = x->memory[r] ? &x->memory[r][i] : NULL;
+    const struct schedule_lane *lanes = x->found[r].schedule.lanes;
+    if (!program) return m && lanes ? needed(m, &lanes[i]) - m->limit_bytes : 0;
+    int64_t most = 0;
+    for (int32_t k = at; k < at + plan_stage_devices(&x->plan->replicas[r].stages[i]); k++) {
+        int32_t device = program->stages[k].device;
+        int64_t bytes = program_lane_bytes(program, device) - program->devices[device].memory_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* Tightens the memory limits of stages that exceed memory below the joint peak of the order found: by the missing bytes times the
+ * number of attempts, or (gently) by one. A larger reduction rejects orders that fit; the missing bytes alone often lead to an order that
+ * fills another ring. false: no stage exceeds memory. */
+static bool tighten(struct ordering *x, const struct program *program, bool gently, int attempts)
 {
     bool missing = false;
     for (int32_t r = 0, lane = 0, at = 0; r < x->plan->n_replicas; r++)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
-            int64_t over = 0;
-            for (int32_t k = 0; k < plan_stage_devices(&x->plan->replicas[r].stages[i]);
-                 k++, at++) {
-                int32_t device = program->stages[at].device;
-                int64_t bytes =
-                    program_lane_bytes(program, device) - program->devices[device].memory_bytes;
-                if (bytes > over) over = bytes;
-            }
+            int64_t over = missing_of(x, program, r, i, at);
+            at += plan_stage_devices(&x->plan->replicas[r].stages[i]);
             if (over <= 0) continue;
             missing = x->lacks[lane] = true;
-            if (!x->peak[r]) continue;
-            int64_t *limit = &x->pipeline[r].devices[i].limit_bytes;
-            *limit = gently ? x->peak[r][i] - 1 : *limit - over;
+            if (!x->found[r].peak_bytes) continue;
+            x->pipeline[r].devices[i].limit_bytes =
+                x->found[r].peak_bytes[i] - (gently ? 1 : attempts * over);
         }
     return missing;
 }
 
-/* Searches orders of the variant that fit; *found false: none. */
-static enum status search_orders(struct ordering *x, bool *found, struct error *err)
+/* Whether the work of a stage alone leaves nothing to gain. */
+static bool stage_too_slow(const struct ordering *x, const struct plan_replica *r, int32_t i,
+                           int64_t best_ns)
+{
+    struct pipeline_stage s = {0};
+    price_stage(x, &r->stages[i], &s);
+    int64_t ns = s.forward_ns + s.input_ns + s.weight_ns;
+    return ns >= (best_ns - best_ns / LEAST_GAIN) / r->microbatches;
+}
+
+static bool too_slow(const struct ordering *x, int64_t best_ns)
+{
+    for (int32_t r = 0; r < x->plan->n_replicas; r++)
+        for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++)
+            if (stage_too_slow(x, &x->plan->replicas[r], i, best_ns)) return true;
+    return false;
+}
+
+/* Whether a replica's orders take so long that a simulation of them would not be faster either: it may be a few percent faster where
+ * stages recompute. */
+static bool too_long(const struct ordering *x, int64_t best_ns)
+{
+    for (int32_t r = 0; r < x->plan->n_replicas; r++)
+        if (x->found[r].makespan_ns / 100 * 95 >= best_ns) return true;
+    return false;
+}
+
+/* Searches orders of the variant that fit, and simulates them; *ns INT64_MAX: none. */
+static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *ns,
+                                 struct error *err)
 {
     bool possible, fits = true, small = operations_of(x->plan) <= SMALL_OPERATIONS;
-    int attempts = small ? SMALL_ATTEMPTS : ATTEMPTS;
-    *found = false;
+    *ns = INT64_MAX;
+    if (too_slow(x, best_ns)) return OK;
     TRY(describe_all(x, &possible, err));
-    for (int k = 0; k < attempts && possible && fits && !*found; k++) {
+    for (int k = 1; k <= ATTEMPTS && possible && fits; k++) {
         const struct program *program;
+        enum status refusal;
         TRY(order_all(x, &fits, err));
-        TRY(scorer_program(x->scorer, x->space, x->plan, &program, err));
-        if (!program) break;
-        bool missing = tighten(x, program, small);
-        *found = fits && !missing;
+        if (tighten(x, NULL, small, k)) continue;
+        if (too_long(x, best_ns)) return OK;
+        write_all(x);
+        if (fits) {
+            TRY(scorer_run(x->scorer, x->space, x->plan, ns, err));
+            program = scorer_last(x->scorer, &refusal);
+        } else {
+            TRY(scorer_program(x->scorer, x->space, x->plan, &program, err));
+        }
+        if (!program || !tighten(x, program, small, k)) return OK;
     }
     return OK;
 }
 
 /* Sets recomputation for the stages that exceeded memory. false: all of them recompute already. */
-static bool recompute_lacking(struct ordering *x)
+static bool recompute_lacking(struct ordering *x, int64_t best_ns)
 {
     bool changed = false;
     for (int32_t r = 0, lane = 0; r < x->plan->n_replicas; r++)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
             struct plan_stage *stage = &x->plan->replicas[r].stages[i];
             if (!x->lacks[lane] || stage->recompute == RECOMPUTE_STAGE) continue;
+            enum recompute before = stage->recompute;
             stage->recompute = RECOMPUTE_STAGE;
+            if (stage_too_slow(x, &x->plan->replicas[r], i, best_ns)) {
+                stage->recompute = before;
+                continue;
+            }
             changed = true;
         }
     return changed;
@@ -359,13 +444,10 @@ static bool recompute_lacking(struct ordering *x)
 static enum status order_and_score(struct ordering *x, struct plan *best, int64_t *best_ns,
                                    int64_t *evaluations_left, struct error *err)
 {
-    bool found;
     int64_t ns;
     if (*evaluations_left <= 0 || stop_requested(x)) return OK;
-    TRY(search_orders(x, &found, err));
-    if (!found) return OK;
-    --*evaluations_left;
-    TRY(scorer_run(x->scorer, x->space, x->plan, &ns, err));
+    TRY(search_orders(x, *best_ns, &ns, err));
+    if (ns < INT64_MAX) --*evaluations_left;
     if (ns < *best_ns) *best = *x->plan, *best_ns = ns;
     return OK;
 }
@@ -392,7 +474,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan)) {
         st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
         x.plan = &again;
-        if (st == OK && recompute_lacking(&x))
+        if (st == OK && recompute_lacking(&x, *iteration_ns))
             st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
     }
     if (st == OK) *plan = best;

@@ -6,7 +6,7 @@
  * input and weight gradients, the orders are written into the plan's stages, and the whole plan is lowered and simulated,
  * which decides. If the program needs more memory than the abstraction (a ring has as many buffers as are ever alive at once;
  * the joint peak is lower), the limits are tightened and the search is repeated. If memory was short at all, everything is
- * repeated with those stages recomputing. Equal replicas are ordered once.
+ * repeated with those stages recomputing whose work then still is less than the best iteration. Equal replicas are ordered once.
  */
 #ifndef PLANNER_SCHEDULE_PLAN_H
 #define PLANNER_SCHEDULE_PLAN_H
@@ -18,9 +18,10 @@
 /* Plans of more operations (F, I and W of all stages) are not changed. */
 enum { SCHEDULE_PLAN_OPS_MAX = 30000 };
 
-/* *plan and *iteration_ns become those with searched orders if faster. No change to plans with a named schedule or several
+/* *plan and *iteration_ns become those with searched orders if faster. No change to plans with several
  * stages per device, to replicas of one stage, and to measured layers, whose backward is fused. Spends one evaluation per
- * simulation, at most two. operations: budget of planner/schedule/find.h for each replica. Orders are texts in the arena. */
+ * simulation, at most two. operations: budget of planner/schedule/find.h for each replica; if it
+ * suffices for few timings, only the order "eager" is made. Orders are texts in the arena. */
 MUST_CHECK enum status schedule_plan(struct arena *a, struct scorer *w, const struct space *s,
                                      struct plan *plan, int64_t *iteration_ns,
                                      int64_t *evaluations_left, int64_t operations,

@@ -3,6 +3,7 @@
 #include "core/sharding/shard.h"
 #include "planner/candidate/group.h"
 #include "planner/coarse/internal.h"
+#include "planner/schedule/plan.h"
 #include "planner/spmd_stage/spmd_stage.h"
 #include "profiles/team.h"
 #include "sim/engine/sim.h"
@@ -227,31 +228,65 @@ START_TEST(rules_suit_stages_of_any_layers)
 }
 END_TEST
 
-/* Two replicas of four stages, 64 microbatches each: the time of all from 8 and 16 is that of their simulation. */
+/* A replica of four stages of two H100. */
+static struct plan four_stages(struct made *m, int64_t batch, struct space *s)
+{
+    struct error err = {0};
+    struct plan p;
+    m->job.global_batch = batch;
+    ck_assert_int_eq(coarse_classes(&m->coarse, &err), OK);
+    ck_assert_int_eq(coarse_space(&m->coarse, 0, &err), OK);
+    *s = m->coarse.spaces[0];
+    struct coarse_stage stages[4];
+    for (int32_t i = 0; i < 4; i++)
+        stages[i] = (struct coarse_stage){
+            .degree = 1, .first = 16 * i, .last = i < 3 ? 16 * i + 15 : s->n_layers - 1};
+    struct coarse_template t = {.replicas = 1, .n_stages = 4, .stages = stages};
+    struct coarse_candidate c = {.n_teams = 1, .team = {&t}, .share = {(int32_t)batch}};
+    ck_assert(coarse_place(&m->coarse, &c, false, arena, &p));
+    s->cluster = &m->cluster;
+    return p;
+}
+
+/* 128 microbatches: the time of all from 8 and 16 is that of their simulation. */
 START_TEST(a_part_of_the_microbatches_gives_the_time_of_all)
 {
     struct made m;
     struct error err = {0};
     int64_t ns, whole;
+    struct space s;
     make(&m, rack_cluster(), llama);
-    m.job.global_batch = 128;
-    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
-    ck_assert_int_eq(coarse_space(&m.coarse, 0, &err), OK);
-    struct space s = m.coarse.spaces[0];
-    struct coarse_stage stages[4];
-    for (int32_t i = 0; i < 4; i++)
-        stages[i] = (struct coarse_stage){
-            .degree = 1, .first = 16 * i, .last = i < 3 ? 16 * i + 15 : s.n_layers - 1};
-    struct coarse_template t = {.replicas = 1, .n_stages = 4, .stages = stages};
-    struct coarse_candidate c = {.n_teams = 1, .team = {&t}, .share = {128}};
-    struct plan p;
-    ck_assert(coarse_place(&m.coarse, &c, false, arena, &p));
-    s.cluster = &m.cluster;
+    struct plan p = four_stages(&m, 128, &s);
     ck_assert_msg(coarse_trial(&m.coarse, &s, &p, &ns, &err) == OK, "%s", err.text);
     ck_assert_msg(scorer_fit(m.context.scorer, &s, &p, &whole, &err) == OK, "%s", err.text);
     ck_assert_int_lt(whole, INT64_MAX);
     ck_assert_msg(llabs(ns - whole) <= whole / 200, "%lld, not %lld ns", (long long)ns,
                   (long long)whole);
+    end(&m);
+}
+END_TEST
+
+/* Stages of two GPUs that share their operators are priced as a group. */
+START_TEST(stages_of_groups_have_orders)
+{
+    struct made m;
+    struct error err = {0};
+    struct space s;
+    int64_t before, after, left = 10;
+    make(&m, rack_cluster(), llama);
+    struct plan p = four_stages(&m, 16, &s);
+    for (int32_t i = 0; i < 4; i++) ck_assert_ptr_nonnull(p.replicas[0].stages[i].sharding);
+    p.replicas[0].schedule = "1f1b", p.replicas[0].split = true;
+    ck_assert_msg(scorer_fit(m.context.scorer, &s, &p, &before, &err) == OK, "%s", err.text);
+    ck_assert_int_lt(before, INT64_MAX);
+    after = before;
+    ck_assert_msg(schedule_plan(arena, m.context.scorer, &s, &p, &after, &left, 0, NULL, &err) ==
+                      OK,
+                  "%s", err.text);
+    ck_assert_int_lt(100 * after, 97 * before);
+    ck_assert_ptr_nonnull(p.replicas[0].stages[0].order);
+    ck_assert_int_eq(scorer_run(m.context.scorer, &s, &p, &before, &err), OK);
+    ck_assert_int_eq(before, after);
     end(&m);
 }
 END_TEST
@@ -335,6 +370,7 @@ Suite *coarse_suite(void)
     tcase_add_test(c, sharded_parameters_take_a_share_of_the_memory);
     tcase_add_test(c, rules_suit_stages_of_any_layers);
     tcase_add_test(c, a_part_of_the_microbatches_gives_the_time_of_all);
+    tcase_add_test(c, stages_of_groups_have_orders);
     tcase_add_test(c, a_stage_has_as_many_gpus_as_are_allowed);
     tcase_add_test(c, a_replica_takes_no_more_gpus_than_its_team_has);
     tcase_add_test(c, no_plan_by_hand_is_better);

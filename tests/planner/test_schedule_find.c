@@ -62,16 +62,22 @@ static struct pipeline random_pipeline(uint64_t seed, int32_t least, int32_t mos
     return p;
 }
 
-static struct schedule_found find(const struct pipeline *p, int32_t m, int64_t operations,
-                                  uint64_t seed)
+static struct schedule_found find_by(const struct pipeline *p, int32_t m,
+                                     const struct schedule_find_options *o)
 {
-    struct schedule_find_options o = {.seed = seed, .operations = operations, .cheap = true};
     struct schedule shape;
     struct schedule_found found;
     struct error err = {0};
     schedule_shape(arena, p->n_devices, 1, m, false, &shape);
-    ck_assert_msg(schedule_find(arena, p, &shape, &o, &found, &err) == OK, "%s", err.text);
+    ck_assert_msg(schedule_find(arena, p, &shape, o, &found, &err) == OK, "%s", err.text);
     return found;
+}
+
+static struct schedule_found find(const struct pipeline *p, int32_t m, int64_t operations,
+                                  uint64_t seed)
+{
+    struct schedule_find_options o = {.seed = seed, .operations = operations, .cheap = true};
+    return find_by(p, m, &o);
 }
 
 /* -1: does not fit */
@@ -104,6 +110,52 @@ START_TEST(no_schedule_with_a_name_and_no_zero_bubble_order_is_shorter_than_the_
         ck_assert_int_le(x.bound.lower_bound_ns, x.makespan_ns);
         arena_reset(arena);
     }
+}
+END_TEST
+
+START_TEST(the_eager_order_fits_the_memory_and_is_no_longer_than_1f1b)
+{
+    const struct schedule_find_options eager = {.eager = true};
+    int64_t shorter = 0, fits = 0;
+    uint64_t count = suites_long() ? 2000 : 200;
+    for (uint64_t seed = 0; seed < count; seed++) {
+        struct pipeline p = random_pipeline(seed + 7000, 2, 12, seed % 2);
+        int32_t m = 2 + (int32_t)(seed * 7 % 40);
+        struct schedule_found x = find_by(&p, m, &eager);
+        int64_t other = named(&p, SCHEDULE_1F1B, m);
+        for (int32_t d = 0; d < p.n_devices; d++)
+            if (p.devices[d].limit_bytes != PIPELINE_NO_LIMIT)
+                ck_assert_int_le(x.peak_bytes[d], p.devices[d].limit_bytes);
+        if (other >= 0) ck_assert_int_le(x.makespan_ns, other);
+        fits += other >= 0, shorter += other > x.makespan_ns;
+        arena_reset(arena);
+    }
+    ck_assert_int_gt(fits, (int64_t)count / 20);
+    ck_assert_int_ge(10 * shorter, 8 * fits);
+}
+END_TEST
+
+/* Four stages, F = I = W = 1, no transfers, m microbatches, each 3 bytes until its I and 1 byte until its W. Memory for 7 lets the last
+ * stage, which begins at 3, work without a pause: 3 m + 3. Memory for one makes the first stage wait 7 from each F to its I. */
+START_TEST(the_eager_order_uses_the_memory_there_is)
+{
+    const struct schedule_find_options eager = {.eager = true};
+    struct pipeline_stage stage[4];
+    struct pipeline_device device[4];
+    struct pipeline p = {.n_devices = 4, .n_stages = 4, .stages = stage, .devices = device};
+    const int32_t m = 20;
+    int64_t last = INT64_MAX;
+    for (int64_t held = 1; held <= 7; held++) {
+        for (int d = 0; d < 4; d++) {
+            stage[d] = (struct pipeline_stage){1, 1, 1, 0, 3, -2, -1};
+            device[d] = (struct pipeline_device){0, 3 * held};
+        }
+        struct schedule_found x = find_by(&p, m, &eager);
+        ck_assert_int_le(x.makespan_ns, last);
+        if (held == 1) ck_assert_int_ge(x.makespan_ns, 8 * m);
+        last = x.makespan_ns;
+    }
+    ck_assert_int_eq(last, 3 * m + 3);
 }
 END_TEST
 
@@ -406,6 +458,8 @@ Suite *schedule_find_suite(void)
     tcase_set_timeout(t, 600);
     tcase_add_test(t,
                    no_schedule_with_a_name_and_no_zero_bubble_order_is_shorter_than_the_one_found);
+    tcase_add_test(t, the_eager_order_fits_the_memory_and_is_no_longer_than_1f1b);
+    tcase_add_test(t, the_eager_order_uses_the_memory_there_is);
     tcase_add_test(t, what_is_found_fits_the_memory_and_lasts_as_long_by_a_naive_referee);
     tcase_add_test(t, nearly_every_small_schedule_found_is_the_shortest_of_all);
     tcase_add_test(t, the_oracle_knows_a_pipeline_worked_out_by_hand);

@@ -209,6 +209,29 @@ START_TEST(equal_replicas_have_equal_orders)
 }
 END_TEST
 
+/* Explicit orders of the rule alone replace the schedule by name. */
+START_TEST(a_named_schedule_becomes_orders_if_they_are_faster)
+{
+    const int slowdown[4] = {2, 2, 2, 2}, MBps[4] = {100, 100, 100, 100};
+    struct made m;
+    struct error err = {0};
+    make(&m, 4, slowdown, MBps, "1 GiB");
+    for (int k = 0; k < 2; k++) {
+        struct plan p = even(&m, 1, 4);
+        p.replicas[0].schedule = k ? "1f1b" : "gpipe", p.replicas[0].split = true;
+        int64_t left = 10, before = score(&m, &p), after = before;
+        ck_assert_int_eq(schedule_plan(arena, m.scorer, &m.space, &p, &after, &left, 0, NULL, &err),
+                         OK);
+        ck_assert_int_lt(after, before);
+        ck_assert_int_eq(score(&m, &p), after);
+        ck_assert_ptr_null(p.replicas[0].schedule);
+        ck_assert(!p.replicas[0].split);
+        ck_assert_ptr_nonnull(p.replicas[0].stages[0].order);
+    }
+    scorer_free(m.scorer);
+}
+END_TEST
+
 Suite *schedule_plan_suite(void)
 {
     Suite *s = suite_create("schedule_plan");
@@ -220,6 +243,7 @@ Suite *schedule_plan_suite(void)
     tcase_add_test(t, less_memory_gives_orders_that_fit_or_leaves_the_plan_as_it_is);
     tcase_add_test(t, orders_that_less_memory_leads_to_are_found_with_more);
     tcase_add_test(t, equal_replicas_have_equal_orders);
+    tcase_add_test(t, a_named_schedule_becomes_orders_if_they_are_faster);
     suite_add_tcase(s, t);
     return s;
 }
