@@ -14,8 +14,11 @@ struct lettered { /* an operator's operands with one letter per dimension */
     uint32_t present; /* letters of all operands: bit of op_index_letter_bit */
 };
 
-/* '_' and the small letters. */
-static inline uint32_t op_index_letter_bit(char letter) { return 1u << (letter - '_'); }
+/* '_' and the small letters have a bit each; '.' shares one of them, so a set bit only means that the letter may be there. */
+static inline uint32_t op_index_letter_bit(char letter)
+{
+    return 1u << ((uint32_t)(letter - '_') & 31);
+}
 
 struct lettered op_index_letters(const struct graph *g, const struct graph_op *op,
                                  const struct grain *grains);
