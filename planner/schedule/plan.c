@@ -152,7 +152,7 @@ static int64_t part(int64_t ns, int64_t sequences, int64_t of)
     return (ns * sequences + of - 1) / of;
 }
 
-/* A stage on several devices takes the time of its slowest device; those that share operators are alike. */
+/* The time of a stage on several devices is that of its slowest device. The devices of a sharded stage have one price. */
 static void price_stage(const struct ordering *x, const struct plan_stage *g,
                         struct pipeline_stage *out)
 {

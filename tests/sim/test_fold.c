@@ -9,16 +9,6 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-static struct sim_result simulated(struct symmetric *c, struct sim_options o)
-{
-    struct sim_result r = {0};
-    struct error err = {0};
-    o.scale = &c->scale;
-    ck_assert_msg(sim_run(c->a, &c->program, c->cost, &o, &r, &err) == OK, "seed %lu: %s",
-                  (unsigned long)c->seed, err.text);
-    return r;
-}
-
 static int32_t lanes(struct symmetric *c, int32_t **of)
 {
     struct fold f;
@@ -70,8 +60,8 @@ START_TEST(a_folded_program_ends_when_the_whole_one_does)
         struct symmetric c;
         arena_reset(arena);
         if (symmetric_make(&c, arena, seed) != OK) continue;
-        struct sim_result whole = simulated(&c, (struct sim_options){0}),
-                          folded = simulated(&c, (struct sim_options){.fold = true});
+        struct sim_result whole = symmetric_simulated(&c, (struct sim_options){0}),
+                          folded = symmetric_simulated(&c, (struct sim_options){.fold = true});
         same(&c, &whole, &folded);
         fewer += folded.operators < whole.operators;
         queues += folded.operators < whole.operators && queues_up(&c);
@@ -102,8 +92,8 @@ START_TEST(a_slower_device_is_simulated_by_itself)
         for (int32_t i = 0; i < n; i++) alike += of[i] == of[slow];
         ck_assert_int_eq(alike, 1);
         ck_assert_int_ge(after, before);
-        struct sim_result whole = simulated(&c, (struct sim_options){0}),
-                          folded = simulated(&c, (struct sim_options){.fold = true});
+        struct sim_result whole = symmetric_simulated(&c, (struct sim_options){0}),
+                          folded = symmetric_simulated(&c, (struct sim_options){.fold = true});
         same(&c, &whole, &folded);
         parted += after > before;
     }
@@ -126,8 +116,8 @@ START_TEST(a_slower_link_parts_those_behind_it_from_others)
         int32_t before = lanes(&c, NULL);
         link[symmetric_draw(&c, 0, c.plan.cluster.n_links - 1)] = 3;
         parted += lanes(&c, NULL) > before;
-        struct sim_result whole = simulated(&c, (struct sim_options){0}),
-                          folded = simulated(&c, (struct sim_options){.fold = true});
+        struct sim_result whole = symmetric_simulated(&c, (struct sim_options){0}),
+                          folded = symmetric_simulated(&c, (struct sim_options){.fold = true});
         same(&c, &whole, &folded);
     }
     ck_assert_int_gt(parted, 10);
@@ -144,8 +134,8 @@ START_TEST(a_folded_trace_is_explained)
         struct error err = {0};
         arena_reset(arena);
         if (symmetric_make(&c, arena, seed) != OK) continue;
-        struct sim_result r =
-            simulated(&c, (struct sim_options){.steps = 2, .keep_trace = true, .fold = true});
+        struct sim_result r = symmetric_simulated(
+            &c, (struct sim_options){.steps = 2, .keep_trace = true, .fold = true});
         const struct program *p = r.traced ? r.traced : &c.program;
         if (r.traced) r.devices = r.traced_devices, fewer++;
         ck_assert_msg(explain_result(arena, p, c.cost, &r, &x, &err) == OK, "seed %lu: %s",
@@ -190,8 +180,8 @@ START_TEST(one_message_stands_for_all_behind_a_network_link)
         ck_assert_int_eq(l->n_hops, 2);
         ck_assert(l->hop_messages[0] == 4 && l->hop_messages[1] == 4);
     }
-    struct sim_result whole = simulated(&c, (struct sim_options){0}),
-                      folded = simulated(&c, (struct sim_options){.fold = true});
+    struct sim_result whole = symmetric_simulated(&c, (struct sim_options){0}),
+                      folded = symmetric_simulated(&c, (struct sim_options){.fold = true});
     same(&c, &whole, &folded);
 }
 END_TEST
@@ -265,9 +255,11 @@ START_TEST(replicas_of_sharded_stages_are_simulated_once)
                 make_sharded(&c, how == 3 ? experts : dense, rules[how], zero, links);
                 ck_assert_msg(lanes(&c, NULL) <= 8, "%s, %d: %d lanes", rules[how], topology,
                               (int)lanes(&c, NULL));
-                struct sim_result whole = simulated(&c, (struct sim_options){0}),
-                                  folded = simulated(&c, (struct sim_options){.fold = true}),
-                                  events = simulated(&c, (struct sim_options){.keep_trace = true});
+                struct sim_result whole = symmetric_simulated(&c, (struct sim_options){0}),
+                                  folded =
+                                      symmetric_simulated(&c, (struct sim_options){.fold = true}),
+                                  events = symmetric_simulated(
+                                      &c, (struct sim_options){.keep_trace = true});
                 c.seed = (uint64_t)(100 * how + 10 * topology + zero);
                 same(&c, &whole, &folded);
                 if (!topology) same(&c, &whole, &events);

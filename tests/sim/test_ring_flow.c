@@ -8,16 +8,6 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-static struct sim_result simulated(struct symmetric *c, struct sim_options o)
-{
-    struct sim_result r = {0};
-    struct error err = {0};
-    o.scale = &c->scale;
-    ck_assert_msg(sim_run(c->a, &c->program, c->cost, &o, &r, &err) == OK, "seed %lu: %s",
-                  (unsigned long)c->seed, err.text);
-    return r;
-}
-
 static int32_t count(struct symmetric *c, int32_t *shorts)
 {
     const struct program *p = ring_flow_make(c->a, &c->program, c->cost, &c->scale);
@@ -41,9 +31,10 @@ START_TEST(flows_take_as_long_as_messages_and_fold)
         if (symmetric_make_of(&c, arena, seed, 33 + (int32_t)(seed % 24)) != OK) continue;
         int32_t shorts, flows = count(&c, &shorts);
         if (!flows && !shorts) continue;
-        struct sim_result each = simulated(&c, (struct sim_options){.each_message = true}),
-                          whole = simulated(&c, (struct sim_options){0}),
-                          folded = simulated(&c, (struct sim_options){.fold = true});
+        struct sim_result each =
+                              symmetric_simulated(&c, (struct sim_options){.each_message = true}),
+                          whole = symmetric_simulated(&c, (struct sim_options){0}),
+                          folded = symmetric_simulated(&c, (struct sim_options){.fold = true});
         double ratio = (double)whole.iteration_ns / (double)each.iteration_ns;
         ck_assert_msg(ratio > 0.75 && ratio < 1.25, "seed %d: %ld ns by messages, %ld by flows",
                       (int)seed, (long)each.iteration_ns, (long)whole.iteration_ns);
@@ -66,8 +57,8 @@ START_TEST(a_trace_has_one_span_a_rank)
         if (symmetric_make_of(&c, arena, seed, 40) == OK && count(&c, &shorts)) break;
     }
     const struct program *p = ring_flow_make(c.a, &c.program, c.cost, &c.scale);
-    struct sim_result r = simulated(&c, (struct sim_options){.keep_trace = true}),
-                      without = simulated(&c, (struct sim_options){0});
+    struct sim_result r = symmetric_simulated(&c, (struct sim_options){.keep_trace = true}),
+                      without = symmetric_simulated(&c, (struct sim_options){0});
     ck_assert_int_eq(r.iteration_ns, without.iteration_ns);
     for (size_t i = 0; i < r.trace->n_spans; i++)
         if (r.trace->spans[i].kind == SPAN_REDUCE && p->collectives[r.trace->spans[i].op].flow_link)

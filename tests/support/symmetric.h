@@ -14,6 +14,7 @@
 #include "core/lower/lower.h"
 #include "profiles/profile.h"
 #include "sim/engine/sim.h"
+#include "tests/support/suites.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -254,6 +255,16 @@ static inline enum status symmetric_make_of(struct symmetric *c, struct arena *a
     TRY(symmetric_lower(c));
     symmetric_deviate(c);
     return OK;
+}
+
+static inline struct sim_result symmetric_simulated(struct symmetric *c, struct sim_options o)
+{
+    struct sim_result r = {0};
+    struct error err = {0};
+    o.scale = &c->scale;
+    ck_assert_msg(sim_run(c->a, &c->program, c->cost, &o, &r, &err) == OK, "seed %lu: %s",
+                  (unsigned long)c->seed, err.text);
+    return r;
 }
 
 static inline enum status symmetric_make(struct symmetric *c, struct arena *a, uint64_t seed)
