@@ -55,7 +55,7 @@ struct search_options {
      * matched by name. Beyond SEARCH_DEVICES_MAX devices, with evaluations 0, no search follows if they are good enough. NULL:
      * none */
     const struct plan *from;
-    /* Tensor-parallel degrees: numbers of equal GPUs of one node that act as one device; NULL: as in the cluster file */
+    /* Numbers of equal GPUs of one node that a stage may take together; NULL: any */
     const int32_t *tensor;
     int32_t n_tensor;
     enum objective objective;

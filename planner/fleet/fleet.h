@@ -1,4 +1,5 @@
-/* planner/fleet/fleet.h - the search for any number of devices: templates over device classes, mixed, placed and simulated.
+/* planner/fleet/fleet.h - templates over device classes, mixed, placed and simulated; for measured layers on any number of devices, and
+ * where the coarse search (planner/coarse/coarse.h) finds no plan.
  *
  * For each microbatch size and several limits of layers per stage: pipeline templates over device classes, whose devices may
  * be several GPUs (planner/fleet/tp_options), a mix of templates by linear program (planner/fleet/mix), and its placement in

@@ -310,7 +310,7 @@ START_TEST(a_memo_keeps_what_is_asked_again)
     set_batch(&plan, 7);
     ck_assert_ptr_eq(lower_with(&plan, g, memo)->stages[0].ops[0].name, name);
     /* keys are made again: with sanitizers every allocation counts, else whole blocks of the arena */
-    ck_assert_uint_lt(arena_bytes(memo->contents), bytes + bytes / 2);
+    ck_assert_uint_lt(arena_bytes(memo->contents), bytes + bytes / 4);
     lower_memo_free(memo);
 }
 END_TEST
