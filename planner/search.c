@@ -17,7 +17,6 @@
 #include "planner/fleet/cost_subsets.h"
 #include "planner/fleet/fleet.h"
 #include "planner/fleet/robust.h"
-#include "planner/fleet/tp_options.h"
 #include "planner/lp.h"
 #include "planner/multi_device/multi_device_stage.h"
 #include "planner/replan/warm_start.h"
@@ -43,7 +42,6 @@ enum {
      * for MANY_MS one 5 % slower; two thirds of GROUPS_MS and of SPMD_STAGE_PLANS gave the same plans. */
     GROUPS_MS = 700, /* pipelines of sharded stages; of many devices */
     GROUPS_MANY_MS = 4200,
-    SEPARATE_MS = 600, /* plans of single GPUs, if numbers of GPUs a stage are requested */
     WORK_MS = 4000,    /* small clusters */
     NEAR_MS = 600,     /* per microbatch size, of the repair search if no plan fits */
     MANY_MS = 1400     /* as WORK_MS, beside the fleet search */
@@ -214,26 +212,7 @@ static enum status certify(struct search *q, struct search_result *out, struct e
 
 static bool is_large(const struct search *q)
 {
-    bool many = q->cluster->n_devices > SEARCH_DEVICES_MAX;
-    return !q->t.o->baseline && (many || search_check_takes_several(q->t.o));
-}
-
-/* Few devices with tensor parallelism: also a shortened search of plans on single devices. */
-static enum status search_separately(struct search *q, const int64_t *sizes, int32_t n_sizes,
-                                     struct search_result *out, struct error *err)
-{
-    struct search_context *t = &q->t;
-    int64_t work = (int64_t)SEPARATE_MS * 1000000, all = t->evaluations_left, share = all / 4;
-    if (q->cluster->n_devices > SEARCH_DEVICES_MAX || !search_check_takes_one(t->o)) return OK;
-    t->evaluations_left = share;
-    t->work_end = scorer_work(t->scorer) + work / 4 * 3;
-    TRY(make_spaces(q, sizes, n_sizes, err));
-    TRY(search_class(q, err));
-    t->work_end = scorer_work(t->scorer) + work / 4;
-    TRY(refine_kept(q, out, err));
-    t->work_end = 0;
-    t->evaluations_left = t->evaluations_left > 0 ? all - share + t->evaluations_left : all - share;
-    return OK;
+    return !q->t.o->baseline && q->cluster->n_devices > SEARCH_DEVICES_MAX;
 }
 
 /* The limit of work is proportional to the evaluations. 0: no limit. */
@@ -251,8 +230,7 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
 {
     struct search_context *t = &q->t;
     int32_t n = q->cluster->n_devices;
-    if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || search_check_takes_several(t->o))
-        return OK;
+    if (n > SPACE_TABLES_MAX) return OK;
     int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
     if (t->o->evaluations >= SEARCH_EVALUATIONS)
@@ -282,8 +260,8 @@ static enum status search_large(struct search *q, const struct profile *p, const
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    struct bound_certificate b[2] = {{0}};
-    bool wide = false, measured = q->job->model.measured; /* wide: outside the fleet's class */
+    struct bound_certificate b = {0};
+    bool measured = q->job->model.measured;
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
@@ -292,8 +270,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (n_tried && t->o->objective == OBJECTIVE_TIME)
         r.known_ns = t->incumbents.plans[0].iteration_ns;
     TRY(baselines_score(t, &r, out, err));
-    TRY(search_separately(q, sizes, n_sizes, out, err));
-    if (!n_tried) TRY(fleet_search(t, &task, measured ? b : NULL, err));
+    if (!n_tried) TRY(fleet_search(t, &task, measured ? &b : NULL, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
@@ -308,14 +285,9 @@ static enum status search_large(struct search *q, const struct profile *p, const
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
     if (!measured ||
-        b[0].lower_bound_ns <= 0) /* or the fleet search was stopped before its bound */
+        b.lower_bound_ns <= 0) /* or the fleet search was stopped before its bound */
         return certify(q, out, err);
-    for (int32_t i = 0; i < out->n_plans; i++)
-        wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||
-                out->plans[i].cost < b[0].lower_cost;
-    for (int32_t i = 0; i < out->n_baselines; i++)
-        wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
-    put_bound(out, &b[wide]);
+    put_bound(out, &b);
     return OK;
 }
 
@@ -429,17 +401,9 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
             (struct search_baseline){.name = baseline_name(i),
                                      .iteration_ns = INT64_MAX,
                                      .why = "the search was stopped before this baseline"};
-    int32_t tp[TP_OPTIONS_DEFAULT_MAX];
-    struct search_options with_tp = *o;
-    if (!o->tensor && !o->baseline) {
-        with_tp.n_tensor = tp_options_default(j, c, p, tp);
-        with_tp.tensor = with_tp.n_tensor ? tp : NULL;
-        o = &with_tp;
-    }
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(search_check_objective(c, o, err));
-    TRY(search_check_tensor(c, o, err));
     struct cost *k = cost_new(a, p, c);
     struct search q = {
         .t = {.arena = a,

@@ -12,7 +12,7 @@
  * ended the search.
  *
  * More devices: teams of equal pipelines over classes of equal nodes, whose stages may shard operators over the GPUs of a node
- * (planner/coarse/coarse.h), never exact. Measured layers and requested tensor-parallel degrees: templates over device classes
+ * (planner/coarse/coarse.h), never exact. Measured layers: templates over device classes
  * (planner/fleet/fleet.h). Up to 12 single devices are then also searched in the class above, from the incumbents
  * (planner/exact/exact_walk.c).
  *

@@ -4,15 +4,10 @@
 
 #include "planner/candidate/types.h"
 
-/* Whether the options allow single GPUs, and whether they allow tensor parallelism (several GPUs as one device). */
-bool search_check_takes_one(const struct search_options *o);
-bool search_check_takes_several(const struct search_options *o);
-/* ERR_INPUT: the options need prices or equal GPUs of a node, and the cluster has none. ERR_USAGE: an objective without its
+/* ERR_INPUT: the options need prices, and the cluster has none. ERR_USAGE: an objective without its
  * limit. */
 MUST_CHECK enum status search_check_objective(const struct cluster *c,
                                               const struct search_options *o, struct error *err);
-MUST_CHECK enum status search_check_tensor(const struct cluster *c, const struct search_options *o,
-                                           struct error *err);
 
 /* Microbatch sizes to try: the job's, or every divisor of the global batch up to 64 sequences that is a power of two.
  * Returns their number. */

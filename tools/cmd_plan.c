@@ -10,7 +10,6 @@
 #include "tools/print/metrics.h"
 #include "tools/print/plan.h"
 #include "tools/team/replan.h"
-#include "tools/tp_degrees.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -25,8 +24,6 @@ struct request {
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
     bool fastest, no_sharding;
-    const char *tp; /* --tensor-parallel, as given */
-    struct degrees degrees;
     int objective;
     double min_rate, max_cost;
     struct run_length length;
@@ -143,12 +140,10 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     if (q->baseline && q->from)
         return error_set(err, ERR_USAGE, "--baseline makes its plan without a search, and --from "
                                          "gives a search its start: choose one");
-    TRY(degrees_parse(q->tp, &q->degrees, err));
     TRY(common_writable(q->out, err));
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
     TRY(spare_inputs(a, q, &j, err));
     TRY(print_run_length(&q->length, &j, &tokens, err));
-    TRY(degrees_check(&q->degrees, &j.model, &c, &profile, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
     team_share(&c, &j.model);
@@ -156,8 +151,6 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     stop = common_stop_on_end_signals();
     struct search_options o = {.baseline = q->baseline,
                                .from = q->from ? &from : NULL,
-                               .tensor = q->degrees.n ? q->degrees.tp : NULL,
-                               .n_tensor = q->degrees.n,
                                .objective = (enum objective)q->objective,
                                .min_rate = q->min_rate,
                                .max_cost = q->max_cost,
@@ -258,11 +251,6 @@ static const struct option options[] = {
      .help =
          "largest accepted cost of one iteration, in the currency of CLUSTER's prices, e.g. 0.2",
      .preset = "0: any"},
-    {.name = "tensor-parallel",
-     TEXT_AT(tp),
-     .unit = "N,...",
-     .help = "numbers of GPUs of a node that a stage may take together, e.g. 1,2,4",
-     .preset = "those that the search chooses; above 1024 GPUs, those that a large model needs"},
     {.name = "no-sharding",
      FLAG_AT(no_sharding),
      .help = "do not consider sharded stages (intra-operator parallelism on several devices)"},
@@ -319,7 +307,7 @@ const struct verb cmd_plan = {
     .summary = "search for the fastest or cheapest plan for a job on a cluster",
     .about =
         "A plan states pipeline stages and their devices, replicas and their shares of the batch, "
-        "tensor-parallel and sharded stages, the microbatch size, the schedule and what ZeRO "
+        "sharded stages (tensor, sequence, context, expert parallel), the microbatch size, the schedule and what ZeRO "
         "shards. "
         "Every candidate is simulated. The output states the predicted iteration time, the "
         "textbook "

@@ -8,9 +8,9 @@
 
 /* --- common to all families --- */
 
-static int32_t devices_of(const struct baseline_task *k, int32_t tp_variant)
+static int32_t devices_of(const struct baseline_task *k, int32_t degree)
 {
-    return k->team ? k->n_team : k->tp_variants[tp_variant].cluster.n_devices;
+    return k->degrees[degree].n;
 }
 
 /* One replica per device. */
@@ -20,8 +20,7 @@ static struct baseline_setting replicas(const struct baseline_task *k, int32_t s
                             .stages = 1,
                             .replicas = devices_of(k, 0),
                             .chunks = 1,
-                            .cut = CUT_EVEN,
-                            .team = k->team};
+                            .cut = CUT_EVEN};
 }
 
 /* Rejects a family that needs at least two devices. */
@@ -37,8 +36,10 @@ static enum status part_bytes(struct baseline_task *k, const struct baseline_set
                               int64_t *out, struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, x->tp_variant, x->size, &s, err));
-    *out = space_stage(s, 0, 0, s->n_layers - 1)->parameter_bytes / x->stages / parts;
+    TRY(baseline_space(k, x->size, &s, err));
+    int32_t type = baseline_type(k, x, 0);
+    if (type < 0) type = s->cluster->devices[0].type;
+    *out = space_stage_type(s, type, 0, s->n_layers - 1)->parameter_bytes / x->stages / parts;
     if (*out < 65536) *out = 65536;
     return OK;
 }
@@ -120,7 +121,7 @@ static enum status zero_3(struct baseline_task *k, struct error *err)
 static enum status fsdp(struct baseline_task *k, struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, 0, 0, &s, err));
+    TRY(baseline_space(k, 0, &s, err));
     int64_t parts[] = {s->n_layers > 2 ? s->n_layers / 2 : 1};
     return divided(k, 3, parts, 1, true, err);
 }
@@ -149,15 +150,15 @@ static enum status both_places(struct baseline_task *k, struct baseline_setting 
 /* Calls `family` for every division of n devices into equal pipelines of at least `least` stages. */
 typedef enum status part_family(struct baseline_task *k, struct baseline_setting x, struct error *err);
 
-static enum status all_parts(struct baseline_task *k, int32_t tp_variant, int32_t least,
+static enum status all_parts(struct baseline_task *k, int32_t degree, int32_t least,
                              part_family *family, struct error *err)
 {
-    int32_t n = devices_of(k, tp_variant);
+    int32_t n = devices_of(k, degree);
     for (int32_t i = 0; i < k->n_sizes; i++)
         for (int32_t p = least; p <= n; p++) {
             if (n % p) continue;
             struct baseline_setting x = replicas(k, i);
-            x.tp_variant = tp_variant, x.stages = p, x.replicas = n / p;
+            x.degree = degree, x.stages = p, x.replicas = n / p;
             TRY(family(k, x, err));
         }
     return OK;
@@ -191,22 +192,21 @@ static enum status megatron_part(struct baseline_task *k, struct baseline_settin
     return OK;
 }
 
-static enum status on_tp_variants(struct baseline_task *k, part_family *family, struct error *err)
+static enum status on_degrees(struct baseline_task *k, part_family *family, struct error *err)
 {
-    for (int32_t b = 0; b < k->n_tp_variants; b++)
-        if (k->tp_variants[b].possible) TRY(all_parts(k, b, 1, family, err));
+    for (int32_t d = 0; d < k->n_degrees; d++) TRY(all_parts(k, d, 1, family, err));
     return OK;
 }
 
 static enum status megatron(struct baseline_task *k, struct error *err)
 {
-    return on_tp_variants(k, megatron_part, err);
+    return on_degrees(k, megatron_part, err);
 }
 
 static enum status alpa_part(struct baseline_task *k, struct baseline_setting x, struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, x.tp_variant, x.size, &s, err));
+    TRY(baseline_space(k, x.size, &s, err));
     x.cut = CUT_COARSE;
     for (x.coarse = 8; x.coarse <= 16; x.coarse *= 2) {
         if (x.coarse > s->n_layers) x.coarse = s->n_layers;
@@ -218,7 +218,7 @@ static enum status alpa_part(struct baseline_task *k, struct baseline_setting x,
 
 static enum status alpa_coarse(struct baseline_task *k, struct error *err)
 {
-    return on_tp_variants(k, alpa_part, err);
+    return on_degrees(k, alpa_part, err);
 }
 
 /* --- the table --- */

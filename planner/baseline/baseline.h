@@ -10,6 +10,7 @@
 #include "planner/candidate/plan_skeleton.h"
 #include "planner/candidate/search_context.h"
 #include "planner/candidate/space.h"
+#include "planner/spmd_stage/tp_options.h"
 
 /* Cuts of layers into stages. EVEN: equal numbers of layers. BALANCED: minimal slowest stage. COARSE: minimal closed form of
  * HARP over `coarse` runs of layers of about equal cost. */
@@ -18,29 +19,22 @@ enum baseline_cut { CUT_EVEN, CUT_BALANCED, CUT_COARSE };
 /* One setting. Devices in the order of the cluster: replica after replica; strided: the first stages of all replicas, then
  * their second stages. */
 struct baseline_setting {
-    int32_t tp_variant, size; /* into baseline_task's */
+    int32_t degree, size; /* into baseline_task's */
     int32_t stages, replicas, chunks, coarse;
     enum baseline_cut cut;
     bool strided, gpipe;
     enum recompute recompute;
     int32_t zero;
     int64_t bucket_bytes;
-    const int32_t *team; /* the task's */
     int64_t estimate_ns; /* INT64_MAX: infeasible */
     int32_t number;      /* order of enumeration; breaks ties */
     bool too_large;      /* scored: lacks memory with recomputation too */
 };
 
-/* The cluster at one tensor-parallel degree, with its space for each microbatch size (NULL: not made yet). */
-struct tp_variant {
-    int32_t tp;
-    bool possible; /* the degree divides the GPUs of every node */
-    struct cluster cluster;
-    struct job job; /* its model has the degree */
-    struct cost *cost;
-    struct device_graph *graph;
-    struct space **spaces; /* (n_sizes) */
-    const struct sharding *sharding; /* of a stage of measured layers; NULL: not made yet */
+/* The cluster's GPUs in groups of tp: the devices of grids of this tensor-parallel degree. */
+struct baseline_degree {
+    int32_t tp, n;        /* n: groups */
+    const int32_t *first; /* (n) first GPU of each, in the order of the file; the others follow it */
 };
 
 /* Inputs of all families, and the settings of the current family. */
@@ -51,13 +45,14 @@ struct baseline_task {
     const struct cluster *cluster;
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
-    int32_t n_sizes, n_tp_variants;
-    struct tp_variant *tp_variants; /* tp_variants[0]: the cluster as given */
-    /* (n_team) devices of tp_variants[0] for grid families; NULL: every device */
-    const int32_t *team;
-    int32_t n_team;
+    int32_t n_sizes, n_degrees;
+    const struct baseline_degree *degrees; /* degrees[0]: single GPUs */
+    const struct tp_options *options;      /* prices of the other degrees; NULL: there are none */
+    struct space **spaces;                 /* (n_sizes) NULL: not made yet */
+    bool **usable;                         /* (n_sizes) of tp_options_space */
+    bool part; /* the devices of degrees[0] are a part of the cluster's */
     int64_t known_ns;   /* as in baselines_request */
-    int64_t limit_ns;   /* with a team: only settings estimated below it are simulated */
+    int64_t limit_ns;   /* of a part: only settings estimated below it are simulated */
     int32_t max_tries; /* simulations per family */
     int64_t calls;      /* stage calls lowered so far */
     int32_t n_settings;
@@ -75,20 +70,19 @@ int32_t baseline_count(void);
 const char *baseline_name(int32_t i);
 baseline_family *baseline_settings(int32_t i); /* NULL: harp-published and hap, which have no settings */
 
-/* Makes the tensor-parallel variants named by the search options. Errors: those of the cluster as given. */
-MUST_CHECK enum status baseline_tp_variants(struct baseline_task *k, struct error *err);
-/* The space of a variant and microbatch size, made on first use. */
-MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t tp_variant, int32_t size,
-                                      struct space **out, struct error *err);
+/* Sets the degrees (tp_options_numbers), their prices and the empty list of spaces. ERR_INPUT: those of the cluster's links. */
+MUST_CHECK enum status baseline_degrees(struct baseline_task *k, struct error *err);
+/* The space of a microbatch size, made on first use; priced for every degree. */
+MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t size, struct space **out,
+                                      struct error *err);
+/* The type of the space that prices a device of the setting's grid; -1: the model has no rules for so many GPUs. */
+int32_t baseline_type(const struct baseline_task *k, const struct baseline_setting *x,
+                      int32_t device);
 /* Estimates x and adds it to the settings, or sets `why` if it is infeasible. */
 MUST_CHECK enum status baseline_add(struct baseline_task *k, struct baseline_setting x, struct error *err);
 /* The setting's plan. ERR_INFEASIBLE with the reason. */
 MUST_CHECK enum status baseline_make(struct baseline_task *k, const struct baseline_setting *x,
                                      const char *name, struct arena *a, struct plan *out,
                                      struct error *err);
-/* Of measured layers at a degree above 1: the plan's stages become sharded stages on the cluster as given, and *s the space of it. */
-MUST_CHECK enum status baseline_shard(struct baseline_task *k, const struct baseline_setting *x,
-                                      struct arena *a, struct plan *p, struct space **s,
-                                      struct error *err);
 
 #endif

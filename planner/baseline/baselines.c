@@ -90,8 +90,7 @@ int64_t scoring_find_why(struct scoring *x, const struct plan *p)
 void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns)
 {
     struct search_context *t = x->k->t;
-    if (s->n_devices <= QUICK_LANES && s->cluster->n_devices == x->k->cluster->n_devices &&
-        baselines_plain(p))
+    if (s->n_devices <= QUICK_LANES && baselines_plain(p))
         incumbents_add(&t->incumbents, p, ns);
     if (ns >= x->b->iteration_ns) return;
     x->b->iteration_ns = ns;
@@ -115,9 +114,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     if (s->n_devices > LANES_A_PLAN) {
         char text[160];
         snprintf(text, sizeof text,
-                 "%d devices take minutes to simulate; --tensor-parallel groups GPUs into fewer "
-                 "devices",
-                 (int)s->n_devices);
+                 "%d devices take minutes to simulate", (int)s->n_devices);
         scoring_note(x, text, INT64_MAX);
         return OK;
     }
@@ -139,9 +136,9 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     x->k->calls +=
         scorer_calls(t->scorer) - before; /* several times, if the plan was repaired */
     /* baselines have their own budget, except on subsets of the devices */
-    if (!x->k->team) t->evaluations_left = left;
+    if (!x->k->part) t->evaluations_left = left;
     if (ns == INT64_MAX) {
-        if (!x->k->team) *too_large = scoring_find_why(x, p) < INT64_MAX;
+        if (!x->k->part) *too_large = scoring_find_why(x, p) < INT64_MAX;
         return OK;
     }
     scoring_keep(x, s, p, ns);
@@ -151,7 +148,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
 static bool enough(const struct scoring *x)
 {
     int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
-    return (x->k->team ? search_context_over(x->k->t) : search_context_stopped(x->k->t)) ||
+    return (x->k->part ? search_context_over(x->k->t) : search_context_stopped(x->k->t)) ||
            (x->tries >= x->k->max_tries &&
             (x->b->iteration_ns != INT64_MAX || x->k->max_tries < TRIES_MAX ||
              x->tries >= TRIES_TO_FIT || x->layers > LAYERS_A_PLAN)) ||
@@ -190,7 +187,7 @@ static enum status find_settings(struct scoring *x, baseline_family *family, str
     x->settings = k->settings, x->n = k->n_settings;
     if (!x->n) return OK;
     qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate), lead(x->settings, x->n);
-    TRY(baseline_space(k, x->settings[0].tp_variant, x->settings[0].size, &s, err));
+    TRY(baseline_space(k, x->settings[0].size, &s, err));
     x->least = (int64_t)x->settings[0].replicas * s->n_layers;
     return OK;
 }
@@ -210,7 +207,7 @@ static bool lacks_memory_too(const struct scoring *x, const struct baseline_sett
 {
     for (int32_t i = 0; i < x->at; i++) {
         const struct baseline_setting *m = &x->settings[i];
-        if (m->too_large && m->tp_variant == y->tp_variant && m->size == y->size &&
+        if (m->too_large && m->degree == y->degree && m->size == y->size &&
             m->gpipe == y->gpipe && m->cut == y->cut && m->strided == y->strided &&
             m->stages >= y->stages && m->chunks <= y->chunks && m->zero >= y->zero)
             return true;
@@ -224,13 +221,12 @@ static enum status score_grids(struct scoring *x, struct error *err)
     for (; x->at < x->n && !enough(x); x->at++) {
         struct baseline_setting *y = &x->settings[x->at];
         if (hopeless(x, y->estimate_ns) || lacks_memory_too(x, y)) continue;
-        if (k->team && (double)y->estimate_ns > HOPELESS * (double)k->limit_ns) break;
+        if (k->part && (double)y->estimate_ns > HOPELESS * (double)k->limit_ns) break;
         struct plan p;
         struct space *s;
-        TRY(baseline_space(k, y->tp_variant, y->size, &s, err));
+        TRY(baseline_space(k, y->size, &s, err));
         struct arena *a = scorer_arena(k->t->scorer);
         TRY(baseline_make(k, y, x->b->name, a, &p, err));
-        TRY(baseline_shard(k, y, a, &p, &s, err));
         TRY(score(x, s, &p, &y->too_large, err));
     }
     return OK;
@@ -252,7 +248,7 @@ static enum status find_harp(struct scoring *x, struct error *err)
         TRY(harp_plan_make(k, i, &x->plans[x->n], err));
         x->n += x->plans[x->n].closed_ns != INT64_MAX;
     }
-    if (x->n) TRY(baseline_space(k, 0, x->plans[0].size, &s, err));
+    if (x->n) TRY(baseline_space(k, x->plans[0].size, &s, err));
     if (x->n) x->least = s->n_layers; /* one device per replica, or a few */
     qsort(x->plans, (size_t)x->n, sizeof *x->plans, by_closed_form);
     return OK;
@@ -266,7 +262,7 @@ static enum status score_harp(struct scoring *x, struct error *err)
         struct space *s;
         bool too_large;
         if (hopeless(x, x->plans[x->at].closed_ns)) continue;
-        TRY(baseline_space(k, 0, x->plans[x->at].size, &s, err));
+        TRY(baseline_space(k, x->plans[x->at].size, &s, err));
         TRY(harp_plan_fill(k, &x->plans[x->at], scorer_arena(k->t->scorer), &p, err));
         TRY(score(x, s, &p, &too_large, err));
     }
@@ -280,14 +276,11 @@ static enum status settle(struct scoring *x, struct error *err)
     struct search_baseline *b = x->b;
     /* of very many devices the first step is used */
     if (x->settled_ns == b->iteration_ns || k->cluster->n_devices > LANES_A_FAMILY) return OK;
-    for (int32_t i = 0; i < k->n_tp_variants; i++)
-        for (int32_t size = 0; k->tp_variants[i].possible && size < k->n_sizes; size++) {
-            const struct space *s = k->tp_variants[i].spaces[size];
-            if (!s || s->microbatch != b->plan.microbatch || s->n_devices <= QUICK_LANES ||
-                s->cluster->n_devices != b->plan.cluster.n_devices)
-                continue;
+    for (int32_t size = 0; size < k->n_sizes; size++) {
+        const struct space *s = k->spaces[size];
+        if (s && s->microbatch == b->plan.microbatch && s->n_devices > QUICK_LANES)
             return scorer_run(k->t->scorer, s, &b->plan, &b->iteration_ns, err);
-        }
+    }
     return OK;
 }
 
@@ -387,7 +380,7 @@ enum status baselines_score(struct search_context *q, const struct baselines_req
                               .known_ns = r->known_ns};
     struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
     int32_t n = 0;
-    TRY(baseline_tp_variants(&k, err));
+    TRY(baseline_degrees(&k, err));
     for (int32_t i = 0; i < baseline_count() && !search_context_stopped(q); i++) {
         if (q->o->baseline && strcmp(q->o->baseline, baseline_name(i)) != 0) continue;
         struct scoring *x = &all[n++];
@@ -418,26 +411,20 @@ enum status baselines_on(struct search_context *q, struct space *spaces, int32_t
                          const int32_t *team, int32_t n_team, struct error *err)
 {
     struct arena *scratch = arena_new();
-    struct tp_variant tp_variant = {.tp = 1,
-                                    .possible = true,
-                                    .cluster = *spaces->cluster,
-                                    .job = *spaces->job,
-                                    .cost = spaces->cost,
-                                    .graph = spaces->devices,
-                                    .spaces = ARENA_ARRAY(scratch, struct space *, (size_t)n)};
+    const struct baseline_degree single = {1, n_team, team};
+    struct space **own = ARENA_ARRAY(scratch, struct space *, (size_t)n);
     int64_t *sizes = ARENA_ARRAY(scratch, int64_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++)
-        tp_variant.spaces[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
+    for (int32_t i = 0; i < n; i++) own[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
     struct baseline_task k = {.arena = scratch,
                               .t = q,
                               .job = spaces->job,
                               .cluster = spaces->cluster,
                               .sizes = sizes,
                               .n_sizes = n,
-                              .n_tp_variants = 1,
-                              .tp_variants = &tp_variant,
-                              .team = team,
-                              .n_team = n_team,
+                              .n_degrees = 1,
+                              .degrees = &single,
+                              .spaces = own,
+                              .part = true,
                               .limit_ns = search_context_limit(q),
                               .max_tries = TRIES_MAX};
     if (q->incumbents.n) k.limit_ns = q->incumbents.plans[0].iteration_ns;

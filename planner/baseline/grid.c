@@ -15,6 +15,7 @@ enum { SAMPLES = 4, MAX_COARSE = 16 };
 #define MISS_COUNTS (INT64_C(1) << 60) /* larger than any number of missing bytes */
 
 struct grid { /* a setting on its space */
+    const struct baseline_task *k;
     const struct baseline_setting *x;
     const struct space *s;
     int32_t n_virtual;    /* stages · chunks */
@@ -23,10 +24,18 @@ struct grid { /* a setting on its space */
     int64_t miss;         /* if infeasible: as in baseline_task */
 };
 
-static int32_t device_of(const struct baseline_setting *x, int32_t replica, int32_t stage)
+/* The first GPU of a stage. */
+static int32_t device_of(const struct grid *g, int32_t replica, int32_t stage)
 {
+    const struct baseline_setting *x = g->x;
     int32_t at = x->strided ? stage * x->replicas + replica : replica * x->stages + stage;
-    return x->team ? x->team[at] : at;
+    return g->k->degrees[x->degree].first[at];
+}
+
+static const struct stage_cost *stage_of(const struct grid *g, int32_t device, int32_t first,
+                                         int32_t last)
+{
+    return space_stage_type(g->s, baseline_type(g->k, g->x, device), first, last);
 }
 
 /* Replicas 0, …, spread evenly. */
@@ -47,7 +56,7 @@ static int64_t slowest_sample_ns(const struct grid *g, int32_t stage, int32_t fi
     int64_t most = 0;
     for (int32_t k = 0; k < samples(g->x); k++) {
         const struct stage_cost *c =
-            space_stage(g->s, device_of(g->x, sample(g->x, k), stage % g->x->stages), first, last);
+            stage_of(g, device_of(g, sample(g->x, k), stage % g->x->stages), first, last);
         int64_t ns = c->forward_ns + c->input_ns + c->weight_ns;
         most = ns > most ? ns : most;
     }
@@ -202,6 +211,11 @@ static enum status check(struct grid *g, struct error *err)
     if (x->chunks > 1 && m / x->replicas % x->stages)
         return refuse(g, err, m / x->replicas, "microbatch", "es", "per replica, not a multiple of",
                       x->stages, "stages");
+    const struct baseline_degree *devices = &g->k->degrees[x->degree];
+    for (int32_t i = 0; devices->tp > 1 && i < devices->n; i++)
+        if (baseline_type(g->k, x, devices->first[i]) < 0)
+            return error_set(err, ERR_INFEASIBLE, "no rules shard the model over %d GPUs",
+                             (int)devices->tp);
     if (x->cut == CUT_COARSE && x->coarse < n_virtual)
         return refuse(g, err, x->coarse, "coarse layer", "s", "cannot fill", n_virtual, "stages");
     return OK;
@@ -211,8 +225,8 @@ static enum status lay_grid(struct baseline_task *k, const struct baseline_setti
                             struct grid *g, struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, x->tp_variant, x->size, &s, err));
-    *g = (struct grid){.x = x, .s = s, .n_virtual = x->stages * x->chunks};
+    TRY(baseline_space(k, x->size, &s, err));
+    *g = (struct grid){.k = k, .x = x, .s = s, .n_virtual = x->stages * x->chunks};
     TRY(check(g, err));
     g->microbatches = (s->microbatches + x->replicas - 1) / x->replicas;
     g->last = ARENA_ARRAY(a, int32_t, (size_t)g->n_virtual);
@@ -233,19 +247,19 @@ static enum status time_device(struct grid *g, int32_t replica, int32_t stage, s
                                struct error *err)
 {
     const struct baseline_setting *x = g->x;
-    int32_t device = device_of(x, replica, stage);
+    int32_t device = device_of(g, replica, stage);
     int64_t forward = 0, backward = 0, again = 0, held = 0, kept = 0;
     int64_t memory = g->s->cluster->types[g->s->cluster->devices[device].type].memory_bytes;
     int64_t in_flight = x->gpipe ? g->microbatches : x->stages - stage;
     if (in_flight > g->microbatches) in_flight = g->microbatches;
     for (int32_t c = 0; c < x->chunks; c++) {
         int32_t v = c * x->stages + stage, first = v ? g->last[v - 1] + 1 : 0;
-        const struct stage_cost *cost = space_stage(g->s, device, first, g->last[v]);
+        const struct stage_cost *cost = stage_of(g, device, first, g->last[v]);
         forward += cost->forward_ns, backward += cost->input_ns + cost->weight_ns;
         again += cost->recompute_ns, t->update_ns += cost->update_ns / (x->zero ? x->replicas : 1);
         held += resident_bytes(x, cost), kept += cost->activation_bytes;
         if (v + 1 < g->n_virtual) {
-            int32_t next = device_of(x, replica, (v + 1) % x->stages);
+            int32_t next = device_of(g, replica, (v + 1) % x->stages);
             g->miss = INT64_MAX;
             if (next != device && !space_linked(g->s, device, next))
                 return error_set(err, ERR_INFEASIBLE, "no route from %s to %s",
@@ -276,13 +290,13 @@ static int64_t half_ring_ns(const struct grid *g, int32_t stage)
     int64_t bytes = 0, n = x->replicas, most = 0;
     for (int32_t c = 0; c < x->chunks; c++) {
         int32_t v = c * x->stages + stage;
-        bytes += space_stage(g->s, device_of(x, 0, stage), v ? g->last[v - 1] + 1 : 0, g->last[v])
+        bytes += stage_of(g, device_of(g, 0, stage), v ? g->last[v - 1] + 1 : 0, g->last[v])
                      ->parameter_bytes;
     }
     for (int32_t k = 0; n > 1 && k < samples(x); k++) {
         int32_t r = sample(x, k), other = (r + 1) % x->replicas;
         const struct cost_link *l =
-            space_link(g->s, device_of(x, r, stage), device_of(x, other, stage));
+            space_link(g->s, device_of(g, r, stage), device_of(g, other, stage));
         int64_t ns = l ? cost_occupancy_ns(l, bytes / n) + l->latency_ns : 0;
         most = ns > most ? ns : most;
     }
@@ -337,7 +351,7 @@ static enum status estimate(struct baseline_task *k, struct baseline_setting *x,
 
 static bool same_setting(const struct baseline_setting *a, const struct baseline_setting *b)
 {
-    return a->tp_variant == b->tp_variant && a->size == b->size && a->stages == b->stages &&
+    return a->degree == b->degree && a->size == b->size && a->stages == b->stages &&
            a->replicas == b->replicas && a->chunks == b->chunks && a->coarse == b->coarse &&
            a->cut == b->cut && a->strided == b->strided && a->gpipe == b->gpipe &&
            a->recompute == b->recompute && a->zero == b->zero && a->bucket_bytes == b->bucket_bytes;
@@ -364,7 +378,19 @@ enum status baseline_add(struct baseline_task *k, struct baseline_setting x, str
 
 /* --- plans --- */
 
-static void fill_replica(const struct grid *g, int32_t replica, struct plan_replica *out)
+/* GPUs of a stage of several. */
+static void put_shards(struct arena *a, const struct grid *g, struct plan_stage *out)
+{
+    int32_t tp = g->k->degrees[g->x->degree].tp;
+    if (tp == 1) return;
+    int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)tp);
+    for (int32_t i = 0; i < tp; i++) devices[i] = out->device + i;
+    out->n_shards = tp, out->devices = devices;
+    out->sharding = g->k->options->sharding[baseline_type(g->k, g->x, out->device)];
+}
+
+static void fill_replica(struct arena *a, const struct grid *g, int32_t replica,
+                         struct plan_replica *out)
 {
     const struct baseline_setting *x = g->x;
     int32_t m = g->s->microbatches;
@@ -372,13 +398,14 @@ static void fill_replica(const struct grid *g, int32_t replica, struct plan_repl
     if (x->chunks > 1) out->schedule = "interleaved";
     for (int32_t v = 0; v < g->n_virtual; v++) {
         struct plan_stage *stage = &out->stages[v];
-        stage->device = device_of(x, replica, v % x->stages);
+        stage->device = device_of(g, replica, v % x->stages);
         stage->first_layer = v ? g->last[v - 1] + 1 : 0;
         stage->last_layer = g->last[v];
         stage->recompute = x->recompute;
         stage->zero = x->zero;
         stage->bucket_bytes = x->bucket_bytes;
         if (x->gpipe) stage->warmup = out->microbatches;
+        put_shards(a, g, stage);
     }
 }
 
@@ -390,6 +417,6 @@ enum status baseline_make(struct baseline_task *k, const struct baseline_setting
     int32_t *n = ARENA_ARRAY(a, int32_t, (size_t)x->replicas);
     for (int32_t r = 0; r < x->replicas; r++) n[r] = g.n_virtual;
     plan_skeleton(a, g.s, name, x->replicas, n, out);
-    for (int32_t r = 0; r < x->replicas; r++) fill_replica(&g, r, &out->replicas[r]);
+    for (int32_t r = 0; r < x->replicas; r++) fill_replica(a, &g, r, &out->replicas[r]);
     return OK;
 }

@@ -8,7 +8,7 @@ static enum status all_devices(struct baseline_task *k, int32_t size, struct spm
                                struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, 0, size, &s, err));
+    TRY(baseline_space(k, size, &s, err));
     int32_t *device = ARENA_ARRAY(k->arena, int32_t, (size_t)s->n_devices);
     for (int32_t d = 0; d < s->n_devices; d++) device[d] = d;
     *out = (struct spmd_stage_team){.s = s,

@@ -199,13 +199,12 @@ static enum status find_parts(struct harp *h, int32_t size, struct error *err)
         int32_t have = 0;
         while (have < k->n_sizes && k->sizes[have] != k->sizes[size] / tp) have++;
         if (have < k->n_sizes) {
-            TRY(baseline_space(k, 0, have, &h->part[m], err));
+            TRY(baseline_space(k, have, &h->part[m], err));
             continue;
         }
-        const struct tp_variant *o = &k->tp_variants[0];
         h->part[m] = ARENA_ARRAY(k->arena, struct space, 1);
-        TRY(space_make_on(k->arena, &o->job, &o->cluster, o->cost, o->graph, k->sizes[size] / tp,
-                          k->t->lower, h->part[m], err));
+        TRY(space_make_on(k->arena, k->job, k->cluster, h->s->cost, h->s->devices,
+                          k->sizes[size] / tp, k->t->lower, h->part[m], err));
     }
     return OK;
 }
@@ -243,9 +242,9 @@ static void prune_maxima(struct harp *h, struct harp_plan *out)
 enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_plan *out,
                            struct error *err)
 {
-    struct harp h = {.a = arena_new(), .k = k, .c = &k->tp_variants[0].cluster};
+    struct harp h = {.a = arena_new(), .k = k, .c = k->cluster};
     *out = (struct harp_plan){.closed_ns = INT64_MAX, .size = size};
-    enum status st = baseline_space(k, 0, size, &h.s, err);
+    enum status st = baseline_space(k, size, &h.s, err);
     if (st == OK) st = find_parts(&h, size, err);
     h.n = h.c->n_devices, h.layers = st == OK ? h.s->n_layers : 0;
     int32_t least = 0; /* stages: at least one per node */
@@ -275,7 +274,7 @@ enum status harp_plan_fill(struct baseline_task *k, const struct harp_plan *x, s
                            struct plan *out, struct error *err)
 {
     struct space *s;
-    TRY(baseline_space(k, 0, x->size, &s, err));
+    TRY(baseline_space(k, x->size, &s, err));
     plan_skeleton(a, s, "harp-published", 1, &x->n_stages, out);
     out->replicas[0].microbatches = s->microbatches;
     for (int32_t i = 0; i < x->n_stages; i++) {

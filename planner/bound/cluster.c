@@ -134,26 +134,15 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
     arena_free(scratch);
 }
 
-static int32_t tp_of(const struct device_type *t)
-{
-    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
-}
-
-void bound_cluster_offer_grouped(struct bound_any *b, const struct cluster *c,
-                                 const struct space *s)
+/* Types that have devices: others are groups of GPUs. */
+static void offer_types(struct bound_any *b, const struct cluster *c, const struct space *s)
 {
     struct arena *scratch = arena_new();
-    int32_t *tp = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
-    int32_t *device_class = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
-    for (int32_t d = 0; d < s->n_devices; d++) {
-        int32_t type = s->cluster->devices[d].type;
-        if (tp[type]) continue;
-        int32_t base = cluster_device(c, s->cluster->devices[d].name);
-        if (base < 0) continue;
-        device_class[type] = c->devices[base].type;
-        tp[type] = tp_of(&s->cluster->types[type]) / tp_of(&c->types[device_class[type]]);
-    }
-    bound_cluster_offer(b, s, tp, device_class);
+    int32_t *one = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
+    int32_t *type = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
+    for (int32_t d = 0; d < c->n_devices; d++)
+        one[c->devices[d].type] = 1, type[c->devices[d].type] = c->devices[d].type;
+    bound_cluster_offer(b, s, one, type);
     arena_free(scratch);
 }
 
@@ -413,7 +402,7 @@ void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double m
     struct arena *scratch = arena_new();
     double *price = ARENA_ARRAY(scratch, double, (size_t)c->n_types), any = 0;
     for (int32_t t = 0; t < c->n_types; t++) {
-        price[t] = c->types[t].price_per_h * tp_of(&c->types[t]);
+        price[t] = c->types[t].price_per_h;
         any += price[t];
     }
     if (any > 0) bound_any_prices(b, price, most_ns);
@@ -432,7 +421,7 @@ static void take_memory(struct bound_any *b, const struct cluster *c, enum bound
                c->devices[d].type != c->devices[d - 1].type;
     for (int32_t t = 0; t < c->n_types; t++) {
         const struct device_type *x = &c->types[t];
-        bytes[t] = (double)tp_of(x) * (double)(x->memory_bytes - device_type_reserve(x));
+        bytes[t] = (double)(x->memory_bytes - device_type_reserve(x));
         pool[t] = one ? 0 : t;
     }
     bound_any_memory(b, bytes, pool);
@@ -443,19 +432,13 @@ enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost 
                           const struct space *const *spaces, int32_t n, enum bound_stages stages,
                           double most_ns, struct bound_certificate *out, struct error *err)
 {
-    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types), on_node = 1, all = 0;
-    for (int32_t d = 0; d < c->n_devices; d++) {
-        count[c->devices[d].type]++;
-        all += tp_of(&c->types[c->devices[d].type]);
-    }
-    int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes);
-    for (int32_t d = 0; d < c->n_devices; d++)
-        on_node =
-            units_max(on_node, devices[c->devices[d].node] += tp_of(&c->types[c->devices[d].type]));
+    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types), on_node = 1;
+    for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    for (int32_t i = 0; i < c->n_nodes; i++) on_node = units_max(on_node, c->nodes[i].n_devices);
     struct bound_any *b =
         bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
-    bound_any_sharded(b, stages, stages == BOUND_STAGES_ANY ? all : on_node);
-    for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
+    bound_any_sharded(b, stages, stages == BOUND_STAGES_ANY ? c->n_devices : on_node);
+    for (int32_t i = 0; i < n; i++) offer_types(b, c, spaces[i]);
     TRY(bound_cluster_cuts(a, b, c, k, err));
     bound_cluster_prices(b, c, most_ns);
     take_memory(b, c, stages);

@@ -23,11 +23,6 @@ enum { BOUND_VERTICES_MAX = 64 };
 void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *tp,
                          const int32_t *device_class);
 
-/* The same for a space on another grouping of the cluster's GPUs (core/cluster/group); a device's GPU type is that of the
- * cluster's device of the same name. */
-void bound_cluster_offer_grouped(struct bound_any *b, const struct cluster *c,
-                                 const struct space *s);
-
 /* Adds the cluster's cuts. ERR_INPUT: errors of cost_link. O(bandwidth levels · links). */
 MUST_CHECK enum status bound_cluster_cuts(struct arena *a, struct bound_any *b,
                                           const struct cluster *c, struct cost *k,
@@ -36,7 +31,7 @@ MUST_CHECK enum status bound_cluster_cuts(struct arena *a, struct bound_any *b,
 /* Adds the prices of the cluster's device types, if any has one (bound_any_prices). */
 void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double most_ns);
 
-/* Complete bound: offers of n >= 1 spaces, on the cluster or on groupings of its GPUs, cuts, prices and solution. stages: the
+/* Complete bound: offers of n >= 1 spaces on the cluster, cuts, prices and solution. stages: the
  * plans that it covers; most_ns: of bound_any_prices. Errors: those of bound_any_solve and bound_cluster_cuts. */
 MUST_CHECK enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
                                      const struct space *const *spaces, int32_t n,

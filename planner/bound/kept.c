@@ -58,15 +58,12 @@ static void add_activations(struct arena *a, const struct space *s, struct bound
 
 bool bound_kept_of(struct arena *a, const struct space *s, struct bound_kept *out)
 {
-    int32_t type = 0;
     for (int32_t l = 0; l < s->n_layers; l++) out[l] = (struct bound_kept){0, 0};
-    while (type < s->n_types && s->cluster->types[type].tensor_parallel > 1) type++;
-    if (type == s->n_types || s->job->model.measured || s->graph->tp > 1)
-        return false;
+    if (s->job->model.measured) return false;
     int64_t before = 0;
     for (int32_t l = 0; l < s->n_layers; l++) {
-        const struct stage_cost *c = space_stage_type(s, type, l, l);
-        int64_t until = space_stage_type(s, type, 0, l)->parameter_bytes;
+        const struct stage_cost *c = space_stage_type(s, 0, l, l);
+        int64_t until = space_stage_type(s, 0, 0, l)->parameter_bytes;
         double own = (double)units_max(0, until - before), all = (double)c->parameter_bytes;
         double rest = (double)(c->gradient_bytes + c->state_bytes);
         out[l].state_bytes = all > 0 ? own + own / all * rest : 0;

@@ -152,16 +152,6 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
     return OK;
 }
 
-void group_add_measured(struct space *s, int32_t type, int32_t base,
-                        const struct sharding *sharding)
-{
-    struct space_group *x = ARENA_ARRAY(s->arena, struct space_group, 1);
-    *x = (struct space_group){
-        .n = sharding->n_devices, .base = base, .stage = {.sharding = sharding}, .table = s->table};
-    if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
-    s->groups[type] = x;
-}
-
 struct stage_table *group_table(const struct space *s, int32_t type)
 {
     return s->groups && s->groups[type] ? s->groups[type]->table : s->table;

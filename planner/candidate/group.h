@@ -29,10 +29,6 @@ struct group_request {
  * single GPU. ERR_INPUT: rules that the model does not allow. O(operators of the model). */
 MUST_CHECK enum status group_add(struct space *s, int32_t type, const struct group_request *r,
                                  struct error *err);
-/* The same for measured layers on a type whose entry in the cost's cluster has their degree, and so their prices. base: the type of a
- * single GPU. */
-void group_add_measured(struct space *s, int32_t type, int32_t base,
-                        const struct sharding *sharding);
 /* The table of a type: the group's, or that of single devices. */
 struct stage_table *group_table(const struct space *s, int32_t type);
 /* Adds what the group's borders cost to the price of layers first … last. */

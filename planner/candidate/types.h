@@ -55,9 +55,6 @@ struct search_options {
      * matched by name. Beyond SEARCH_DEVICES_MAX devices, with evaluations 0, no search follows if they are good enough. NULL:
      * none */
     const struct plan *from;
-    /* Numbers of equal GPUs of one node that a stage may take together; NULL: any */
-    const int32_t *tensor;
-    int32_t n_tensor;
     enum objective objective;
     double min_rate, max_cost; /* iterations per second; money per iteration; 0: no limit */
     int32_t threads;           /* 0: 1. The plan does not depend on it */

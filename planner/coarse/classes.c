@@ -65,17 +65,14 @@ static int32_t *first_of_nodes(struct coarse *q, int32_t *n)
     return nodes;
 }
 
-/* Whether a stage may have n GPUs: the requested numbers, else powers of two; of measured layers those that were measured, and one;
- * without sharding one. */
+/* Whether a stage may have n GPUs: a power of two; of measured layers those that were measured, and one; without sharding one. */
 static bool offered(const struct coarse *q, int32_t n)
 {
     const struct measured_model *m = q->task->job->model.measured;
-    const struct search_options *o = q->t->o;
-    bool known = !m, asked = !o->tensor && (m || !(n & (n - 1)));
-    if (o->no_sharding && !m && n > 1) return false;
-    for (int32_t i = 0; m && i < m->n_tp; i++) known |= m->tp[i] == n;
-    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) asked |= o->tensor[i] == n;
-    return (m && n == 1) || (known && asked);
+    bool known = n == 1;
+    if (!m) return known || (!(n & (n - 1)) && !q->t->o->no_sharding);
+    for (int32_t i = 0; i < m->n_tp; i++) known |= m->tp[i] == n;
+    return known;
 }
 
 /* One priced type for each class and number of its GPUs on a node. */

@@ -11,13 +11,6 @@ enum {
         2 /* microbatch sizes without a better estimate after which larger ones are left out */
 };
 
-static bool applies(const struct fleet_task *task)
-{
-    for (int32_t t = 0; t < task->cluster->n_types; t++)
-        if (task->cluster->types[t].tensor_parallel > 1) return false;
-    return true;
-}
-
 /* Any offered number of GPUs a stage, and each number by itself if there are several. */
 static void list_offers(struct coarse *q)
 {
@@ -89,7 +82,6 @@ enum status coarse_search(struct search_context *t, const struct fleet_task *tas
                           struct error *err)
 {
     *n_tried = 0;
-    if (!applies(task)) return OK;
     struct arena *a = arena_new();
     struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
     *q = (struct coarse){.t = t, .task = task, .arena = a, .solved = spmd_stage_new()};

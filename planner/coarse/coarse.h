@@ -3,7 +3,7 @@
  * A *class* is the GPUs of one type on nodes of one shape. A *team* takes all GPUs of some classes and divides them into D equal
  * replicas, so that stage i of every replica has the same layers on the same class: gradient all-reduces then join equal stages
  * and depend on no other stage. A replica has floor(N / D) GPUs of each class, in stages of n GPUs that shard every operator
- * (planner/candidate/group.h), by rules of one kind (planner/spmd_stage/group_rules.h). n is a power of two up to a node, or a requested number; of
+ * (planner/candidate/group.h), by rules of one kind (planner/spmd_stage/group_rules.h). n is a power of two up to a node; of
  * measured layers it is a degree that was measured. Classes appear in either order of speed. Layers are balanced over the stages by
  * bisection of the slowest stage's time, with the memory of 1F1B's microbatches in flight and recomputation only where it is needed
  * (core/plan/plan.h). With and without ZeRO 1; measured layers without.

@@ -12,7 +12,7 @@ bool candidate_of(const struct plan *p, const struct space *s, struct candidate 
     uint64_t taken = 0;
     *out = (struct candidate){.s = s, .n_replicas = p->n_replicas};
     if (p->n_replicas > SPACE_TABLES_MAX || p->microbatch != s->microbatch) return false;
-    if (p->cluster.n_devices != s->n_devices) return false; /* tensor-parallel devices */
+    if (p->cluster.n_devices != s->n_devices) return false;
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
         if (x->n_stages > SPACE_TABLES_MAX) return false;

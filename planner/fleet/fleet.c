@@ -154,8 +154,9 @@ static enum status search_sizes(struct fleet *q, struct error *err)
     struct fleet_plan best[IMPROVED_MAX + 1];
     int32_t n_best = 0;
     const struct search_options *o = q->t->o;
-    TRY(tp_options_make(q->t, q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
-                        o->n_tensor, &q->offers, err));
+    TRY(tp_options_make(q->t, q->t->arena, q->task->job, q->task->cluster, q->task->profile,
+                        q->numbers, q->n_numbers, &q->offers, err));
+    template_classes_make(q->t->arena, &q->offers, q->numbers, q->n_numbers, &q->classes);
     TRY(fleet_candidates(q, err));
     if (!q->n_candidates) return OK;
     q->left_us =
@@ -184,72 +185,64 @@ static enum status search_sizes(struct fleet *q, struct error *err)
     return settle(q, &best[first], err);
 }
 
-/* The bound covers only the offered degrees, so its class text names them. */
+/* The bound covers only the offered numbers of GPUs a stage, so its class text names them. */
 static const char *class_of(struct fleet *q, const char *text)
 {
-    const struct search_options *o = q->t->o;
-    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
-        text = arena_printf(q->t->arena, "%s%s%d", text,
-                            i ? ", " : "; GPUs in tensor parallelism: ", (int)o->tensor[i]);
+    for (int32_t i = 0; i < q->n_numbers && q->n_numbers > 1; i++)
+        text = arena_printf(q->t->arena, "%s%s%d", text, i ? ", " : "; GPUs a stage: ",
+                            (int)q->numbers[i]);
     return text;
 }
 
-/* presets: the bound also covers the baselines' tensor-parallel degrees. */
-static enum status certify(struct fleet *q, bool presets, struct bound_certificate *bound,
-                           struct error *err)
+static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
     if (!q->makers[0]) /* stopped after the baselines */
-        TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
-                            &q->makers[0], err));
+        TRY(template_classes_size(q->arena, &q->classes, &q->offers, q->task->sizes[0],
+                                  q->t->lower, &q->spaces[0], &q->makers[0], err));
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
     int32_t *tp = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
-    for (int32_t k = 0; k < q->offers.n_classes; k++)
-        tp[q->offers.classes[k].type] = q->offers.classes[k].tp;
+    for (int32_t k = 0; k < q->classes.n; k++)
+        tp[q->classes.classes[k].type] = q->classes.classes[k].tp;
     struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
         bound_cluster_offer(b, &q->spaces[i], tp, q->offers.base_type);
-    for (int32_t i = 0; presets && i < q->t->n_presets; i++)
-        bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
     bound_cluster_prices(b, c, incumbents_max_ns(q->t->o));
     TRY(bound_any_solve(b, bound, err));
-    if (!presets) bound->class_text = class_of(q, bound->class_text);
+    bound->class_text = class_of(q, bound->class_text);
     return OK;
 }
 
-static enum status search_offer(struct search_context *t, const struct fleet_task *task,
-                                struct bound_certificate *bound, struct error *err)
+static enum status search_numbers(struct search_context *t, const struct fleet_task *task,
+                                  const int32_t *numbers, int32_t n,
+                                  struct bound_certificate *bound, struct error *err)
 {
-    struct fleet q = {.t = t, .task = task, .arena = arena_new()};
+    struct fleet q = {
+        .t = t, .task = task, .arena = arena_new(), .numbers = numbers, .n_numbers = n};
     q.dedicated_links = fleet_has_dedicated_links(task->cluster);
     enum status st = search_sizes(&q, err);
-    if (st == OK && t->incumbents.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
-    if (st == OK && t->incumbents.n && bound) st = certify(&q, true, &bound[1], err);
+    if (st == OK && t->incumbents.n && bound) st = certify(&q, bound, err);
     arena_free(q.arena);
     return st;
 }
 
-/* Of measured layers the first degrees are searched before all of them, because a template lists only the best labels of all degrees:
- * who offers more degrees gets no slower plan. */
+/* Of measured layers the first numbers are searched before all of them, because a template lists only the best labels of all numbers. */
 enum status fleet_search(struct search_context *t, const struct fleet_task *task,
-                         struct bound_certificate bound[2], struct error *err)
+                         struct bound_certificate *bound, struct error *err)
 {
-    const struct search_options *o = t->o;
-    struct incumbents all = t->incumbents;
-    int32_t n = task->job->model.measured && o->n_tensor > 1 ? 1 : o->n_tensor;
+    int32_t numbers[TP_NUMBERS_MAX];
+    int32_t all = tp_options_numbers(task->job, task->cluster, task->profile, t->o->no_sharding,
+                                     numbers);
+    struct incumbents found = t->incumbents;
     enum status st = OK;
-    for (; n <= o->n_tensor && st == OK; n++) {
-        struct search_options part = *o;
-        part.n_tensor = n;
-        t->o = &part;
-        incumbents_init(&t->incumbents, t->arena, all.most, o, task->cluster);
-        st = search_offer(t, task, n == o->n_tensor ? bound : NULL, err);
-        incumbents_add_all(&all, &t->incumbents);
-        t->o = o;
+    for (int32_t n = task->job->model.measured ? 1 : all; n <= all && st == OK; n++) {
+        incumbents_init(&t->incumbents, t->arena, found.most, t->o, task->cluster);
+        st = search_numbers(t, task, numbers, n, n == all ? bound : NULL, err);
+        incumbents_add_all(&found, &t->incumbents);
     }
-    t->incumbents = all;
+    t->incumbents = found;
     return st;
 }

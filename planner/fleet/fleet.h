@@ -2,7 +2,7 @@
  * where the coarse search (planner/coarse/coarse.h) finds no plan.
  *
  * For each microbatch size and several limits of layers per stage: pipeline templates over device classes, whose devices may
- * be several GPUs (planner/fleet/tp_options), a mix of templates by linear program (planner/fleet/mix), and its placement in
+ * be several GPUs (planner/fleet/template_classes), a mix of templates by linear program (planner/fleet/mix), and its placement in
  * two orders (planner/fleet/place). Candidates are ranked by an estimate; the best are lowered and simulated, and only the
  * simulated time counts. The best of those is improved by local search (planner/fleet/fleet_local_search) until the budget of
  * evaluations is spent. All costs but simulation grow with the number of classes, not of devices.
@@ -25,9 +25,9 @@ struct fleet_task {
 };
 /* Whether every two devices have a dedicated link (no shared link anywhere). */
 bool fleet_has_dedicated_links(const struct cluster *c);
-/* Fills t->incumbents. bound: NULL, or lower bounds [0] for plans of the options' degrees of measured layers and [1] for those of
- * the baselines as well. If no plan fits the incumbents are empty; the caller reports ERR_INFEASIBLE. */
+/* Fills t->incumbents. bound: NULL, or set to a lower bound of the plans with these numbers of GPUs a stage. If no plan fits the
+ * incumbents are empty; the caller reports ERR_INFEASIBLE. */
 MUST_CHECK enum status fleet_search(struct search_context *t, const struct fleet_task *task,
-                                    struct bound_certificate bound[2], struct error *err);
+                                    struct bound_certificate *bound, struct error *err);
 
 #endif

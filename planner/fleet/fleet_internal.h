@@ -4,7 +4,7 @@
 
 #include "planner/fleet/fleet.h"
 #include "planner/fleet/place.h"
-#include "planner/fleet/tp_options.h"
+#include "planner/fleet/template_classes.h"
 
 enum {
     FLEET_QUICK_LANES = 256, /* larger plans are compared by the first step of a run */
@@ -37,7 +37,10 @@ struct fleet {
     struct search_context *t;
     const struct fleet_task *task;
     struct arena *arena; /* spaces, templates, placed mixes */
+    const int32_t *numbers; /* (n_numbers) of GPUs a stage */
+    int32_t n_numbers;
     struct tp_options offers;
+    struct template_classes classes;
     struct space *spaces;           /* (n_sizes) */
     struct template_maker **makers; /* (n_sizes) */
     int32_t n_candidates;

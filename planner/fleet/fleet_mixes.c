@@ -205,7 +205,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
     int32_t n = q->task->n_sizes;
     for (int32_t i = 0; i < n; i++) q->size_ns[i] = INT64_MAX;
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
-        TRY(tp_options_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
+        TRY(template_classes_size(q->arena, &q->classes, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                             &q->makers[i], err));
         if (!q->dedicated_links && q->task->cluster->n_devices > LARGE_DEVICES)
             q->makers[i]->max_replicas = REPLICAS_MAX;

@@ -9,7 +9,7 @@
 #define PLANNER_FLEET_PLACE_H
 
 #include "planner/fleet/mix.h"
-#include "planner/fleet/tp_options.h"
+#include "planner/spmd_stage/tp_options.h"
 
 enum placement_order { PLACEMENT_REPLICAS, PLACEMENT_STAGES, PLACEMENT_COUNT };
 

@@ -1,7 +1,6 @@
 #include "planner/replan/warm_start.h"
 
 #include "core/base/arena.h"
-#include "core/cluster/group.h"
 #include "planner/bound/cluster.h"
 #include "planner/exact/candidate.h"
 #include "planner/fleet/fleet_local_search.h"
@@ -40,8 +39,6 @@ struct warm {
     const struct warm_task *task;
     struct arena *arena; /* owns the space and the candidates */
     const struct plan *from;
-    struct job job;
-    struct cluster cluster;  /* the task's cluster with the old plan's tensor-parallel groups */
     int32_t *where;          /* (devices of the old cluster) -1: lost */
     struct space space, few; /* few: of single sequences, if stages divide microbatches */
     struct warm_prices prices;
@@ -51,12 +48,6 @@ struct warm {
 };
 
 /* --- matching of devices --- */
-
-static int32_t tp_of(const struct cluster *c, int32_t device)
-{
-    int32_t n = c->types[c->devices[device].type].tensor_parallel;
-    return n > 1 ? n : 1;
-}
 
 /* Mostly the same devices in the same order, so the search starts after the previous match. */
 static int32_t find(const struct cluster *c, const char *name, int32_t *next)
@@ -70,67 +61,13 @@ static int32_t find(const struct cluster *c, const char *name, int32_t *next)
     return d;
 }
 
-static const char *model_of(const struct cluster *c, int32_t device)
-{
-    return c->types[c->devices[device].type].catalogue;
-}
-
-/* Free GPUs of the old device's node and type, its own first; returns their number. */
-static int32_t free_gpus(const struct warm *q, int32_t old, const bool *taken, int32_t most,
-                         int32_t *gpus)
-{
-    const struct cluster *o = &q->from->cluster, *c = q->task->cluster;
-    const char *node = o->nodes[o->devices[old].node].name;
-    int32_t at = cluster_node(c, node, strlen(node)), n = 0;
-    if (at < 0) return 0;
-    for (int32_t k = 0; k < c->nodes[at].n_devices && n < most; k++) {
-        int32_t d = c->nodes[at].first_device + k;
-        if (taken[d] || tp_of(c, d) > 1 || strcmp(model_of(o, old), model_of(c, d)) != 0) continue;
-        gpus[n++] = d;
-    }
-    return n;
-}
-
-/* Fills `where` with GPUs of the task's cluster, and makes the old plan's groups that the cluster lacks. */
-static int32_t find_groups(struct warm *q, struct cluster_group *groups)
-{
-    const struct cluster *o = &q->from->cluster, *c = q->task->cluster;
-    bool *taken = ARENA_ARRAY(q->arena, bool, (size_t)c->n_devices);
-    int32_t n = 0, next = 0;
-    for (int32_t d = 0; d < o->n_devices; d++) {
-        q->where[d] = find(c, o->devices[d].name, &next);
-        if (q->where[d] >= 0 && (tp_of(o, d) == 1 || tp_of(c, q->where[d]) > 1))
-            taken[q->where[d]] = true;
-    }
-    for (int32_t d = 0; d < o->n_devices; d++) {
-        int32_t most = tp_of(o, d);
-        if (most == 1 || (q->where[d] >= 0 && tp_of(c, q->where[d]) > 1)) continue;
-        int32_t *gpus = ARENA_ARRAY(q->arena, int32_t, (size_t)most);
-        int32_t have = free_gpus(q, d, taken, most, gpus), take = most;
-        while (take > have) take /= 2;
-        q->where[d] = take ? gpus[0] : -1;
-        for (int32_t k = 0; k < take; k++) taken[gpus[k]] = true;
-        if (take > 1)
-            groups[n++] =
-                (struct cluster_group){take, gpus, o->types[o->devices[d].type].sequence_parallel};
-    }
-    return n;
-}
-
-static enum status find_team(struct warm *q, struct error *err)
+static void find_team(struct warm *q)
 {
     const struct cluster *o = &q->from->cluster;
-    struct cluster_group *groups =
-        ARENA_ARRAY(q->arena, struct cluster_group, (size_t)o->n_devices);
+    int32_t next = 0;
     q->where = ARENA_ARRAY(q->arena, int32_t, (size_t)o->n_devices);
-    q->cluster = *q->task->cluster, q->job = *q->task->job;
-    int32_t n = find_groups(q, groups), *now;
-    if (!n) return OK;
-    TRY(cluster_group(q->t->arena, q->task->cluster, groups, n, &q->cluster, &now, err));
     for (int32_t d = 0; d < o->n_devices; d++)
-        if (q->where[d] >= 0) q->where[d] = now[q->where[d]];
-    team_share(&q->cluster, &q->job.model);
-    return OK;
+        q->where[d] = find(q->task->cluster, o->devices[d].name, &next);
 }
 
 /* The old microbatch size if the job has it, else the nearest one. */
@@ -256,7 +193,7 @@ static enum status improve(struct warm *q, struct warm_plans *out, struct error 
 /* Sequences per nanosecond of a device of this type name; 0: the new cluster has none. */
 static double power_of(const struct warm *q, int32_t old)
 {
-    const struct cluster *o = &q->from->cluster, *c = &q->cluster;
+    const struct cluster *o = &q->from->cluster, *c = q->task->cluster;
     const char *name = o->types[o->devices[old].type].name;
     for (int32_t t = 0; t < c->n_types; t++) {
         if (strcmp(name, c->types[t].name) != 0) continue;
@@ -270,14 +207,14 @@ static double power_of(const struct warm *q, int32_t old)
 static double expected_ns(const struct warm *q)
 {
     const struct cluster *o = &q->from->cluster;
-    bool *known = ARENA_ARRAY(q->arena, bool, (size_t)q->cluster.n_devices);
+    bool *known = ARENA_ARRAY(q->arena, bool, (size_t)q->task->cluster->n_devices);
     double before = 0, now = 0;
     for (int32_t d = 0; d < o->n_devices; d++)
         if (q->where[d] >= 0) known[q->where[d]] = true;
-    for (int32_t d = 0; d < q->cluster.n_devices; d++)
+    for (int32_t d = 0; d < q->task->cluster->n_devices; d++)
         if (!known[d]) {
             const struct stage_cost *x =
-                space_stage_type(&q->space, q->cluster.devices[d].type, 0, q->space.n_layers - 1);
+                space_stage_type(&q->space, q->task->cluster->devices[d].type, 0, q->space.n_layers - 1);
             now += 1 / (double)(x->forward_ns + x->input_ns + x->weight_ns);
         }
     for (int32_t r = 0; r < q->from->n_replicas; r++)
@@ -294,7 +231,7 @@ static double expected_ns(const struct warm *q)
 
 static bool enough(const struct warm *q, const struct warm_plans *out)
 {
-    bool same = q->from->job.global_batch == q->job.global_batch &&
+    bool same = q->from->job.global_batch == q->task->job->global_batch &&
                 q->from->microbatch == q->space.microbatch;
     return same && (double)out->plans[0].iteration_ns <= ENOUGH * expected_ns(q);
 }
@@ -322,7 +259,7 @@ static enum status keep_replicas(struct warm *q, struct warm_plans *out, struct 
     struct plan p = scorer_copy_plan(q->arena, q->from);
     int64_t ns, all = 0, own = 0, given = 0;
     int32_t n = 0;
-    p.job = q->job, p.cluster = q->cluster, p.file = NULL;
+    p.job = *q->task->job, p.cluster = *q->task->cluster, p.file = NULL;
     for (int32_t r = 0; r < p.n_replicas; r++) {
         struct plan_replica *x = &p.replicas[r];
         all += x->microbatches;
@@ -367,16 +304,16 @@ static enum status finish(struct warm *q, struct warm_plans *out, struct bound_c
 static enum status search_old_plan(struct warm *q, struct warm_plans *out,
                                    struct bound_certificate *bound, struct error *err)
 {
-    TRY(find_team(q, err));
-    struct cost *cost = cost_new(q->arena, q->task->profile, &q->cluster);
-    TRY(space_make(q->arena, &q->job, &q->cluster, cost, size_of(q), q->t->lower, &q->space, err));
+    find_team(q);
+    struct cost *cost = cost_new(q->arena, q->task->profile, q->task->cluster);
+    TRY(space_make(q->arena, q->task->job, q->task->cluster, cost, size_of(q), q->t->lower, &q->space, err));
     if (spmd_stage_in_plan(q->from)) {
         TRY(keep_replicas(q, out, err));
         return finish(q, out, bound, err);
     }
     q->prices = (struct warm_prices){&q->space, NULL};
     if (has_shards(q->from) && q->space.microbatch > 1) {
-        TRY(space_make_on(q->arena, &q->job, &q->cluster, cost, q->space.devices, 1, q->t->lower,
+        TRY(space_make_on(q->arena, q->task->job, q->task->cluster, cost, q->space.devices, 1, q->t->lower,
                           &q->few, err));
         q->prices.few = &q->few;
     }
@@ -384,7 +321,7 @@ static enum status search_old_plan(struct warm *q, struct warm_plans *out,
     for (int lost = 0; lost < LOST_COUNT; lost++)
         for (int spare = 0; spare < SPARE_COUNT; spare++)
             add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
-    q->left_us = BUDGET_US + BUDGET_DEVICE_US * (int64_t)q->cluster.n_devices;
+    q->left_us = BUDGET_US + BUDGET_DEVICE_US * (int64_t)q->task->cluster->n_devices;
     TRY(simulate(q, out, err));
     if (out->n) TRY(improve(q, out, err));
     return finish(q, out, bound, err);

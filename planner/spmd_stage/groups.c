@@ -301,8 +301,6 @@ static int32_t choose_sizes(const struct groups *g, const struct space *const *s
 
 static bool possible(const struct cluster *c, const struct space *s)
 {
-    for (int32_t k = 0; k < c->n_types; k++)
-        if (c->types[k].tensor_parallel > 1) return false;
     return c->n_devices > 1 && !s->job->model.measured;
 }
 

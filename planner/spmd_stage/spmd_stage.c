@@ -124,7 +124,6 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
     for (int32_t k = 0; k < t->n; k++) {
         const struct device_type *type = &c->types[c->devices[t->device[k]].type];
         key = rng_hash_bytes(key, type->name, strlen(type->name) + 1);
-        key = rng_hash_bytes(key, &type->tensor_parallel, sizeof type->tensor_parallel);
         int32_t first = first_of_node(
             t, k); /* co-location on nodes: devices of a node share its outgoing links */
         bool bus = on_bus(t, k);
@@ -185,10 +184,6 @@ static const char *refusal(struct spmd_stage *j, const struct spmd_stage_team *t
     if (t->n < 2) return "a device alone cannot shard operators";
     for (int32_t k = 0; k < t->n; k++) {
         const struct device *d = &c->devices[t->device[k]];
-        if (c->types[d->type].tensor_parallel > 1)
-            return arena_printf(j->arena,
-                                "device type %s is already a tensor-parallel group of GPUs",
-                                c->types[d->type].name);
         for (int32_t m = 0; m < t->n; m++)
             if (m != k && !space_linked(t->s, t->device[k], t->device[m]))
                 return arena_printf(j->arena, "no route from %s to %s", d->name,

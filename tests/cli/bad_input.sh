@@ -116,16 +116,6 @@ refused "a link to an unknown node" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/64 MiB/64 KiB/' c.yaml
 refused "memory too small for any plan: the nearest miss is reported" 4 "nearest miss" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/slowdown: 1.5/slowdown: 0.5/' c.yaml
-cat > gpus.yaml <<'END'
-version: 1
-name: gpus
-device_types: [{name: g, device: A100-SXM4-80}]
-nodes: [{name: n, devices: {type: g, count: 4}}]
-links: [{name: bus, every: inside, bandwidth: 200 GB/s, latency: 2 us}]
-END
-refused "tensor-parallel degrees that do not divide the model" 3 "--tensor-parallel 3: model 'model': tensor_parallel 3 does not divide its 4 heads; possible on GPUs of type g: 1, 2, 4" "$MUSHER" plan job.yaml gpus.yaml --tensor-parallel 1,3 -o p
-edit job.yaml 's/^model:.*/model: {model_type: mixtral, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 32}/' experts.yaml
-refused "tensor-parallel degrees of a model with experts" 3 "--tensor-parallel 2: model 'mixtral': tensor_parallel 2: tensor parallelism supports dense decoders only, not mixtral with experts; possible on GPUs of type g: 1" "$MUSHER" plan experts.yaml gpus.yaml --tensor-parallel 2 -o p
 refused "a slowdown below one" 3 "slowdown" "$MUSHER" plan job.yaml c.yaml -o p
 
 # Plans.

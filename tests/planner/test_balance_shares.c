@@ -2,7 +2,7 @@
 #include "core/base/arena.h"
 #include "core/document/document.h"
 #include "planner/fleet/balance_shares.h"
-#include "planner/fleet/tp_options.h"
+#include "planner/spmd_stage/tp_options.h"
 #include "profiles/team.h"
 
 #include "tests/support/suites.h"

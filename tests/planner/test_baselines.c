@@ -1,14 +1,14 @@
 /* Baselines: each plan has the properties of its family and is the best of it, compared with brute force over the settings. */
 #include "core/base/rng.h"
 #include "planner/baseline/harp.h"
+#include "planner/spmd_stage/spmd_stage.h"
 #include "profiles/team.h"
 
 #include "tests/support/small_teams.h"
 
 static const struct plan *one(const struct job *j, const struct cluster *c, const char *name)
 {
-    static const int32_t tensor[] = {1, 2};
-    struct search_options o = {.top = 1, .baseline = name, .tensor = tensor, .n_tensor = 2};
+    struct search_options o = {.top = 1, .baseline = name};
     struct search_result r = small_team_search(j, c, &o);
     struct plan *p = ARENA_ARRAY(arena, struct plan, 1);
     *p = r.plans[0].plan;
@@ -59,22 +59,35 @@ START_TEST(gpipe_runs_all_forwards_first_and_uses_every_device)
 }
 END_TEST
 
-START_TEST(megatron_takes_gpus_together_where_that_is_fastest)
+/* 70B parameters with their state take 1.1 TB: 32 GPUs of 80 GB hold no replica in which every GPU has whole layers and its copy of
+ * the state, so stages of several GPUs are the ones that fit. */
+START_TEST(megatron_shards_operators_over_gpus_of_a_node_where_that_is_fastest)
 {
-    /* A batch of two sequences: four replicas are too many, and two GPUs are nearly twice as fast as one. */
-    struct job j = small_team_job(4, 2, "");
-    struct cluster c = small_team(2, "22", 1);
-    c.links[0].bandwidth_Bps = c.links[2].bandwidth_Bps = 1e12;
-    c.links[0].latency_s = c.links[2].latency_s = 0;
-    const struct plan *p = one(&j, &c, "megatron");
-    int32_t gpus = 0;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
-            int32_t device = p->replicas[r].stages[s].device;
-            int32_t n = p->cluster.types[p->cluster.devices[device].type].tensor_parallel;
-            gpus += n > 1 ? n : 1;
+    struct job j;
+    struct cluster c;
+    struct profile profile;
+    struct error err = {0};
+    struct search_result r;
+    struct search_options o = {.top = 1, .baseline = "megatron"};
+    ck_assert_int_eq(job_read(arena, "tests/bench/questions/llama-70b-4k.yaml", &j, &err), OK);
+    ck_assert_int_eq(cluster_read(arena, "tests/bench/questions/h32.yaml", &c, &err), OK);
+    ck_assert_int_eq(team_complete(&c, &err), OK);
+    ck_assert_int_eq(profile_prior(arena, &c, &profile, &err), OK);
+    ck_assert_msg(search_plans(arena, &j, &c, &profile, &o, &r, &err) == OK, "%s", err.text);
+    const struct plan *p = &r.plans[0].plan;
+    int32_t devices = 0;
+    ck_assert_int_eq(p->cluster.n_types, c.n_types);
+    for (int32_t i = 0; i < p->n_replicas; i++)
+        for (int32_t s = 0; s < p->replicas[i].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[i].stages[s];
+            devices += plan_stage_devices(x);
+            ck_assert_int_ge(plan_stage_devices(x), 2);
+            ck_assert_ptr_nonnull(x->sharding);
+            for (int32_t k = 1; k < plan_stage_devices(x); k++)
+                ck_assert_int_eq(c.devices[plan_stage_device(x, k)].node,
+                                 c.devices[x->device].node);
         }
-    ck_assert_int_eq(gpus % 4, 0); /* interleaved chunks count again */
+    ck_assert_int_eq(devices % 32, 0); /* interleaved chunks count again */
 }
 END_TEST
 
@@ -135,7 +148,6 @@ END_TEST
 
 struct bench {
     struct baseline_task k;
-    struct tp_variant tp_variant;
     struct search_context tries;
     struct search_options options;
     struct lower_options lower;
@@ -155,20 +167,21 @@ static void set_bench(struct bench *b, const struct job *j, const struct cluster
                                        .lower = &b->lower,
                                        .scorer = scorer_new(&b->lower),
                                        .evaluations_left = INT64_MAX};
-    b->tp_variant = (struct tp_variant){.tp = 1, .possible = true, .cluster = *c, .job = *j};
-    b->tp_variant.spaces = ARENA_ARRAY(arena, struct space *, 3);
-    b->tp_variant.cost = cost_new(arena, &b->profile, c);
-    ck_assert_int_eq(device_graph_new(arena, c, b->tp_variant.cost, &b->tp_variant.graph, &err),
-                     OK);
+    b->tries.spmd_stage = spmd_stage_new();
     b->k = (struct baseline_task){.arena = arena,
                                   .t = &b->tries,
                                   .job = j,
                                   .cluster = c,
                                   .profile = &b->profile,
                                   .sizes = b->sizes,
-                                  .n_sizes = 3,
-                                  .n_tp_variants = 1,
-                                  .tp_variants = &b->tp_variant};
+                                  .n_sizes = 3};
+    ck_assert_int_eq(baseline_degrees(&b->k, &err), OK);
+}
+
+static void end_bench(struct bench *b)
+{
+    spmd_stage_free(b->tries.spmd_stage);
+    scorer_free(b->tries.scorer);
 }
 
 /* Every setting of the family simulated. */
@@ -184,7 +197,7 @@ static int64_t best_of_all(struct bench *b, int32_t family)
         struct space *s;
         struct plan p;
         int64_t ns;
-        ck_assert_int_eq(baseline_space(&b->k, x->tp_variant, x->size, &s, &err), OK);
+        ck_assert_int_eq(baseline_space(&b->k, x->size, &s, &err), OK);
         ck_assert_int_eq(baseline_make(&b->k, x, "x", a, &p, &err), OK);
         ck_assert_int_eq(search_context_score(&b->tries, s, &p, &ns, &err), OK);
         if (ns < best) best = ns;
@@ -216,7 +229,7 @@ START_TEST(a_schedule_that_does_not_fit_lacks_memory)
         struct plan p;
         int64_t ns;
         if (b.k.settings[i].chunks == 1) continue;
-        ck_assert_int_eq(baseline_space(&b.k, 0, b.k.settings[i].size, &s, &err), OK);
+        ck_assert_int_eq(baseline_space(&b.k, b.k.settings[i].size, &s, &err), OK);
         ck_assert_int_eq(baseline_make(&b.k, &b.k.settings[i], "x", arena, &p, &err), OK);
         ck_assert_msg(scorer_fit(b.tries.scorer, s, &p, &ns, &err) == OK, "%s", err.text);
         n += ns == INT64_MAX;
@@ -224,7 +237,7 @@ START_TEST(a_schedule_that_does_not_fit_lacks_memory)
             ck_assert_int_eq(p.replicas[0].stages[k].warmup, 0);
     }
     ck_assert(n > 0 && strstr(scorer_why(b.tries.scorer), "lacks"));
-    scorer_free(b.tries.scorer);
+    end_bench(&b);
 }
 END_TEST
 
@@ -246,7 +259,7 @@ START_TEST(a_preset_that_fits_in_some_setting_is_found)
         enum status st = search_plans(arena, &j, &c, &b.profile, &o, &r, &err);
         fits += possible;
         ck_assert_msg((st == OK) == possible, "%ld bytes: %s", (long)memory, err.text);
-        scorer_free(b.tries.scorer);
+        end_bench(&b);
     }
     ck_assert_int_gt(fits, 8);
 }
@@ -282,7 +295,7 @@ START_TEST(a_preset_is_nearly_the_best_setting_of_its_family)
                           r.baselines[i].name, 100 * regret);
             sum += regret, n++;
         }
-        scorer_free(b.tries.scorer);
+        end_bench(&b);
     }
     ck_assert_int_gt(n, 30);
     ck_assert_msg(sum / n < 0.01, "mean regret %.2f %%", 100 * sum / n);
@@ -365,7 +378,7 @@ START_TEST(harps_plan_is_the_best_of_its_closed_form)
         }
         c.n_devices = 3;
         set_bench(&b, &j, &c);
-        ck_assert_int_eq(baseline_space(&b.k, 0, 1, &s, &err), OK);
+        ck_assert_int_eq(baseline_space(&b.k, 1, &s, &err), OK);
         ck_assert_int_eq(harp_plan_make(&b.k, 1, &found, &err), OK);
         int64_t best = INT64_MAX;
         for (int32_t x = 0; x + 2 < s->n_layers; x++)
@@ -385,7 +398,7 @@ START_TEST(harps_plan_is_the_best_of_its_closed_form)
         ck_assert_int_ge(found.closed_ns, best);
         ck_assert_msg((double)found.closed_ns <= 1.005 * (double)best, "%ld, best %ld",
                       (long)found.closed_ns, (long)best);
-        scorer_free(b.tries.scorer);
+        end_bench(&b);
     }
 }
 END_TEST
@@ -422,7 +435,7 @@ Suite *baselines_suite(void)
     tcase_add_checked_fixture(t, small_team_setup, small_team_teardown);
     tcase_add_test(t, data_parallel_families_have_a_replica_on_each_device);
     tcase_add_test(t, gpipe_runs_all_forwards_first_and_uses_every_device);
-    tcase_add_test(t, megatron_takes_gpus_together_where_that_is_fastest);
+    tcase_add_test(t, megatron_shards_operators_over_gpus_of_a_node_where_that_is_fastest);
     tcase_add_test(t, harp_takes_every_device_in_order_in_meshes_of_one_node);
     tcase_add_test(t, what_cannot_be_says_why);
     tcase_add_test(t, a_schedule_that_does_not_fit_lacks_memory);

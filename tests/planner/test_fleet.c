@@ -5,6 +5,7 @@
 #include "planner/fleet/fleet.h"
 #include "planner/fleet/mix.h"
 #include "planner/fleet/place.h"
+#include "planner/fleet/template_classes.h"
 #include "planner/search.h"
 #include "planner/spmd_stage/spmd_stage.h"
 #include "planner/topology/device_graph.h"
@@ -49,6 +50,7 @@ struct made {
     struct job job;
     struct profile profile;
     struct tp_options offers;
+    struct template_classes classes;
     struct space space;
     struct template_maker *maker;
 };
@@ -65,7 +67,9 @@ static void make(struct made *m, const int32_t *tp, int32_t n)
     ck_assert_msg(tp_options_make(&t, arena, &m->job, &m->cluster, &m->profile, tp, n, &m->offers,
                                   &err) == OK,
                   "%s", err.text);
-    ck_assert_msg(tp_options_size(arena, &m->offers, 2, &lower, &m->space, &m->maker, &err) == OK,
+    template_classes_make(arena, &m->offers, tp, n, &m->classes);
+    ck_assert_msg(template_classes_size(arena, &m->classes, &m->offers, 2, &lower, &m->space,
+                                        &m->maker, &err) == OK,
                   "%s", err.text);
     spmd_stage_free(t.spmd_stage);
 }
@@ -108,8 +112,9 @@ END_TEST
 
 START_TEST(devices_are_of_two_classes_in_two_zones_and_the_core_is_the_bottleneck)
 {
+    static const int32_t one[] = {1};
     struct made m;
-    make(&m, NULL, 0);
+    make(&m, one, 1);
     const struct device_graph *g = m.offers.graph;
     ck_assert_int_eq(g->n_classes, 2);
     ck_assert_int_eq(g->n_zones, 2);
@@ -130,8 +135,9 @@ END_TEST
 /* By hand: inside a node the bus; between two nodes the slower uplink and both latencies; across, the core. */
 START_TEST(routes_are_as_fast_as_their_slowest_link)
 {
+    static const int32_t one[] = {1};
     struct made m;
-    make(&m, NULL, 0);
+    make(&m, one, 1);
     const struct cost_link *in = device_graph_link(m.offers.graph, 0, 1),
                            *out = device_graph_link(m.offers.graph, 0, 4),
                            *across = device_graph_link(m.offers.graph, 63, 0);
@@ -147,8 +153,9 @@ END_TEST
 
 START_TEST(templates_cover_all_layers_keep_the_pace_and_stay_within_their_pool)
 {
+    static const int32_t one[] = {1};
     struct made m;
-    make(&m, NULL, 0);
+    make(&m, one, 1);
     double free_of_charge[2] = {0, 0}, only_second[2] = {-1, 0};
     int64_t least, most;
     template_paces(m.maker, &least, &most);
@@ -199,7 +206,7 @@ START_TEST(a_placed_mix_uses_every_gpu_once_and_no_device_spans_nodes)
     static const int32_t tp[] = {1, 2, 4};
     struct made m;
     make(&m, tp, 3);
-    ck_assert_int_eq(m.offers.n_classes, 6);
+    ck_assert_int_eq(m.classes.n, 6);
     struct mix x;
     int64_t relaxed;
     ck_assert(mix_solve(m.maker, m.space.microbatches, &(struct mix_options){0}, &x, &relaxed));
@@ -275,10 +282,12 @@ static int64_t fleet_finds(const struct job *j, const struct cluster *c,
                                .o = o,
                                .lower = &lower,
                                .scorer = scorer_new(&lower),
+                               .spmd_stage = spmd_stage_new(),
                                .evaluations_left = 20000};
     incumbents_init(&t.incumbents, arena, 32, o, c);
     struct fleet_task task = {j, c, &profile, sizes, 1};
     ck_assert_msg(fleet_search(&t, &task, NULL, &err) == OK, "%s", err.text);
+    spmd_stage_free(t.spmd_stage);
     scorer_free(t.scorer);
     return t.incumbents.n ? t.incumbents.plans[0].iteration_ns : INT64_MAX;
 }
@@ -318,8 +327,9 @@ END_TEST
 
 START_TEST(a_fleet_of_64_is_planned_the_same_twice)
 {
+    static const int32_t one[] = {1};
     struct made m;
-    make(&m, NULL, 0);
+    make(&m, one, 1);
     struct search_options o = {.top = 1};
     int64_t first = fleet_finds(&m.job, &m.cluster, &o);
     ck_assert_int_lt(first, INT64_MAX);

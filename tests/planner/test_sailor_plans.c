@@ -170,7 +170,6 @@ struct ours {
 
 static void plan_case(const struct known *k, struct ours *out)
 {
-    static const int32_t tp[] = {1, 2, 4};
     struct job job;
     struct cluster cluster;
     struct profile profile;
@@ -182,7 +181,7 @@ static void plan_case(const struct known *k, struct ours *out)
     MUST(sailor_case_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages,
                           &known_plan, &err));
     MUST(sailor_case_simulate(a, &known_plan, &profile, &ns, &err));
-    struct search_options o = {.tensor = tp, .n_tensor = 3, .top = 64};
+    struct search_options o = {.top = 64};
     clock_t begin = clock();
     MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
     *out = (struct ours){.cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC,
@@ -226,42 +225,35 @@ START_TEST(our_plans_beat_the_best_known_by_the_referee_and_by_the_simulator)
 }
 END_TEST
 
-/* Stages on several GPUs are sharded, and the degrees need not be requested. */
+/* Stages on several GPUs are sharded. */
 START_TEST(the_degrees_that_were_measured_are_planned)
 {
     struct job job;
     struct cluster cluster;
     struct profile profile;
-    struct search_result asked, usual;
-    static const int32_t tp[] = {1, 2, 4};
+    struct search_result usual;
     MUST(sailor_case_read(a, &known[1].c, &job, &cluster, &profile, &err));
     job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = 2;
     struct search_options o = {.top = 1};
     MUST(search_plans(a, &job, &cluster, &profile, &o, &usual, &err));
-    o.tensor = tp, o.n_tensor = 3;
-    MUST(search_plans(a, &job, &cluster, &profile, &o, &asked, &err));
-    ck_assert_int_eq(usual.plans[0].iteration_ns, asked.plans[0].iteration_ns);
     const struct plan *p = &usual.plans[0].plan;
     bool sharded = false;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
             sharded |= sharding_tensor_degree(p->replicas[r].stages[s].sharding) > 1;
     ck_assert(sharded);
-    for (int32_t t = 0; t < p->cluster.n_types; t++)
-        ck_assert_int_le(p->cluster.types[t].tensor_parallel, 1);
 }
 END_TEST
 
 START_TEST(baselines_of_several_gpus_are_sharded_too)
 {
-    static const int32_t tp[] = {1, 2, 4};
     struct job job;
     struct cluster cluster;
     struct profile profile;
     struct search_result r;
     MUST(sailor_case_read(a, &known[6].c, &job, &cluster, &profile, &err));
     struct search_options o = {
-        .tensor = tp, .n_tensor = 3, .top = 1, .baseline = "alpa-coarse"};
+        .top = 1, .baseline = "alpa-coarse"};
     MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
     const struct plan *p = &r.plans[0].plan;
     ck_assert_int_eq(p->cluster.n_devices, cluster.n_devices);
@@ -273,14 +265,13 @@ END_TEST
 
 START_TEST(cost_and_budget_choose_parts_of_the_team)
 {
-    static const int32_t tp[] = {1, 2, 4};
     struct job job;
     struct cluster cluster;
     struct profile profile;
     struct search_result fast, cheap, within;
     MUST(sailor_case_read(a, &known[1].c, &job, &cluster, &profile, &err));
     job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = 2;
-    struct search_options o = {.tensor = tp, .n_tensor = 3, .top = 1};
+    struct search_options o = {.top = 1};
     MUST(search_plans(a, &job, &cluster, &profile, &o, &fast, &err));
     o.objective = OBJECTIVE_COST;
     MUST(search_plans(a, &job, &cluster, &profile, &o, &cheap, &err));

@@ -133,34 +133,14 @@ START_TEST(a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not)
 }
 END_TEST
 
-START_TEST(tensor_parallel_gpus_never_make_a_small_team_slower)
+/* Baselines too. */
+START_TEST(no_plan_is_below_its_bound_where_stages_on_all_gpus_of_a_node_fit_best)
 {
-    static const int32_t two[] = {2}, both[] = {1, 2};
-    struct search_options alone = {.top = 1}, shared = {.top = 1, .tensor = both, .n_tensor = 2},
-                          only = {.top = 1, .tensor = two, .n_tensor = 1};
-    struct search_result a, b;
-    struct error err;
-    read_all(TEAM "links:\n"
-                  "  - {name: bus, between: [a], bandwidth: 2 GB/s, latency: 20 us}\n"
-                  "  - {name: lan, between: [a, b], bandwidth: 20 MB/s, latency: 90 us}\n");
-    ck_assert_msg(find(&alone, &a, &err) == OK, "%s", err.text);
-    ck_assert_msg(find(&shared, &b, &err) == OK, "%s", err.text);
-    ck_assert_int_le(b.plans[0].iteration_ns, a.plans[0].iteration_ns);
-    ck_assert_int_eq(find(&only, &b, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "no node of cluster 't' has 2 equal GPUs") != NULL, "%s",
-                  err.text);
-}
-END_TEST
-
-/* GPUs one by one are faster here, as baselines use them: what comes of a baseline is held against a bound of its class. */
-START_TEST(no_plan_is_below_its_bound_where_all_gpus_should_be_one_tensor_parallel_group)
-{
-    static const int32_t four[] = {4};
     static const char text[] =
         "version: 1\nmodel: {model_type: gpt2, n_embd: 8192, n_layer: 12, n_head: 64, n_positions: "
         "1024, vocab_size: 51200}\nsequence_length: 1024\nglobal_batch: 32\nmicrobatch: [1]\n"
         "precision: fp16\n";
-    struct search_options o = {.top = 3, .tensor = four, .n_tensor = 1};
+    struct search_options o = {.top = 3, };
     struct search_result r;
     struct error err = {0};
     struct node *root = NULL;
@@ -188,9 +168,7 @@ Suite *search_edges_suite(void)
     tcase_add_test(t, ten_gpus_whose_nodes_are_not_of_one_class_are_planned);
     tcase_add_test(t, a_square_without_diagonals_is_planned);
     tcase_add_test(t, a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not);
-    tcase_add_test(t, tensor_parallel_gpus_never_make_a_small_team_slower);
-    tcase_add_test(t,
-                   no_plan_is_below_its_bound_where_all_gpus_should_be_one_tensor_parallel_group);
+    tcase_add_test(t, no_plan_is_below_its_bound_where_stages_on_all_gpus_of_a_node_fit_best);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,6 +1,6 @@
 /* Uniform replicas (planner/fleet/uniform): properties of every mix, and paces against brute force over orders and splits. */
 #include "core/base/arena.h"
-#include "planner/fleet/tp_options.h"
+#include "planner/fleet/template_classes.h"
 #include "planner/fleet/uniform.h"
 #include "planner/spmd_stage/spmd_stage.h"
 #include "tests/support/sailor_cases.h"
@@ -20,6 +20,7 @@ struct made {
     struct cluster cluster;
     struct profile profile;
     struct tp_options offers;
+    struct template_classes classes;
     struct space space;
     struct template_maker *maker;
 };
@@ -32,7 +33,8 @@ static void make(struct made *m, const char *cluster)
     MUST(sailor_case_read(a, &c, &m->job, &m->cluster, &m->profile, &err));
     struct search_context t = {.arena = a, .spmd_stage = spmd_stage_new()};
     MUST(tp_options_make(&t, a, &m->job, &m->cluster, &m->profile, tp, 3, &m->offers, &err));
-    MUST(tp_options_size(a, &m->offers, 2, &lower, &m->space, &m->maker, &err));
+    template_classes_make(a, &m->offers, tp, 3, &m->classes);
+    MUST(template_classes_size(a, &m->classes, &m->offers, 2, &lower, &m->space, &m->maker, &err));
     m->maker->max_layers = m->space.n_layers;
     spmd_stage_free(t.spmd_stage);
 }

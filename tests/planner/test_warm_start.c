@@ -1,7 +1,6 @@
 /* Warm starts: old plans on changed clusters; and searches by several threads. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
-#include "core/cluster/group.h"
 #include "core/document/document.h"
 #include "planner/replan/balance_layers.h"
 #include "planner/search.h"
@@ -140,40 +139,6 @@ START_TEST(a_node_more_is_used_where_it_helps)
     struct search_result r = search(&m, &m.cluster, &o);
     ck_assert_int_lt(r.plans[0].iteration_ns, old.plans[0].iteration_ns);
     ck_assert(uses(&r.plans[0].plan, "h1.0"));
-}
-END_TEST
-
-/* Of four GPUs in tensor parallelism one is gone: two of the others share from then on, or none does. */
-START_TEST(gpus_taken_together_are_taken_together_again)
-{
-    struct made m;
-    int32_t gpus_of_node[4][4];
-    struct cluster_group groups[4];
-    struct cluster wide;
-    struct error err = {0};
-    make(&m, sixteen, "64");
-    for (int32_t g = 0; g < 4; g++) {
-        for (int32_t k = 0; k < 4; k++) gpus_of_node[g][k] = 4 * g + k;
-        groups[g] = (struct cluster_group){4, gpus_of_node[g], false};
-    }
-    ck_assert_int_eq(cluster_group(arena, &m.cluster, groups, 4, &wide, NULL, &err), OK);
-    struct made grouped = m;
-    team_share(&wide, &grouped.job.model);
-    struct search_result old =
-        search(&grouped, &wide, &(struct search_options){.top = 1, .evaluations = 100});
-    struct cluster less = change(&m.cluster, TEAM_WITHOUT, "v1.0");
-    struct search_options o = {.top = 1, .from = &old.plans[0].plan};
-    struct search_result r = search(&m, &less, &o);
-    const struct cluster *c = &r.plans[0].plan.cluster;
-    int32_t gpus = 0, widest = 0;
-    for (int32_t d = 0; d < c->n_devices; d++) {
-        int32_t n = c->types[c->devices[d].type].tensor_parallel;
-        gpus += n > 1 ? n : 1;
-        if (n > widest) widest = n;
-        ck_assert_str_ne(c->devices[d].name, "v1.0");
-    }
-    ck_assert_int_eq(gpus, 15);
-    ck_assert_int_eq(widest, 4);
 }
 END_TEST
 
@@ -376,7 +341,6 @@ Suite *warm_start_suite(void)
         on_the_same_team_an_old_plan_stays_as_fast,
         without_a_gpu_the_old_plan_becomes_one_nearly_as_good_as_a_search_finds,
         a_node_more_is_used_where_it_helps,
-        gpus_taken_together_are_taken_together_again,
         another_batch_is_shared_out_anew,
         others_stand_in_where_all_devices_are_gone,
         an_exact_search_finds_the_same_best_of_its_class_from_anywhere,

@@ -56,13 +56,10 @@ struct report {
     struct found *found;             /* (cases.n) */
 };
 
-/* Tensor-parallel degrees of the planner's plan: every number of GPUs that a node of the cases has. */
 static enum status plan_case(struct arena *a, const struct harp_team *t,
                              const struct harp_pipeline *best, struct found *out, struct error *err)
 {
-    static const int32_t tp[] = {1, 2, 4, 8};
-    struct search_options o = {
-        .top = 1, .evaluations = 2000, .tensor = tp, .n_tensor = sizeof tp / sizeof *tp};
+    struct search_options o = {.top = 1, .evaluations = 2000};
     struct error why = {0};
     struct plan plan;
     struct sim_result r;
