@@ -254,8 +254,8 @@ START_TEST(the_degrees_that_were_measured_are_planned)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
             sharded |= sharding_tensor_degree(p->replicas[r].stages[s].sharding) > 1;
     ck_assert(sharded);
-    for (int32_t t = 0; t < p->cluster.n_types; t++)
-        ck_assert_int_le(p->cluster.types[t].tensor_parallel, 1);
+    ck_assert_int_eq(p->cluster.n_devices, cluster.n_devices);
+    ck_assert_int_eq(p->cluster.n_types, cluster.n_types);
 }
 END_TEST
 

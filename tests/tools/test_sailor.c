@@ -142,7 +142,6 @@ START_TEST(a_row_with_tensor_parallelism_becomes_sharded_stages_on_single_gpus)
             const struct device *d = &c->devices[plan_stage_device(s, k)];
             ck_assert_int_eq(plan_stage_device(s, k), first[i] + k);
             ck_assert_int_eq(d->node, node[i]);
-            ck_assert_int_eq(c->types[d->type].tensor_parallel, 0);
             ck_assert_int_eq(c->types[d->type].reserve_bytes,
                              (degree[i] > 1 ? 3 : 2) * INT64_C(1000000000));
         }
