@@ -196,10 +196,9 @@ static void put_node(struct writing *w, int32_t kind, int32_t at, int32_t count)
     const char *node =
         count ? arena_printf(a, "n%d-", (int)kind) : arena_printf(a, "n%d-%d", (int)kind, (int)at);
     const char *sw = arena_printf(a, "s%s", node), *core = w->q->halves && !kind ? "half" : "core";
-    int32_t devices = x->group ? x->per_node / x->group : x->per_node;
     w->nodes = arena_printf(a, "%s  - {name: %s, %sdevices: {type: t%d, count: %d}}\n", w->nodes,
                             node, count ? arena_printf(a, "count: %d, ", (int)count) : "",
-                            (int)kind, (int)devices);
+                            (int)kind, (int)x->per_node);
     put_link(w, arena_printf(a, "u%s", node), count, arena_printf(a, "%s, %s", node, core),
              rate(a, x->uplink_Bps, x->uplink_s));
     if (x->per_node < 2) return;
@@ -209,7 +208,7 @@ static void put_node(struct writing *w, int32_t kind, int32_t at, int32_t count)
     }
     w->switches = arena_printf(a, "%s, {name: %s%s}", w->switches, sw,
                                count ? arena_printf(a, ", count: %d", (int)count) : "");
-    for (int32_t i = 0; i < devices; i++)
+    for (int32_t i = 0; i < x->per_node; i++)
         put_link(w, arena_printf(a, "p%d-%s", (int)i, node), 0,
                  arena_printf(a, "%s.%d, %s", node, (int)i, sw),
                  rate(a, x->inside_Bps, x->inside_s / 2));
@@ -220,9 +219,8 @@ static void put_kind(struct writing *w, int32_t kind)
     struct arena *a = w->a;
     const struct random_questions_kind *x = &w->q->kinds[kind];
     w->types =
-        arena_printf(a, "%s  - {name: t%d, device: %s%s%s}\n", w->types, (int)kind, x->device,
-                     x->memory_B > 0 ? arena_printf(a, ", memory: %.0f B", x->memory_B) : "",
-                     x->group ? arena_printf(a, ", tensor_parallel: %d", (int)x->group) : "");
+        arena_printf(a, "%s  - {name: t%d, device: %s%s}\n", w->types, (int)kind, x->device,
+                     x->memory_B > 0 ? arena_printf(a, ", memory: %.0f B", x->memory_B) : "");
     bool each = w->listed || x->ports; /* the ports of counted nodes cannot be counted too */
     for (int32_t i = 0; i < (each ? x->nodes : 1); i++) put_node(w, kind, i, each ? 0 : x->nodes);
 }

@@ -20,7 +20,6 @@ struct random_questions_kind {
     double memory_B; /* 0: the catalogue's */
     double inside_Bps, inside_s, uplink_Bps, uplink_s;
     bool ports; /* the devices of a node are joined by a switch with a link each, not by one bus */
-    int32_t group;   /* devices that are written as one with tensor_parallel; 0: none */
     double slowdown; /* of measured layers */
 };
 struct random_question {
