@@ -11,7 +11,8 @@
  *   others           operator_s + max(FLOPs / (peak · flops_efficiency), bytes / (bandwidth · memory_efficiency))
  *   collectives      wire_s + wire_rank_s · (ranks - 1) + op_wire_bytes / (scale-up link or PCIe · wire_efficiency)   (ring)
  * (Williams et al. 2009 for the roofline.) Kernel launches: the host takes issue_s per kernel. If it is slower than the GPU, a
- * stretch without synchronisation takes the longer of its kernels and their launches (launch bound).
+ * stretch without synchronisation takes the longer of its kernels and their launches (launch bound). Collectives of a sharded
+ * stage are kernels of their stretch.
  * issue_s 0: launches are never the bottleneck.
  *
  * The defaults are the catalogue's. A row with another `fit` was fitted on published measurements; tests/validate/published/fits.csv

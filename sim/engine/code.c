@@ -1,6 +1,9 @@
 #include "sim/engine/code.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
+#include "core/collective/rounds.h"
+#include "sim/collective/price.h"
 #include "sim/engine/sim.h"
 
 #include <math.h>
@@ -18,6 +21,7 @@ struct writer {
     /* The stretch since the last synchronisation of host and GPU. */
     int32_t stretch;
     int64_t kernels_ns, issue_ns;
+    int64_t collectives_ns; /* on otherwise idle links; 0 where launches take no time */
     int64_t alone_ns; /* operators since the call began or since the last collective */
 };
 
@@ -66,28 +70,27 @@ static int64_t dead_bytes(const struct program_stage *s, enum phase phase)
     return bytes;
 }
 
-static enum status stretch(const struct writer *w, const struct program_op *op, double factor,
+static enum status stretch(const struct writer *w, const char *name, double factor,
                            int64_t *ns, struct error *err)
 {
     if (factor == 1) return OK;
     double longer = (double)*ns * factor;
     if (!(longer >= 0 && longer <= (double)COST_MAX_NS))
-        return error_set(err, ERR_INPUT, "operator %s: factor %g on %s gives no duration of 0 s to ten years", op->name,
+        return error_set(err, ERR_INPUT, "operator %s: factor %g on %s gives no duration of 0 s to ten years", name,
                          factor, w->p->devices[w->device].name);
     *ns = (int64_t)llround(longer);
     return OK;
 }
 
-/* A message on the compute stream: occupancy of its slowest link plus all latencies of its route. It is link time, so the
- * device's speed does not scale it. */
-static enum status price_message(const struct writer *w, const struct program_op *op,
-                                 int64_t *out_ns, struct error *err)
+/* A message: occupancy of its slowest link plus all latencies of its route. It is link time, so the device's speed does not scale
+ * it. name: for messages of errors. */
+static enum status price_bytes(const struct writer *w, const char *name, int32_t link,
+                               int64_t bytes, int64_t *out_ns, struct error *err)
 {
-    int32_t link = op->attrs.link;
     if (link < 0 || link >= w->p->n_links)
-        return error_set(err, ERR_INPUT, "operator %s: unknown link %d", op->name, (int)link);
+        return error_set(err, ERR_INPUT, "operator %s: unknown link %d", name, (int)link);
     const struct program_link *l = &w->p->links[link];
-    int64_t bytes = shape_elements(&op->shapes.input[0]) * dtype_bytes(op->dtype), slowest = 0;
+    int64_t slowest = 0;
     *out_ns = 0;
     for (int32_t i = 0; i < (l->n_hops ? l->n_hops : 1); i++) {
         int32_t hop = l->n_hops ? l->hop[i] : link;
@@ -95,8 +98,8 @@ static enum status price_message(const struct writer *w, const struct program_op
         struct cost_link c;
         TRY(cost_program_link(w->by->cost, &w->p->links[hop], hop, &c, err));
         int64_t ns = cost_occupancy_ns(&c, bytes);
-        TRY(stretch(w, op, factor, &ns, err));
-        TRY(stretch(w, op, factor, &c.latency_ns, err));
+        TRY(stretch(w, name, factor, &ns, err));
+        TRY(stretch(w, name, factor, &c.latency_ns, err));
         if (ns > slowest) slowest = ns;
         *out_ns += c.latency_ns;
         if (*out_ns > COST_MAX_NS)
@@ -113,11 +116,12 @@ static enum status price(const struct writer *w, const struct program_op *op, in
     const struct sim_scale *s = w->by->scale;
     double kind = s && s->kind ? s->kind[op->kind] : 1;
     if (op->kind == OP_message) {
-        TRY(price_message(w, op, out_ns, err));
-        return stretch(w, op, kind, out_ns, err);
+        int64_t bytes = shape_elements(&op->shapes.input[0]) * dtype_bytes(op->dtype);
+        TRY(price_bytes(w, op->name, op->attrs.link, bytes, out_ns, err));
+        return stretch(w, op->name, kind, out_ns, err);
     }
     TRY(cost_op(w->by->cost, w->p->devices[w->device].type_index, op, out_ns, err));
-    return stretch(w, op, kind * (s && s->device ? s->device[w->device] : 1), out_ns, err);
+    return stretch(w, op->name, kind * (s && s->device ? s->device[w->device] : 1), out_ns, err);
 }
 
 static enum status put_operator(struct writer *w, struct code_procedure *out, int32_t index,
@@ -146,11 +150,13 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
 }
 
 /* If the host is slower than the GPU over a stretch (launch bound), operators are spread in proportion, so that operators priced
- * together and separately end at the same time (profiles/op_prior.h). */
+ * together and separately end at the same time (profiles/op_prior.h). The host launches on while a collective of the call is
+ * under way. */
 static void end_stretch(struct writer *w, struct code_procedure *out)
 {
-    if (w->issue_ns > w->kernels_ns && w->kernels_ns > 0) {
-        double slower = (double)w->issue_ns / (double)w->kernels_ns;
+    int64_t launches_ns = w->issue_ns - w->collectives_ns;
+    if (launches_ns > w->kernels_ns && w->kernels_ns > 0) {
+        double slower = (double)launches_ns / (double)w->kernels_ns;
         int64_t before = 0, ended = 0;
         for (int32_t i = w->stretch; i < w->n; i++) {
             if (w->code[i].kind != CODE_COMPUTE) continue;
@@ -162,17 +168,49 @@ static void end_stretch(struct writer *w, struct code_procedure *out)
         out->busy_ns += ended - before;
     }
     w->stretch = w->n;
-    w->kernels_ns = w->issue_ns = 0;
+    w->kernels_ns = w->issue_ns = w->collectives_ns = 0;
 }
 
-static void put_tensor_collective(struct writer *w, int32_t group)
+/* A collective of the call on otherwise idle links: a member's own messages one after the other, which is exact among equal members
+ * and links. */
+static enum status price_collective(const struct writer *w, int32_t group, int64_t *out_ns,
+                                    struct error *err)
 {
     const struct collective *g = &w->p->collectives[group];
+    int64_t priced = collective_price_ns(w->by->cost, w->p, g, NULL);
+    int32_t self = 0;
+    *out_ns = collective_of_tensor(g) ? priced : w->by->folded_ns[group];
+    if (*out_ns >= 0) return OK;
+    while (self + 1 < g->n_members && &w->p->stages[g->members[self].stage] != w->s) self++;
+    self = collective_like(g, self);
+    *out_ns = 0;
+    for (int32_t k = 0; k < collective_steps(g); k++) {
+        struct collective_round x = collective_round(g, self, k);
+        int32_t link, direction;
+        int64_t ns;
+        if (x.to < 0) continue;
+        program_collective_link(g, self, x.to, &link, &direction);
+        TRY(price_bytes(w, g->name, link, x.send * dtype_bytes(g->dtype), &ns, err));
+        *out_ns = units_min(*out_ns + ns, COST_MAX_NS);
+    }
+    return OK;
+}
+
+static enum status put_tensor_collective(struct writer *w, int32_t group, struct error *err)
+{
+    const struct collective *g = &w->p->collectives[group];
+    int64_t ns, issue_ns = cost_issue(w->by->cost, w->p->devices[w->device].type_index,
+                                      &(struct program_op){.kind = OP_all_reduce});
+    if (issue_ns > 0) {
+        TRY(price_collective(w, group, &ns, err));
+        w->issue_ns += issue_ns, w->collectives_ns += ns;
+    }
     if (collective_of_tensor(g))
         put(w, CODE_COLLECTIVE, group, cost_late_ns(w->by->cost, g->n_members, w->alone_ns));
     else
         put(w, CODE_FOLDED_COLLECTIVE, group, w->by->folded_ns[group]);
     w->alone_ns = 0;
+    return OK;
 }
 
 static enum status write_procedure(struct writer *w, const struct procedure *f,
@@ -183,7 +221,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         dead = 0; /* the update that follows releases these buffers */
     *out = (struct code_procedure){.phase = f->phase};
     w->n = w->stretch = 0;
-    w->kernels_ns = w->issue_ns = w->alone_ns = 0;
+    w->kernels_ns = w->issue_ns = w->collectives_ns = w->alone_ns = 0;
     out->messages = put_room(w, f);
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
@@ -195,7 +233,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
         if (x->kind == INSTR_COLLECTIVE_START) put(w, CODE_COLLECTIVE_START, x->arg, 0);
         if (x->kind == INSTR_COLLECTIVE_WAIT) put(w, CODE_COLLECTIVE_WAIT, x->arg, 0);
-        if (x->kind == INSTR_COLLECTIVE) put_tensor_collective(w, x->arg);
+        if (x->kind == INSTR_COLLECTIVE) TRY(put_tensor_collective(w, x->arg, err));
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
     }
     end_stretch(w, out);

@@ -77,12 +77,13 @@ cat > team.yaml <<'END'
 version: 1
 name: sailor
 device_types:
-  - {name: gh, device: GH200-96, tensor_parallel: 4, reserve: 5.06 GB}
-  - {name: a100, device: A100-SXM4-40, tensor_parallel: 4, reserve: 3 GB}
+  - {name: gh, device: GH200-96, reserve: 5.06 GB}
+  - {name: a100, device: A100-SXM4-40, reserve: 3 GB}
 nodes:
-  - {name: a, host: localhost, devices: [{type: gh}]}
-  - {name: b, host: localhost, devices: [{type: a100}]}
+  - {name: a, devices: {type: gh, count: 4}}
+  - {name: b, devices: {type: a100, count: 4}}
 links:
+  - {name: bus, every: inside, overlap: false}
   - {name: ab, between: [a, b], overlap: false}
 END
 ends "a job of measured layers is shown" 0 "26 layers" "$MUSHER" show job.yaml
@@ -95,8 +96,7 @@ sed 's/sequence_length: 2048/sequence_length: 1024/' job.yaml > short.yaml
 ends "another length than was measured" 3 "2048" "$MUSHER" plan short.yaml team.yaml --db sailor.db -o p.yaml
 sed 's/microbatch: 4/microbatch: 4\nprecision: bf16/' job.yaml > half.yaml
 ends "another precision than was measured" 3 "fp32" "$MUSHER" plan half.yaml team.yaml --db sailor.db -o p.yaml
-sed 's/tensor_parallel: 4, reserve: 5/tensor_parallel: 16, reserve: 5/' team.yaml > wide.yaml
-ends "GPUs that were not measured" 3 "x16" "$MUSHER" plan job.yaml wide.yaml --db sailor.db -o p.yaml
+ends "more GPUs than a node has" 3 "has 16 equal GPUs" "$MUSHER" plan job.yaml team.yaml --db sailor.db --tensor-parallel 16 -o p.yaml
 
 mixed=$(dirname "$data")/sailor_mixed
 "$MUSHER" import sailor "$mixed" --db mixed.db -q > /dev/null
@@ -108,6 +108,10 @@ ends "whatif, although its links have curves, not bandwidths" 0 "add v1" "$MUSHE
 ! grep -q "cannot run" out && ok "and the plan runs on each of those teams" || not_ok "and the plan runs on each of those teams" "$(cat out)"
 ends "replanned with an additional node" 0 "found" "$MUSHER" plan --from mixed.yaml --db mixed.db --with v1 -o more.yaml
 grep -q "name: v12" more.yaml && ok "which is there" || not_ok "which is there" "$(tail -n 12 more.yaml)"
+sed '/name: v,/{s/count: 2,/count: 1,/; p; s/name: v,/name: w,/; s/count: 4/count: 2/}' "$team" > uneven.yaml
+ends "on a node of four GPUs and one of two" 0 "found" "$MUSHER" plan "$job" uneven.yaml --db mixed.db --evaluations 300 -o again.yaml
+ends "which is simulated" 0 "found: " "$MUSHER" simulate again.yaml --db mixed.db
+[[ $(grep -c "{name: v100," again.yaml) == 1 ]] && ok "each type is given once" || not_ok "each type is given once" "$(grep "name: v100" again.yaml)"
 ends "unequal shares are reported" 0 "replicas' shares or numbers differ" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
 ends "also in the JSON of the export" 0 '"equal_shares": false' "$MUSHER" export mixed.yaml --format sailor -o mixed.json --json
 ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml --format paper -o x

@@ -142,6 +142,13 @@ START_TEST(what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_to
     p.replicas[0].stages[1].device = p.replicas[0].stages[0].device;
     ck_assert_int_eq(sailor_case_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "several stages"));
+    struct plan shared;
+    read_known(&known[3], &shared);
+    const struct plan_stage *first = &shared.replicas[0].stages[0];
+    int32_t devices[] = {shared.replicas[0].stages[1].devices[0], first->devices[3]};
+    shared.replicas[0].stages[1].devices = devices;
+    ck_assert_int_eq(sailor_case_score_plan(a, &known[3].c, &shared, true, &s, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, shared.cluster.devices[first->devices[3]].name));
     for (int32_t t = 0; t < p.cluster.n_types; t++) p.cluster.types[t].catalogue = "H100-SXM5";
     ck_assert_int_eq(sailor_case_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "H100-SXM5"));
@@ -242,6 +249,8 @@ START_TEST(the_degrees_that_were_measured_are_planned)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
             sharded |= sharding_tensor_degree(p->replicas[r].stages[s].sharding) > 1;
     ck_assert(sharded);
+    ck_assert_int_eq(p->cluster.n_devices, cluster.n_devices);
+    ck_assert_int_eq(p->cluster.n_types, cluster.n_types);
 }
 END_TEST
 
@@ -252,8 +261,7 @@ START_TEST(baselines_of_several_gpus_are_sharded_too)
     struct profile profile;
     struct search_result r;
     MUST(sailor_case_read(a, &known[6].c, &job, &cluster, &profile, &err));
-    struct search_options o = {
-        .top = 1, .baseline = "alpa-coarse"};
+    struct search_options o = {.top = 1, .baseline = "alpa-coarse"};
     MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
     const struct plan *p = &r.plans[0].plan;
     ck_assert_int_eq(p->cluster.n_devices, cluster.n_devices);

@@ -4,6 +4,7 @@
 #include "sim/engine/sim.h"
 
 #include "tests/support/plans.h"
+#include "tests/support/tensor_rules.h"
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
@@ -326,19 +327,61 @@ START_TEST(a_slow_host_sets_the_pace_and_a_fast_one_none)
 }
 END_TEST
 
+/* Collectives of a call do not stop the host: a launch bound call takes its launches, with or without the time of its collectives. */
+START_TEST(a_slow_host_launches_on_during_the_collectives_of_a_call)
+{
+    struct plan p = plans_new(arena, TINY_GPT2, LAYERS, 2);
+    struct op_prior prior = op_prior_default("host");
+    int32_t last = plans_layers(arena, &p) - 1, calls = 0, collectives = 0;
+    struct plan_stage *s = plans_replica(arena, &p, 2, 1, &last)->stages;
+    s->n_shards = 2, s->devices = (int32_t[]){0, 1};
+    s->sharding = tensor_rules(arena, 2, false);
+    p.cluster.links[0].latency_s = 1e-3;
+    struct program *x = plans_lower(arena, &p, false);
+    for (int32_t i = 0; i < x->stages[0].n_procedures; i++) {
+        const struct procedure *f = &x->stages[0].procedures[i];
+        int32_t times = f->phase == PHASE_U ? 1 : 2;
+        for (int32_t k = 0; k < f->n_instrs; k++) {
+            bool collective = f->instrs[k].kind == INSTR_COLLECTIVE;
+            calls += times * (collective || f->instrs[k].kind == INSTR_COMPUTE);
+            collectives += collective;
+        }
+    }
+    ck_assert_int_ge(collectives, 4 * LAYERS);
+    int64_t gpu = iteration(&p, &prior, false);
+    prior.issue_s = 1e-9;
+    ck_assert_int_eq(iteration(&p, &prior, false), gpu);
+    prior.issue_s = 1;
+    int64_t host = iteration(&p, &prior, false);
+    ck_assert_int_le(llabs(host - calls * INT64_C(1000000000)), 1000); /* roundings */
+    ck_assert_int_eq(iteration(&p, &prior, true), host);
+    struct profile profile;
+    struct sim_result r;
+    ck_assert_int_eq(profile_prior(arena, &p.cluster, &profile, NULL), OK);
+    profile.n_priors = 1, profile.priors = &prior;
+    ck_assert_int_eq(sim_run(arena, x, cost_new(arena, &profile, &p.cluster),
+                             &(struct sim_options){.steps = 3, .fold = true, .detail = SIM_STAGE},
+                             &r, NULL),
+                     OK);
+    ck_assert_int_le(llabs(r.iteration_ns - host), 1000);
+}
+END_TEST
+
 static Suite *suite(void)
 {
-    static const TTest *const *tests[] = {&a_gpu_computes_its_shard_of_every_product,
-                                          &gpus_take_two_collectives_a_block_and_pass,
-                                          &norms_and_residuals_are_whole_or_divided_by_positions,
-                                          &a_gpus_parameters_add_up,
-                                          &tensor_parallel_degrees_must_divide_the_model,
-                                          &files_say_the_tensor_parallel_degree_and_what_runs_again,
-                                          &selective_recomputation_keeps_all_but_the_scores,
-                                          &blocks_run_again_each_before_its_own_gradients,
-                                          &less_is_kept_the_more_runs_again,
-                                          &half_precision_keeps_eighteen_bytes_a_parameter,
-                                          &a_slow_host_sets_the_pace_and_a_fast_one_none};
+    static const TTest *const *tests[] = {
+        &a_gpu_computes_its_shard_of_every_product,
+        &gpus_take_two_collectives_a_block_and_pass,
+        &norms_and_residuals_are_whole_or_divided_by_positions,
+        &a_gpus_parameters_add_up,
+        &tensor_parallel_degrees_must_divide_the_model,
+        &files_say_the_tensor_parallel_degree_and_what_runs_again,
+        &selective_recomputation_keeps_all_but_the_scores,
+        &blocks_run_again_each_before_its_own_gradients,
+        &less_is_kept_the_more_runs_again,
+        &half_precision_keeps_eighteen_bytes_a_parameter,
+        &a_slow_host_sets_the_pace_and_a_fast_one_none,
+        &a_slow_host_launches_on_during_the_collectives_of_a_call};
     Suite *s = suite_create("share");
     TCase *t = tcase_create("share");
     tcase_add_checked_fixture(t, setup, teardown);

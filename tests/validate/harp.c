@@ -65,7 +65,7 @@ static enum status plan_case(struct arena *a, const struct harp_team *t,
     struct sim_result r;
     struct program program;
     clock_t begin = clock();
-    enum status st = search_plans(a, &t->job, &t->tp, &t->profile, &o, &out->r, &why);
+    enum status st = search_plans(a, &t->job, &t->cluster, &t->profile, &o, &out->r, &why);
     out->cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
     if (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)
         return error_set(err, st, "%s", why.text);

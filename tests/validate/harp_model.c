@@ -1,11 +1,12 @@
 #include "tests/validate/harp_model.h"
 
 #include "core/base/arena.h"
-#include "core/cluster/group.h"
 #include "core/graph/gradient.h"
 #include "core/lower/lower.h"
+#include "core/sharding/shard.h"
 #include "profiles/team.h"
 #include "sim/pipeline/static.h"
+#include "tests/support/tensor_rules.h"
 #include "tests/validate/published.h"
 #include "tools/common.h"
 
@@ -20,23 +21,89 @@ static struct stage_cost *stage_of(const struct harp_team *t, int32_t node, int3
     return &t->stage[((int64_t)node * t->n_layers + first) * t->n_layers + last];
 }
 
-/* Costs of one GPU of a node: the priced training graph of its sequences. */
+/* The link of two GPUs; none from a GPU to itself. */
+static enum status find_link(const struct harp_team *t, int32_t from, int32_t to,
+                             struct cost_link *out, struct error *err)
+{
+    int32_t direction, link = cluster_link(&t->cluster, from, to, &direction);
+    if (link < 0)
+        return error_set(err, ERR_INPUT, "no link from %s to %s", t->cluster.devices[from].name,
+                         t->cluster.devices[to].name);
+    return cost_link(t->cost, link, out, err);
+}
+
+/* The training graph of a GPU of a node whose GPUs divide each microbatch's sequences. */
+static enum status graph_of_sequences(struct arena *a, const struct harp_team *t,
+                                      const struct node_spec *at, const struct lower_options *lower,
+                                      struct graph **out, struct error *err)
+{
+    int64_t sequences = t->job.microbatch_sizes[0] / at->n_devices;
+    if (sequences * at->n_devices != t->job.microbatch_sizes[0])
+        return error_set(err, ERR_INPUT, "node %s: %d GPUs do not divide a microbatch of %d",
+                         at->name, (int)at->n_devices, (int)t->job.microbatch_sizes[0]);
+    return lower_training_graph(a, &t->job, sequences, lower, out, err);
+}
+
+/* The same if they shard every operator: the first one has the largest share. */
+static enum status graph_of_operators(struct arena *a, const struct harp_team *t,
+                                      const struct sharding *rules,
+                                      const struct lower_options *lower, struct graph **out,
+                                      struct error *err)
+{
+    struct graph *whole;
+    TRY(lower_graph_unsharded(a, &t->job, t->job.microbatch_sizes[0], &whole, err));
+    TRY(shard_graph(a, whole, rules, 0, 0, whole->n_layers - 1, out, err));
+    *out = graph_fuse(*out, lower->fused, lower->n_fused);
+    return gradient_build(*out, (double)t->job.microbatch_sizes[0] / (double)t->job.global_batch,
+                          err);
+}
+
+static struct cost_link hop(const void *of, int32_t from, int32_t to)
+{
+    struct cost_link link = {0};
+    if (find_link(of, from, to, &link, NULL) != OK) BUG("no link inside a node");
+    return link;
+}
+
+static const struct stage_group *group_of(struct arena *a, const struct harp_team *t, int32_t node)
+{
+    const struct node_spec *at = &t->cluster.nodes[node];
+    struct stage_group *g = ARENA_ARRAY(a, struct stage_group, 1);
+    int32_t *device = ARENA_ARRAY(a, int32_t, (size_t)at->n_devices);
+    for (int32_t i = 0; i < at->n_devices; i++) device[i] = at->first_device + i;
+    *g =
+        (struct stage_group){.sharding = t->rules[node],
+                             .device = device,
+                             .hop = hop,
+                             .of = t,
+                             .beside = at->n_devices}; /* one link carries all messages of a node */
+    return g;
+}
+
+/* Whether the GPUs of a node shard every operator. */
+static bool by_operators(const struct harp_team *t, int32_t node)
+{
+    return t->sharing == HARP_OPERATORS && t->cluster.nodes[node].n_devices > 1;
+}
+
+/* Costs of one GPU of a node: its priced training graph. */
 static enum status price_node(struct arena *a, struct harp_team *t, int32_t node,
                               const struct lower_options *lower, struct error *err)
 {
     const struct node_spec *at = &t->cluster.nodes[node];
     const struct device *gpu = &t->cluster.devices[at->first_device];
-    int64_t sequences = t->job.microbatch_sizes[0] / at->n_devices;
-    struct job job = t->job;
+    struct cost_link inside;
     struct graph *g;
-    job.model.tensor_parallel = t->cluster.types[gpu->type].tensor_parallel;
     for (int32_t i = 1; i < at->n_devices; i++)
         if (gpu[i].type != gpu->type)
             return error_set(err, ERR_INPUT, "node %s: expected GPUs of one type", at->name);
-    if (sequences * at->n_devices != t->job.microbatch_sizes[0])
-        return error_set(err, ERR_INPUT, "node %s: %d GPUs do not divide a microbatch of %d",
-                         at->name, (int)at->n_devices, (int)t->job.microbatch_sizes[0]);
-    TRY(lower_training_graph(a, &job, sequences, lower, &g, err));
+    if (by_operators(t, node)) {
+        TRY(find_link(t, at->first_device, at->first_device + 1, &inside, err));
+        t->rules[node] = tensor_rules(a, at->n_devices, false);
+        TRY(graph_of_operators(a, t, t->rules[node], lower, &g, err));
+    } else {
+        TRY(graph_of_sequences(a, t, at, lower, &g, err));
+    }
     if (!t->stage) {
         size_t n = (size_t)g->n_layers;
         t->n_layers = g->n_layers;
@@ -44,27 +111,16 @@ static enum status price_node(struct arena *a, struct harp_team *t, int32_t node
         t->cut_bytes = ARENA_ARRAY(a, int64_t, n);
     }
     for (int32_t k = 0; k + 1 < g->n_layers; k++)
-        t->cut_bytes[k] = graph_cut_bytes(g, &g->cut[k]) * at->n_devices;
+        t->cut_bytes[k] =
+            graph_cut_bytes(g, &g->cut[k]) * (by_operators(t, node) ? 1 : at->n_devices);
     struct stage_table *table = stage_table_new(a, g, t->cost, &t->job.optimizer);
     stage_table_fused(table, lower->fused, lower->n_fused);
+    if (by_operators(t, node)) stage_table_group(table, group_of(a, t, node));
     for (int32_t first = 0; first < g->n_layers; first++)
         for (int32_t last = first; last < g->n_layers; last++)
-            TRY(stage_table_cost(table, first, last, gpu->type, stage_of(t, node, first, last), err));
+            TRY(stage_table_cost(table, first, last, gpu->type, stage_of(t, node, first, last),
+                                 err));
     return OK;
-}
-
-/* Every node with several GPUs becomes one device. */
-static enum status group_nodes(struct arena *a, struct harp_team *t, struct error *err)
-{
-    struct cluster_group groups[HARP_STAGES_MAX];
-    int32_t n = 0;
-    for (int32_t i = 0; i < t->tp.n_nodes; i++) {
-        const struct node_spec *at = &t->tp.nodes[i];
-        int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)at->n_devices);
-        for (int32_t k = 0; k < at->n_devices; k++) devices[k] = at->first_device + k;
-        if (at->n_devices > 1) groups[n++] = (struct cluster_group){at->n_devices, devices, false};
-    }
-    return cluster_group(a, &t->tp, groups, n, &t->cluster, NULL, err);
 }
 
 enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
@@ -75,19 +131,17 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     struct lower_options lower = {0};
     *t = (struct harp_team){.sharing = sharing};
     TRY(job_read(a, job, &t->job, err));
-    TRY(cluster_read(a, cluster, &t->tp, err));
-    TRY(team_complete(&t->tp, err));
-    for (int32_t i = 0; i < t->tp.n_types; i++) /* HARP ran on another executor */
-        t->tp.types[i].context_bytes = -1;
-    TRY(team_precision(&t->tp, t->job.precision, err));
+    TRY(cluster_read(a, cluster, &t->cluster, err));
+    TRY(team_complete(&t->cluster, err));
+    for (int32_t i = 0; i < t->cluster.n_types; i++) /* HARP ran on another executor */
+        t->cluster.types[i].context_bytes = -1;
+    TRY(team_precision(&t->cluster, t->job.precision, err));
     if (t->job.n_microbatches_sizes != 1 || t->job.global_batch / t->job.microbatch_sizes[0] > 4096)
         return error_set(err, ERR_INPUT, "%s: expected one microbatch size, at most 4096 of a step",
                          job);
-    if (t->tp.n_nodes > HARP_STAGES_MAX)
+    if (t->cluster.n_nodes > HARP_STAGES_MAX)
         return error_set(err, ERR_INPUT, "%s: %d nodes, expected at most %d", cluster,
-                         (int)t->tp.n_nodes, HARP_STAGES_MAX);
-    t->cluster = t->tp;
-    if (sharing == HARP_OPERATORS) TRY(group_nodes(a, t, err));
+                         (int)t->cluster.n_nodes, HARP_STAGES_MAX);
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
     published_fused(&lower);
     t->profile.pace = pace;
@@ -102,26 +156,19 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
 
 /* --- time --- */
 
-/* The link of two GPUs; none from a GPU to itself. */
-static enum status find_link(const struct harp_team *t, int32_t from, int32_t to,
-                             struct cost_link *out, struct error *err)
-{
-    int32_t direction, link = cluster_link(&t->cluster, from, to, &direction);
-    if (link < 0)
-        return error_set(err, ERR_INPUT, "no link from %s to %s", t->cluster.devices[from].name,
-                         t->cluster.devices[to].name);
-    return cost_link(t->cost, link, out, err);
-}
-
-/* The sequences of all GPUs cross the single link between the nodes. */
+/* All sequences cross the single link between the nodes; GPUs that shard operators each receive all of them. */
 static enum status link_between(const struct harp_team *t, int32_t from, int32_t to, int32_t cut,
-                       struct pipeline_link *out, struct error *err)
+                                struct pipeline_link *out, struct error *err)
 {
     const struct node_spec *nodes = t->cluster.nodes;
+    int32_t ends[2] = {to, from};
     struct cost_link l;
     TRY(find_link(t, nodes[from].first_device, nodes[to].first_device, &l, err));
-    int64_t ns = cost_occupancy_ns(&l, t->cut_bytes[cut]);
-    *out = (struct pipeline_link){{ns, ns}, {l.latency_ns, l.latency_ns}};
+    for (int g = 0; g < 2; g++) {
+        int64_t copies = by_operators(t, ends[g]) ? nodes[ends[g]].n_devices : 1;
+        out->occupancy_ns[g] = copies * cost_occupancy_ns(&l, t->cut_bytes[cut]);
+        out->latency_ns[g] = l.latency_ns;
+    }
     return OK;
 }
 
@@ -133,7 +180,7 @@ static enum status sum_ns(const struct harp_team *t, int32_t node, int64_t bytes
     const struct node_spec *at = &t->cluster.nodes[node];
     struct cost_link l;
     *out = 0;
-    if (at->n_devices == 1) return OK;
+    if (at->n_devices == 1 || by_operators(t, node)) return OK; /* a GPU has its own shards */
     TRY(find_link(t, at->first_device, at->first_device + 1, &l, err));
     *out = cost_occupancy_ns(&l, bytes * 2 * (at->n_devices - 1)) +
            l.latency_ns * 2 * (at->n_devices - 1);
@@ -174,7 +221,8 @@ static enum status price(const struct harp_team *t, const struct harp_pipeline *
         ns += c->update_ns;
         if (ns > out->update_ns) out->update_ns = ns;
         first = p->last[s] + 1;
-        if (s + 1 < p->n) TRY(link_between(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
+        if (s + 1 < p->n)
+            TRY(link_between(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
     }
     return OK;
 }
@@ -243,7 +291,7 @@ static enum status time_with(struct timers *all, const struct harp_team *t, stru
 }
 
 enum status harp_model_time(struct arena *a, const struct harp_team *t, enum schedule_kind rule,
-                      bool own_warmup, struct harp_pipeline *p, struct error *err)
+                            bool own_warmup, struct harp_pipeline *p, struct error *err)
 {
     struct timers all = {.a = a};
     struct priced x;
@@ -327,8 +375,9 @@ static enum status choose(struct walk *w, struct harp_pipeline *p, uint32_t used
     return OK;
 }
 
-enum status harp_model_search(struct arena *a, const struct harp_team *t, const struct harp_class *c,
-                        struct harp_result *out, struct error *err)
+enum status harp_model_search(struct arena *a, const struct harp_team *t,
+                              const struct harp_class *c, struct harp_result *out,
+                              struct error *err)
 {
     struct walk w = {.t = t, .c = c, .all = {.a = a}, .out = out, .err = err};
     struct harp_pipeline p = {0};
@@ -340,26 +389,28 @@ enum status harp_model_search(struct arena *a, const struct harp_team *t, const 
     return error_set(err, ERR_INFEASIBLE, "no pipeline: nodes without links");
 }
 
-/* A grouped node has one device. */
 static void on_gpus(struct arena *a, const struct harp_team *t, int32_t node,
-                     struct plan_stage *out)
+                    struct plan_stage *out)
 {
     const struct node_spec *at = &t->cluster.nodes[node];
     size_t n = (size_t)at->n_devices;
     int32_t *devices = ARENA_ARRAY(a, int32_t, n);
-    int64_t *sequences = ARENA_ARRAY(a, int64_t, n);
     out->device = at->first_device;
     if (n == 1) return;
-    for (int32_t i = 0; i < at->n_devices; i++) {
-        devices[i] = at->first_device + i;
-        sequences[i] = t->job.microbatch_sizes[0] / at->n_devices;
+    for (int32_t i = 0; i < at->n_devices; i++) devices[i] = at->first_device + i;
+    out->n_shards = at->n_devices, out->devices = devices;
+    if (by_operators(t, node)) {
+        out->sharding = t->rules[node];
+        return;
     }
-    out->n_shards = at->n_devices, out->devices = devices, out->sequences = sequences;
-    out->zero = 1;
+    int64_t *sequences = ARENA_ARRAY(a, int64_t, n);
+    for (int32_t i = 0; i < at->n_devices; i++)
+        sequences[i] = t->job.microbatch_sizes[0] / at->n_devices;
+    out->sequences = sequences, out->zero = 1;
 }
 
 void harp_model_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,
-               struct plan *out)
+                     struct plan *out)
 {
     *out = (struct plan){.name = "harp",
                          .seed = t->job.seed,

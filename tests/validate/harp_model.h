@@ -4,10 +4,12 @@
  * sub-cluster is a node of the cluster file. A case states how its GPUs divide the stage:
  *   sequences  each computes an equal number of a microbatch's sequences; parameters are replicated, the optimizer state is sharded
  *              (zero: 1); one gradient all-reduce a step
- *   operators  every operator is sharded (`tensor_parallel`), weights too; six all-reduces of activations a block
+ *   operators  every operator is sharded (tests/support/tensor_rules.h), weights too; six all-reduces of activations a block. One GPU's
+ *              view is priced, which stands for all; each GPU of the next stage receives all activations
  * No log states which of them the authors used. Sequences is assumed for all cases, after a test of both: with sharded operators the
- * splits and the time of the small case agree as well, but six all-reduces of 84 MB a block over the NVLink of eight GPUs make the
- * large cases 63 and 33 % slower than measured. The peaks also match replicated parameters with sharded state, except for our fp32
+ * splits and the time of the small case agree as well, but the large cases are 161 and 34 % slower than measured: six
+ * all-reduces of 84 MB a block over the NVLink of eight GPUs (63 and 33 % without what follows), and eight copies of 84 MB a microbatch
+ * over the link between two nodes. The peaks also match replicated parameters with sharded state, except for our fp32
  * gradients.
  * Costs are those of sim/stage/stage and of the links; every stage recomputes its forward, as in HARP; a schedule is
  * timed exactly by sim/pipeline/static, and the longest all-reduce and update are added. One pipeline takes some microseconds, so
@@ -38,9 +40,9 @@ enum harp_sharing { HARP_SEQUENCES, HARP_OPERATORS };
 struct harp_team {
     struct job job; /* one microbatch size */
     enum harp_sharing sharing;
-    /* OPERATORS: the GPUs of a node grouped to one device (core/cluster/group) */
     struct cluster cluster;
-    struct cluster tp;   /* as in the file */
+    /* OPERATORS: of a node with several GPUs; else NULL */
+    const struct sharding *rules[HARP_STAGES_MAX];
     struct profile profile; /* the prior; pace is the constant of calibration */
     struct cost *cost;
     int32_t n_layers, microbatches;

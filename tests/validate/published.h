@@ -4,7 +4,8 @@
  * stages, replicas, schedule), which is lowered and simulated like every plan (core/lower/lower, sim/engine/sim). Facts that the
  * tables do not state are set here, once:
  *   GPUs        A100 SXM 80 GB, eight a node, NVLink inside, one 200 Gb/s port each between nodes
- *   ranks        tensor-parallel GPUs adjacent, then replicas, then stages (Megatron-LM's order)
+ *   ranks        tensor-parallel GPUs adjacent, then replicas, then stages (Megatron-LM's order); each stage is sharded over its GPUs
+ *                by tests/support/tensor_rules.h
  *   model        gpt2's graph with eager attention, 51200 words, fp16
  *   update       AdamW; one gradient all-reduce, after the last backward
  */

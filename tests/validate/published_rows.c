@@ -156,7 +156,8 @@ static enum status check_row(const struct csv *c, int32_t row, const struct publ
     if (r->global_batch % (r->microbatch * r->replicas))
         why = "the global batch does not divide over replicas and microbatches";
     if (r->heads < 1 || r->hidden % r->heads) why = "heads do not divide hidden";
-    if (r->stages * r->replicas > DEVICES_MAX || r->tp > TP_MAX) why = "too many GPUs";
+    if (r->tp > TP_MAX || r->tp * r->stages * r->replicas > DEVICES_MAX)
+        why = "more than 16384 GPUs";
     if (r->layers > LAYERS_MAX) why = "more than 4096 layers";
     return why ? error_set(err, ERR_INPUT, "%s:%" PRId32 ": %s", c->file, c->line[row], why) : OK;
 }

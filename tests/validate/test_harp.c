@@ -1,6 +1,10 @@
 /* HARP's own cases (tests/data/harp): splits, times, the sweep of bandwidths; classes of pipelines contain one another. */
 #include "core/base/arena.h"
+#include "core/lower/lower.h"
+#include "core/sharding/sharding.h"
+#include "sim/engine/sim.h"
 #include "tests/validate/harp.h"
+#include "tests/validate/published.h"
 
 #include "tests/support/suites.h"
 
@@ -49,16 +53,17 @@ START_TEST(with_one_constant_from_the_first_case_splits_and_times_of_all_are_fou
 }
 END_TEST
 
-static struct harp_team team_of(const char *name)
+static struct harp_team team_of_sharing(const char *name, enum harp_sharing sharing)
 {
     struct harp_team t;
     struct error err = {0};
     const char *job = arena_printf(arena, "%s/%s.job.yaml", folder, name),
                *cluster = arena_printf(arena, "%s/%s.yaml", folder, name);
-    ck_assert_msg(harp_team_read(arena, job, cluster, HARP_SEQUENCES, 1, &t, &err) == OK, "%s",
-                  err.text);
+    ck_assert_msg(harp_team_read(arena, job, cluster, sharing, 1, &t, &err) == OK, "%s", err.text);
     return t;
 }
+
+static struct harp_team team_of(const char *name) { return team_of_sharing(name, HARP_SEQUENCES); }
 
 static struct harp_result best_of(const struct harp_team *t, struct harp_class class)
 {
@@ -122,6 +127,42 @@ START_TEST(twice_the_pace_is_twice_the_time_but_for_the_messages)
 }
 END_TEST
 
+/* The eight V100 of node v and the pairs of a and b: one GPU's shards, the collectives between them, and as many copies of an activation
+ * as there are receivers, timed with lowering and without. */
+START_TEST(gpus_that_share_operators_are_priced_by_the_view_of_one)
+{
+    struct harp_team t = team_of_sharing("2.6b", HARP_OPERATORS), whole = team_of("2.6b");
+    struct harp_pipeline p = {.n = 3, .node = {0, 1, 2}, .last = {29, 48, 67}};
+    struct plan plan;
+    struct program program;
+    struct sim_result r;
+    struct lower_options lower = {0};
+    struct error err = {0};
+    ck_assert_int_eq(t.n_layers, 68);
+    const struct stage_cost *one = &t.stage[t.n_layers + 20], *all = &whole.stage[t.n_layers + 20];
+    /* Layers 1 to 20 of node v: weights are sharded, norms and biases of sums replicated; all GPUs do the work of all sequences. */
+    ck_assert_double_eq_tol(8 * (double)one->parameter_bytes / (double)all->parameter_bytes, 1,
+                            0.01);
+    ck_assert_int_gt(one->forward_ns, all->forward_ns);
+    ck_assert_msg(harp_model_time(arena, &t, SCHEDULE_H1F1B_PUBLISHED, false, &p, &err) == OK, "%s",
+                  err.text);
+    harp_model_plan(arena, &t, &p, &plan);
+    for (int32_t s = 0; s < 3; s++) {
+        const struct plan_stage *x = &plan.replicas[0].stages[s];
+        ck_assert_int_eq(x->n_shards, s ? 2 : 8);
+        ck_assert_str_eq(sharding_kind(arena, x->sharding), "tensor");
+        ck_assert_ptr_null(x->sequences);
+    }
+    ck_assert_int_eq(plan.cluster.n_devices, 12);
+    published_fused(&lower);
+    ck_assert_msg(lower_plan(arena, &plan, &lower, &program, &err) == OK, "%s", err.text);
+    ck_assert_msg(sim_run(arena, &program, cost_new(arena, &t.profile, &plan.cluster),
+                          &(struct sim_options){.detail = SIM_STAGE}, &r, &err) == OK,
+                  "%s", err.text);
+    ck_assert_double_eq_tol((double)p.iteration_ns / (double)r.iteration_ns, 1, 0.02);
+}
+END_TEST
+
 START_TEST(teams_that_are_no_such_case_are_refused)
 {
     struct harp_team t;
@@ -148,6 +189,7 @@ Suite *harp_suite(void)
     tcase_add_test(t, pruning_changes_nothing_but_the_count);
     tcase_add_test(t, a_class_that_holds_another_is_no_slower);
     tcase_add_test(t, twice_the_pace_is_twice_the_time_but_for_the_messages);
+    tcase_add_test(t, gpus_that_share_operators_are_priced_by_the_view_of_one);
     tcase_add_test(t, teams_that_are_no_such_case_are_refused);
     suite_add_tcase(s, t);
     return s;

@@ -48,18 +48,6 @@ static const struct device_type *type_of(const struct plan *p, const struct plan
     return &p->cluster.types[p->cluster.devices[s->device].type];
 }
 
-/* GPUs of a stage. */
-static int32_t degree_of(const struct plan *p, const struct plan_stage *s)
-{
-    int32_t n = type_of(p, s)->tensor_parallel;
-    return s->n_shards > 1 ? s->n_shards : n > 1 ? n : 1;
-}
-
-static int32_t tp_of(const struct device_type *t)
-{
-    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
-}
-
 static enum status check_stage(const struct plan *p, int32_t replica, int32_t stage,
                                struct error *err)
 {
@@ -70,12 +58,25 @@ static enum status check_stage(const struct plan *p, int32_t replica, int32_t st
                        : s->zero                      ? "shards optimizer state"
                        : s->recompute                 ? "recomputes"
                        : !sailor_gpu_of(t->catalogue) ? "is on a type outside Sailor's tables"
-                       : t->sequence_parallel         ? "shards positions too"
                                                       : NULL;
     if (!what) return OK;
     return error_set(
         err, ERR_INPUT, "replica %d, stage %d on %s (%s) %s: Sailor's format cannot express that",
         (int)replica, (int)stage, p->cluster.devices[s->device].name, t->catalogue, what);
+}
+
+/* Two stages of a replica have no device in common. */
+static enum status check_apart(const struct plan *p, int32_t replica, const struct plan_stage *x,
+                               const struct plan_stage *y, struct error *err)
+{
+    for (int32_t i = 0; i < plan_stage_devices(x); i++)
+        for (int32_t k = 0; k < plan_stage_devices(y); k++)
+            if (plan_stage_device(x, i) == plan_stage_device(y, k))
+                return error_set(
+                    err, ERR_INPUT,
+                    "replica %d has several stages on %s: Sailor's format cannot express that",
+                    (int)replica, p->cluster.devices[plan_stage_device(y, k)].name);
+    return OK;
 }
 
 static enum status check(const struct plan *p, struct error *err)
@@ -85,25 +86,13 @@ static enum status check(const struct plan *p, struct error *err)
         for (int32_t s = 0; s < x->n_stages; s++) {
             TRY(check_stage(p, r, s, err));
             for (int32_t i = 0; i < s; i++)
-                if (x->stages[i].device == x->stages[s].device)
-                    return error_set(
-                        err, ERR_INPUT,
-                        "replica %d has several stages on %s: Sailor's format cannot express that",
-                        (int)r, p->cluster.devices[x->stages[s].device].name);
+                TRY(check_apart(p, r, &x->stages[i], &x->stages[s], err));
         }
     }
     return OK;
 }
 
 /* --- output ---------------------------------------------------------------------------------- */
-
-static int32_t gpus_of_node(const struct cluster *c, int32_t node)
-{
-    int32_t n = 0;
-    for (int32_t i = 0; i < c->nodes[node].n_devices; i++)
-        n += tp_of(&c->types[c->devices[c->nodes[node].first_device + i].type]);
-    return n;
-}
 
 static void put_spot(struct json *j, const struct plan *p, const struct plan_stage *s,
                      const char *zone)
@@ -113,11 +102,11 @@ static void put_spot(struct json *j, const struct plan *p, const struct plan_sta
     json_put_list(j, NULL);
     json_put_list(j, NULL);
     json_put_text(j, NULL, sailor_gpu_of(t->catalogue)->name);
-    json_put_int(j, NULL, gpus_of_node(&p->cluster, p->cluster.devices[s->device].node));
+    json_put_int(j, NULL, p->cluster.nodes[p->cluster.devices[s->device].node].n_devices);
     json_put_text(j, NULL, zone);
     json_close(j);
     json_close(j);
-    json_put_int(j, NULL, degree_of(p, s));
+    json_put_int(j, NULL, plan_stage_devices(s));
     json_close(j);
 }
 

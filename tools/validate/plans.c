@@ -78,16 +78,16 @@ static enum status read_head(struct table *t, char **text, int *n, struct error 
 /* Notes a prediction that extrapolates measured rows. */
 static void note_reach(struct row_plan *r)
 {
-    const struct cluster *c = &r->plan.cluster;
-    for (int32_t i = 0; i < c->n_types; i++) {
-        const struct device_type *t = &c->types[i];
+    for (int32_t i = 0; i < r->n_replicas * r->n_stages; i++) {
+        const struct spot *s = &r->spots[i];
+        const struct device_type *t = &r->plan.cluster.types[s->type];
         for (int32_t k = 0; k < r->model->layers; k++) {
             int64_t row = op_measured_row(r->model->name, r->model->measured->layers[k].cost);
             enum measured_reach reach =
-                measured_reach(r->profile, t->catalogue, t->tensor_parallel, row, r->microbatch);
+                measured_reach(r->profile, t->catalogue, s->tp, row, r->microbatch);
             if (reach != MEASURED_BEYOND && reach != MEASURED_BETWEEN) continue;
-            r->note = arena_printf(r->a, "microbatch %" PRId64 " was not measured on %s: %s",
-                                   r->microbatch, t->name,
+            r->note = arena_printf(r->a, "microbatch %" PRId64 " was not measured on %s x%" PRId32 ": %s",
+                                   r->microbatch, s->gpu, s->tp,
                                    reach == MEASURED_BEYOND ? "extrapolated" : "interpolated");
             return;
         }

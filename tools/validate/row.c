@@ -4,6 +4,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "core/model/measured.h"
+#include "core/sharding/sharding.h"
 #include "profiles/catalogue.h"
 #include "profiles/measured.h"
 #include "profiles/team.h"
@@ -113,7 +114,7 @@ static enum status same(const char *column, const char *text, int64_t value, str
                                      column, said, value);
 }
 
-static enum status read_diverse_starts(struct row_plan *r, const struct row_text *t, struct error *err)
+static enum status read_spots(struct row_plan *r, const struct row_text *t, struct error *err)
 {
     const char *gpus = t->gpu_per_stage_replica;
     const char **gpu = ARENA_ARRAY(r->a, const char *, (size_t)ROW_STAGES_MAX *ROW_REPLICAS_MAX),
@@ -124,11 +125,11 @@ static enum status read_diverse_starts(struct row_plan *r, const struct row_text
     TRY(spread(r, "gpu_per_stage_replica", gpus, &r->n_replicas, gpu, err));
     TRY(spread(r, "tp", t->tp, &r->n_replicas, tp, err));
     int32_t n = r->n_replicas * r->n_stages;
-    r->diverse_starts = ARENA_ARRAY(r->a, struct spot, (size_t)n);
+    r->spots = ARENA_ARRAY(r->a, struct spot, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
         int64_t degree;
         TRY(whole("tp", tp[i], 64, &degree, err));
-        r->diverse_starts[i] = (struct spot){gpu[i], (int32_t)degree, -1, -1};
+        r->spots[i] = (struct spot){gpu[i], (int32_t)degree, -1, -1, NULL};
     }
     return same("pp", t->pp, r->n_stages, err);
 }
@@ -138,7 +139,7 @@ static enum status read_row(struct row_plan *r, const struct row_text *t, struct
     const char *model = t->model;
     TRY(find_model(r, *model ? model : t->set, err));
     TRY(read_layers(r, t->layers_per_stage, err));
-    TRY(read_diverse_starts(r, t, err));
+    TRY(read_spots(r, t, err));
     TRY(whole("mbs", t->mbs, MEASURED_SEQUENCES_MAX, &r->microbatch, err));
     TRY(whole("gbs", t->gbs, 1 << 24, &r->batch, err));
     r->nodes = 0;
@@ -154,46 +155,42 @@ static enum status read_row(struct row_plan *r, const struct row_text *t, struct
 
 /* --- its cluster and plan -------------------------------------------------------------------- */
 
+/* Device types are single GPUs, one for each amount of memory that the framework reserves. */
 static enum status add_type(struct row_plan *r, struct spot *s, struct error *err)
 {
     struct cluster *c = &r->plan.cluster;
     const struct sailor_gpu *gpu = sailor_gpu(s->gpu);
     const struct catalogue_device *d = NULL;
     const char *id = gpu ? gpu->catalogue : s->gpu;
+    int64_t reserve = gpu ? gpu->reserve_bytes[s->tp > 1] : 0;
     if (catalogue_find(id, &d, NULL) != OK)
         return error_set(err, ERR_INPUT, "unknown GPU '%.60s'", s->gpu);
-    for (s->type = 0; s->type < c->n_types; s->type++)
-        if (!strcmp(c->types[s->type].catalogue, id) &&
-            c->types[s->type].tensor_parallel == s->tp)
-            return OK;
+    bool again = false; /* the same GPU with another reserve */
+    for (s->type = 0; s->type < c->n_types; s->type++) {
+        if (strcmp(c->types[s->type].catalogue, id) != 0) continue;
+        if (c->types[s->type].reserve_bytes == reserve) return OK;
+        again = true;
+    }
     c->types[c->n_types++] =
-        (struct device_type){.name = arena_printf(r->a, "%s-x%" PRId32, s->gpu, s->tp),
+        (struct device_type){.name = again ? arena_printf(r->a, "%s-2", s->gpu) : s->gpu,
                              .catalogue = id,
-                             .tensor_parallel = s->tp,
-                             .reserve_bytes = gpu ? gpu->reserve_bytes[s->tp > 1] : 0};
+                             .reserve_bytes = reserve};
     return OK;
 }
 
-static void add_link(struct row_plan *r, int32_t from, int32_t to)
+/* In the order of ranks: stages, then replicas (DeepSpeed's grid). */
+static struct spot *spot_at(const struct row_plan *r, int32_t k)
 {
-    struct cluster *c = &r->plan.cluster;
-    int32_t direction, a = c->devices[from].node, b = c->devices[to].node;
-    if (from == to || cluster_link(c, from, to, &direction) >= 0) return;
-    c->links[c->n_links++] =
-        (struct link){.name = arena_printf(r->a, "%s-%s", c->nodes[a].name, c->nodes[b].name),
-                      .n_ends = a == b ? 1 : 2,
-                      .end = {a, b},
-                      .blocking = true};
+    return &r->spots[k % r->n_replicas * r->n_stages + k / r->n_replicas];
 }
 
-/* Ranks fill nodes in the order of stages, then replicas (DeepSpeed's grid); with one node a stage and replica each has its
- * own. */
+/* Ranks fill nodes in their order; with one node a stage and replica each has its own. */
 static int32_t place(struct row_plan *r)
 {
     int32_t n = r->n_replicas * r->n_stages, nodes = 0, room = 0;
     const char *kind = "";
     for (int32_t k = 0; k < n; k++) {
-        struct spot *s = &r->diverse_starts[k % r->n_replicas * r->n_stages + k / r->n_replicas];
+        struct spot *s = spot_at(r, k);
         const struct sailor_gpu *gpu = sailor_gpu(s->gpu);
         if (r->nodes == n || strcmp(kind, s->gpu) != 0 || room < s->tp) {
             nodes++;
@@ -206,37 +203,57 @@ static int32_t place(struct row_plan *r)
     return nodes;
 }
 
-/* Devices by node, and links from stage to stage and around each stage's replicas. */
+/* The GPUs of a spot, adjacent on its node. */
+static void add_devices(struct row_plan *r, struct node_spec *node, struct spot *s)
+{
+    struct cluster *c = &r->plan.cluster;
+    s->devices = ARENA_ARRAY(r->a, int32_t, (size_t)s->tp);
+    for (int32_t i = 0; i < s->tp; i++) {
+        s->devices[i] = c->n_devices;
+        c->devices[c->n_devices++] =
+            (struct device){arena_printf(r->a, "%s.%" PRId32, node->name, node->n_devices), s->type,
+                            s->node, node->n_devices};
+        node->n_devices++;
+    }
+}
+
+/* Devices by node. Links have the measured curves of their ends' types, whatever else is sent. */
 static enum status make_cluster(struct row_plan *r, struct error *err)
 {
     struct cluster *c = &r->plan.cluster;
     int32_t n = r->n_replicas * r->n_stages;
-    *c = (struct cluster){.name = SAILOR_CLUSTER, .n_nodes = place(r)};
+    size_t devices = 0;
+    *c = (struct cluster){.name = SAILOR_CLUSTER, .n_nodes = place(r), .n_links = 2};
+    for (int32_t i = 0; i < n; i++) devices += (size_t)r->spots[i].tp;
     c->types = ARENA_ARRAY(r->a, struct device_type, (size_t)n);
     c->nodes = ARENA_ARRAY(r->a, struct node_spec, (size_t)c->n_nodes);
-    c->devices = ARENA_ARRAY(r->a, struct device, (size_t)n);
-    c->links = ARENA_ARRAY(r->a, struct link, 2 * (size_t)n);
-    r->device = ARENA_ARRAY(r->a, int32_t, (size_t)n);
+    c->devices = ARENA_ARRAY(r->a, struct device, devices);
+    c->links = ARENA_ARRAY(r->a, struct link, 2);
+    c->links[0] = (struct link){.name = "bus", .kind = {END_INSIDE}, .blocking = true};
+    c->links[1] = (struct link){.name = "net", .kind = {END_ACROSS}, .blocking = true};
     for (int32_t k = 0; k < c->n_nodes; k++) {
         struct node_spec *node = &c->nodes[k];
         *node = (struct node_spec){.name = arena_printf(r->a, "n%" PRId32, k),
                                    .host = "localhost",
                                    .first_device = c->n_devices};
         for (int32_t i = 0; i < n; i++) {
-            if (r->diverse_starts[i].node != k) continue;
-            TRY(add_type(r, &r->diverse_starts[i], err));
-            r->device[i] = c->n_devices;
-            c->devices[c->n_devices++] =
-                (struct device){arena_printf(r->a, "%s.%" PRId32, node->name, node->n_devices),
-                                r->diverse_starts[i].type, k, node->n_devices};
-            node->n_devices++;
+            struct spot *s = spot_at(r, i);
+            if (s->node != k) continue;
+            TRY(add_type(r, s, err));
+            add_devices(r, node, s);
         }
     }
-    for (int32_t i = 0; i < n; i++) {
-        if (i % r->n_stages + 1 < r->n_stages) add_link(r, r->device[i], r->device[i + 1]);
-        add_link(r, r->device[i], r->device[(i + r->n_stages) % n]);
-    }
     return team_complete(c, err);
+}
+
+/* Several GPUs share every layer. */
+static struct plan_stage stage_on(struct row_plan *r, const struct spot *s)
+{
+    struct plan_stage x = {.device = s->devices[0], .receive_ahead = 1};
+    if (s->tp == 1) return x;
+    x.n_shards = s->tp, x.devices = s->devices;
+    x.sharding = sharding_of_index(r->a, INDEX_tensor, NULL, s->tp);
+    return x;
 }
 
 static void make_plan(struct row_plan *r, const char *name)
@@ -261,11 +278,10 @@ static void make_plan(struct row_plan *r, const char *name)
         x->stages = ARENA_ARRAY(r->a, struct plan_stage, (size_t)r->n_stages);
         int32_t layer = 0;
         for (int32_t s = 0; s < r->n_stages; s++) {
-            x->stages[s] = (struct plan_stage){.first_layer = layer,
-                                               .last_layer = layer + (int32_t)r->layers[s] - 1,
-                                               .device = r->device[i * r->n_stages + s],
-                                               .receive_ahead = 1};
+            x->stages[s] = stage_on(r, &r->spots[i * r->n_stages + s]);
+            x->stages[s].first_layer = layer;
             layer += (int32_t)r->layers[s];
+            x->stages[s].last_layer = layer - 1;
         }
     }
 }

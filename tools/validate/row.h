@@ -17,6 +17,7 @@ struct row_text { /* the fields (tools/validate/plans.h); "": absent */
 struct spot { /* one stage of one replica */
     const char *gpu;
     int32_t tp, type, node;
+    int32_t *devices; /* (tp) of the cluster */
 };
 
 struct row_plan {
@@ -27,8 +28,7 @@ struct row_plan {
     const struct model *model;
     int32_t n_stages, n_replicas;
     int64_t layers[ROW_STAGES_MAX];
-    struct spot *diverse_starts;               /* (n_replicas, n_stages) */
-    int32_t *device;                  /* (n_replicas, n_stages), of the cluster */
+    struct spot *spots;               /* (n_replicas, n_stages) */
     int64_t microbatch, batch, nodes; /* nodes 0: absent in the row */
     struct plan plan;
     const char *note;
