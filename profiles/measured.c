@@ -151,15 +151,10 @@ static bool find_curve(const struct profile *p, bool same_node, const char *cata
     return true;
 }
 
-static int32_t tp_of(const struct device_type *t)
-{
-    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
-}
-
 static bool curve_of_type(const struct profile *p, const struct device_type *t, int32_t gpus,
                           bool same_node, struct link_model *out)
 {
-    int32_t n = gpus > 1 ? gpus : tp_of(t);
+    int32_t n = gpus > 1 ? gpus : 1;
     if (!find_curve(p, same_node, t->catalogue, n, out)) return false;
     for (int32_t i = 0; i < out->n_points; i++) out->points[i].bytes *= n;
     return true;
@@ -233,7 +228,7 @@ enum status measured_op_seconds(const struct profile *p, const struct device_typ
                                 enum source *source, struct error *err)
 {
     char base[MEASURED_BASE_MAX], others[64];
-    int32_t tp = attrs->tp > 1 ? attrs->tp : tp_of(t);
+    int32_t tp = attrs->tp > 1 ? attrs->tp : 1;
     *source = SOURCE_MEASURED;
     if (kind == OP_assemble) return assemble_seconds(p, t, tp, shapes, dtype, out, err);
     if (kind == OP_message) BUG("a message is priced by its link");

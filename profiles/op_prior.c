@@ -25,21 +25,6 @@ struct op_prior op_prior_default(const char *base)
                              .wire_rank_s = wire_rank_s};
 }
 
-static bool is_collective(enum op_kind kind)
-{
-    return kind == OP_all_reduce || kind == OP_all_gather || kind == OP_reduce_scatter;
-}
-
-static double wire_seconds(const struct op_prior *p, const struct catalogue_device *d,
-                           enum op_kind kind, const struct op_attrs *attrs,
-                           const struct op_shapes *shapes, enum dtype t)
-{
-    double rate = d->scale_up_Bps.value > 0 ? d->scale_up_Bps.value : d->pcie_Bps.value;
-    if (!(rate > 0)) return NAN;
-    return p->wire_s + p->wire_rank_s * (attrs->ranks - 1) +
-           op_wire_bytes(kind, attrs, shapes, t) / (rate * p->wire_efficiency);
-}
-
 /* Rows and columns of an operator's matrix product; false if it is none. Convolutions: positions × output channels, positions of
  * x × input channels, and output channels × receptive field. Experts: with the expected number of rows. */
 static bool product_of(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
@@ -65,7 +50,6 @@ double op_prior_seconds(const struct op_prior *p, const struct catalogue_device 
                         enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes, enum dtype t)
 {
-    if (is_collective(kind)) return wire_seconds(p, d, kind, attrs, shapes, t);
     double peak = catalogue_peak_flops(d, t), rate = d->memory_Bps.value;
     if (!(peak > 0) || !(rate > 0)) return NAN;
     double bytes = (double)op_bytes_read(kind, attrs, shapes, t) +

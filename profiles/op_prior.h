@@ -9,7 +9,8 @@
  *                    all columns materialised, which stay on the chip. An assumption: nothing here was fitted on
  *                    convolutions, and kernels with few channels (a first layer's three) are slower
  *   others           operator_s + max(FLOPs / (peak · flops_efficiency), bytes / (bandwidth · memory_efficiency))
- *   collectives      wire_s + wire_rank_s · (ranks - 1) + op_wire_bytes / (scale-up link or PCIe · wire_efficiency)   (ring)
+ *   all-reduce among the GPUs of a node, for link models (tests/validate/published.h)
+ *                    wire_s + wire_rank_s · (ranks - 1) + 2 (ranks - 1)/ranks · bytes / (scale-up link · wire_efficiency)   (ring)
  * (Williams et al. 2009 for the roofline.) Kernel launches: the host takes issue_s per kernel. If it is slower than the GPU, a
  * stretch without synchronisation takes the longer of its kernels and their launches (launch bound). Collectives of a sharded
  * stage are kernels of their stretch.

@@ -96,7 +96,7 @@ double profile_pace_now(const struct profile *p, const char *base, const uint64_
 /* GPUs combined into one device are measured individually. */
 static const char *measured_as(const struct device_type *d)
 {
-    return d->gpu_type ? d->gpu_type : d->name;
+    return d->name;
 }
 
 static double factor_of(const struct profile *p, const char *type, enum op_kind kind)

@@ -165,13 +165,6 @@ enum status team_precision(const struct cluster *c, enum dtype t, struct error *
     return OK;
 }
 
-void team_share(const struct cluster *c, struct model *m)
-{
-    if (m->measured) return; /* measured layers are per GPU count, not sharded by operator */
-    m->tensor_parallel = c->types[0].tensor_parallel;
-    m->sequence_parallel = c->types[0].sequence_parallel;
-}
-
 enum status team_fused(struct arena *a, const struct cluster *c, struct lower_options *out,
                        struct error *err)
 {

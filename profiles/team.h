@@ -32,9 +32,6 @@ MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, str
  * calibration learns. 1 for a full GPU. */
 double team_slower(const struct device_type *t);
 
-/* Sets in the model the number of GPUs that shard every operator of a device of the first type, for callers that need the job's
- * one graph; lowering and the planner use each type's own (core/lower/lower.h). */
-void team_share(const struct cluster *c, struct model *m);
 
 /* Fills n_fused and fused; other fields of *out are unchanged. ERR_INPUT: unknown catalogue id. */
 MUST_CHECK enum status team_fused(struct arena *a, const struct cluster *c,

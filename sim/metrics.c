@@ -16,18 +16,13 @@ static const struct device_type *type_of(const struct metrics_input *in, int32_t
     return &in->plan->cluster.types[in->program->devices[device].type_index];
 }
 
-static int32_t gpus_of(const struct device_type *t)
-{
-    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
-}
-
 /* --- FLOPs --- */
 
 static enum status add_up(struct arena *scratch, const struct job *j, struct metrics_flops *out,
                           struct error *err)
 {
     struct graph *g;
-    TRY(lower_graph_unsharded(scratch, j, 1, &g, err));
+    TRY(lower_graph(scratch, j, 1, &g, err));
     TRY(gradient_build(g, 1, err));
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct op_shapes shapes;
@@ -93,12 +88,11 @@ static void add_device(const struct metrics_input *in, int32_t device, struct me
     const struct device_type *t = type_of(in, device);
     int32_t n = in->stands_for ? in->stands_for[device] : 1;
     x->devices += n;
-    x->gpus += n * gpus_of(t);
     x->memory_bytes = t->memory_bytes;
     x->peak_bytes = units_max(x->peak_bytes, peak_of(in, device));
     if (!in->devices || in->simulated_ns <= 0) return;
     const struct sim_device *d = &in->devices[device];
-    double share = (double)(n * gpus_of(t)) / (double)in->simulated_ns;
+    double share = (double)n / (double)in->simulated_ns;
     x->busy += share * (double)(d->busy_ns - d->carried_ns);
     for (int w = 0; w < SIM_WAIT_COUNT; w++) x->wait[w] += share * (double)d->wait_ns[w];
 }
@@ -112,11 +106,11 @@ static void note(const char **why, const char *text)
 static void add_class(struct arena *a, const struct device_type *t, enum dtype dtype,
                       struct metrics_class *x, struct metrics *out)
 {
-    double n = (double)x->gpus, slower = (t->slowdown > 0 ? t->slowdown : 1) * team_slower(t),
+    double n = (double)x->devices, slower = (t->slowdown > 0 ? t->slowdown : 1) * team_slower(t),
            peak = team_peak_flops(t, dtype) / slower;
     x->busy /= n;
     for (int w = 0; w < SIM_WAIT_COUNT; w++) x->wait[w] /= n;
-    out->gpus += x->gpus;
+    out->devices += x->devices;
     out->peak_flops += n * peak;
     out->power_w += n * t->power_w;
     out->priced |= t->price_per_h > 0;
@@ -128,32 +122,17 @@ static void add_class(struct arena *a, const struct device_type *t, enum dtype d
     if (!(t->power_w > 0)) note(&out->no_power, arena_printf(a, "no power of %s", x->type));
 }
 
-/* Types of groups of one GPU type (core/cluster/group.h) are one class. */
-static const char *gpu_name(const struct device_type *t)
-{
-    return t->gpu_type ? t->gpu_type : t->name;
-}
-
-static int32_t class_of(const struct cluster *c, int32_t type)
-{
-    int32_t first = 0;
-    while (strcmp(gpu_name(&c->types[first]), gpu_name(&c->types[type])) != 0) first++;
-    return first;
-}
-
 static void add_classes(struct arena *a, const struct metrics_input *in, struct metrics *out)
 {
     const struct cluster *c = &in->plan->cluster;
-    int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)c->n_types + 1);
     out->classes = ARENA_ARRAY(a, struct metrics_class, (size_t)c->n_types + 1);
-    for (int32_t t = 0; t < c->n_types; t++) of[t] = class_of(c, t);
     for (int32_t i = 0; i < in->program->n_devices; i++)
-        add_device(in, i, &out->classes[of[in->program->devices[i].type_index]]);
+        add_device(in, i, &out->classes[in->program->devices[i].type_index]);
     for (int32_t t = 0; t < c->n_types; t++) {
         struct metrics_class *x = &out->classes[out->n_classes];
-        if (of[t] != t || !out->classes[t].devices) continue;
+        if (!out->classes[t].devices) continue;
         *x = out->classes[t];
-        x->type = gpu_name(&c->types[t]);
+        x->type = c->types[t].name;
         add_class(a, &c->types[t], in->plan->job.precision, x, out);
         out->n_classes++;
     }
@@ -204,7 +183,7 @@ enum status metrics_of(struct arena *a, const struct metrics_input *in, struct m
     if (j->model.measured) out->no_flops = "measured layers have no FLOPs";
     struct arena *scratch = arena_new();
     for (int32_t i = 0; !out->no_flops && i < in->program->n_devices; i++) {
-        out->hardware_flops += (in->stands_for ? in->stands_for[i] : 1) * gpus_of(type_of(in, i)) *
+        out->hardware_flops += (in->stands_for ? in->stands_for[i] : 1) *
                                lane_flops(scratch, in->program, i);
         arena_reset(scratch);
     }

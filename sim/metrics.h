@@ -25,8 +25,8 @@
  *                    `musher goodput` adds
  *
  * JSON: the object `metrics`. samples (of a step), samples_per_s, tokens_per_s (text models), model_flops and
- * hardware_flops (of a step), gpus, peak_flops (FLOP/s), mfu, hfu, price_per_h, cost (of a step), power_w; `run` (null without
- * --tokens): tokens or images, steps, days, cost, kwh; `devices`, one entry a type: type, devices, gpus, busy, messages,
+ * hardware_flops (of a step), n_devices, peak_flops (FLOP/s), mfu, hfu, price_per_h, cost (of a step), power_w; `run` (null without
+ * --tokens): tokens or images, steps, days, cost, kwh; `devices`, one entry a type: type, devices, busy, messages,
  * collectives, bubble, imbalance (shares), peak_bytes, memory_bytes. What is unknown is null, and `unknown` lists why.
  * by_replicas: the use of devices is that of one replica of each class, simulated without the traffic of the others.
  */
@@ -57,9 +57,9 @@ struct metrics_rate {
 };
 struct metrics_rate metrics_rate(const struct job *j, int64_t iteration_ns);
 
-struct metrics_class { /* the used devices of one type of GPU, in groups or not */
+struct metrics_class { /* the used devices of one type */
     const char *type;
-    int64_t devices, gpus;
+    int64_t devices;
     /* shares of the iteration, means over the GPUs; 0 without a simulation */
     double busy, wait[SIM_WAIT_COUNT];
     int64_t peak_bytes, memory_bytes;
@@ -75,7 +75,7 @@ struct metrics {
         failed; /* the plan could not be lowered or simulated, and nothing else is filled; NULL: it could */
     bool images, simulated, by_replicas;
     const char *precision;
-    int64_t iteration_ns, samples, gpus;
+    int64_t iteration_ns, samples, devices;
     double samples_per_s, tokens_per_s;
     double model_flops, hardware_flops, peak_flops, mfu, hfu;
     double price_per_h, cost, power_w;

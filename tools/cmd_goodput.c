@@ -81,12 +81,8 @@ static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, con
     TRY(common_lower(a, p, false, &program, err));
     for (int32_t s = 0; s < program.n_stages; s++) {
         const struct program_stage *x = &program.stages[s];
-        /* Layouts are of one GPU, except those of measured layers, which are of the complete layer. */
-        int32_t type = p->cluster.devices[p->replicas[0].stages[0].device].type,
-                tp = x->tp > 1 ? 1 : p->cluster.types[type].tensor_parallel;
         if (x->replica == 0)
-            bytes += (double)(x->class_bytes[SLOT_PARAMETER] + x->class_bytes[SLOT_STATE]) *
-                     (tp > 1 ? tp : 1);
+            bytes += (double)(x->class_bytes[SLOT_PARAMETER] + x->class_bytes[SLOT_STATE]);
     }
     if (bytes / rate > 1e9) return error_set(err, ERR_USAGE, "--storage %s: too slow", storage);
     *out_ns = units_ns_from_s(bytes / rate);
@@ -176,18 +172,13 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
                                struct error *err)
 {
     struct goodput_cause *causes = NULL;
-    int64_t devices = 0, gpus = 0, mtbf_ns = 0;
-    for (int32_t t = 0; t < s->left.n_types; t++) {
-        devices += s->left.devices[t];
-        gpus += s->left.devices[t] * (s->left.gpus ? s->left.gpus[t] : 1);
-    }
+    int64_t devices = 0, mtbf_ns = 0;
+    for (int32_t t = 0; t < s->left.n_types; t++) devices += s->left.devices[t];
     if (q->mtbf && q->failures)
         return error_set(err, ERR_USAGE, "--mtbf and --failures exclude each other");
     if (!devices) return OK; /* the simulation reports the error */
-    /* failures are of GPUs, losses of devices: a device with a lost GPU is lost */
-    int64_t node = (q->per_node * devices + gpus - 1) / gpus;
     if (q->failures) {
-        TRY(goodput_read_failures(a, q->failures, gpus, node, &s->job.n_causes, &causes, err));
+        TRY(goodput_read_failures(a, q->failures, devices, q->per_node, &s->job.n_causes, &causes, err));
     } else if (q->mtbf) {
         if (strcmp(q->mtbf, "never") != 0) {
             TRY(duration("mtbf", q->mtbf, &mtbf_ns, err));
@@ -198,7 +189,7 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
         *causes = (struct goodput_cause){"failure", "",
                                          mtbf_ns ? units_s_from_ns(mtbf_ns) : INFINITY, 1, 1};
     } else {
-        s->job.n_causes = goodput_llama3(a, gpus, node, &causes);
+        s->job.n_causes = goodput_llama3(a, devices, q->per_node, &causes);
     }
     for (size_t i = 0; i < s->job.n_causes; i++) causes[i].shape = q->shape;
     s->job.causes = causes;

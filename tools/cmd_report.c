@@ -75,7 +75,6 @@ static enum status search(struct arena *a, const struct request *q, struct repor
     const struct search_options o = {
         .top = 1, .evaluations = q->evaluations, .threads = (int32_t)q->threads, .stop = stop};
     TRY(team_precision(c, j.precision, err));
-    team_share(c, &j.model);
     signal(SIGALRM, on_alarm);
     if (q->time_limit) alarm((unsigned)q->time_limit);
     TRY(search_plans(a, &j, c, r->profile, &o, found, err));

@@ -99,36 +99,13 @@ enum status common_trace_plan(struct arena *a, const struct trace *t, const char
     return team_complete(&out->cluster, err);
 }
 
-/* Of one device of the plan. */
-static int32_t max_gpus(const struct plan *p)
-{
-    int32_t most = 1;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
-            const struct plan_stage *s = &p->replicas[r].stages[i];
-            for (int32_t k = 0; k < plan_stage_devices(s); k++) {
-                int32_t type = p->cluster.devices[plan_stage_device(s, k)].type;
-                int32_t tp = p->cluster.types[type].tensor_parallel;
-                most = tp > most ? tp : most;
-            }
-        }
-    return most;
-}
-
 const char *common_never_run(struct arena *a, const struct plan *p)
 {
-    int32_t tp = max_gpus(p);
-    if (p->job.model.measured)
-        return arena_printf(a,
-                            "model %s is a table of measured layers: it has no operators to run; "
-                            "musher simulate predicts the plan",
-                            p->job.model.name);
-    if (tp > 1)
-        return arena_printf(a,
-                            "each of its devices is %d GPUs with tensor parallelism: such a plan "
-                            "can be simulated, not run",
-                            (int)tp);
-    return NULL;
+    if (!p->job.model.measured) return NULL;
+    return arena_printf(a,
+                        "model %s is a table of measured layers: it has no operators to run; "
+                        "musher simulate predicts the plan",
+                        p->job.model.name);
 }
 
 bool common_is_program(const char *path)

@@ -161,8 +161,8 @@ static enum status read_multiprocessors(struct cluster_reader *r, const struct n
 
 static enum status read_type(struct cluster_reader *r, const struct node *n, struct device_type *t)
 {
-    const struct node *device, *slowdown, *tp, *price = cluster_given(n, "price");
-    int64_t n_tp = 1, copies = 0;
+    const struct node *device, *slowdown, *price = cluster_given(n, "price");
+    int64_t copies = 0;
     TRY(document_keys(n, cluster_type_keys, r->err));
     TRY(cluster_need_name(n, &t->name, r->err));
     TRY(node_need(n, "device", &device, r->err));
@@ -171,12 +171,6 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     slowdown = cluster_given(n, "slowdown");
     if (slowdown) TRY(node_double(slowdown, 1, CLUSTER_SLOWDOWN_MAX, &t->slowdown, r->err));
     TRY(read_multiprocessors(r, n, t));
-    tp = cluster_given(n, "tensor_parallel");
-    if (tp) TRY(node_int(tp, 1, TENSOR_PARALLEL_MAX, &n_tp, r->err));
-    t->tensor_parallel = (int32_t)n_tp;
-    TRY(node_get_bool(n, "sequence_parallel", &t->sequence_parallel, r->err));
-    const struct node *tp_of = cluster_given(n, "gpu_type");
-    if (tp_of) TRY(canonical_label(tp_of, &t->gpu_type, r->err));
     double reserve = 0;
     TRY(node_get_quantity(n, "reserve", QUANTITY_BYTES, 0, MEMORY_MAX_BYTES, &reserve, r->err));
     t->reserve_bytes = (int64_t)llround(reserve);

@@ -44,11 +44,6 @@
  * `multiprocessors: 64`: such a type on a GPU computes on this many multiprocessors only (a green context; a multiple of 8
  * from 8 on for compute capability 9.0), so the slowdown differs by operator. Its slowdown, from 1 on,
  * then accounts for devices that time-share the GPU: below their number, measured times are too long.
- * `tensor_parallel: N` (default 1): a device of the type is N equal GPUs of one node that shard every operator
- * (Megatron-LM): one device of the cluster, memory is one GPU's. Such devices are planned and simulated only.
- * `sequence_parallel: true`: they also shard the positions of replicated activations (Korthikanti et al. 2023).
- * `gpu_type: NAME`: the GPUs are of another type, measured under that name; a profile of NAME
- * applies to them (core/cluster/group.h makes such types).
  * `reserve: 3 GB` of a type: memory of each GPU unavailable to tensors: the driver's context, kernels, buffers of the
  * collective library. Lowering takes at least what it counts itself (core/program/device_memory.h) from the catalogue's figures.
  * `parameter_copies: 2`: the framework keeps 2 more copies of every parameter, in the dtype of the optimizer's state; they count as
@@ -65,8 +60,6 @@
  * `price: 3.2/h`: the price of each GPU of the type per hour (any currency, one per file) from its first use by a plan.
  * `peak: {bf16: 165 TFLOP/s}`, `memory_bandwidth: 768 GB/s`, `power: 300 W`: what the file states of one GPU of the type goes
  * before the catalogue (profiles/team.h); costs that were measured go before both.
- * A message between two tensor-parallel devices counts its full bytes once, a gradient all-reduce the bytes of one GPU's shard;
- * links of single GPUs and of such devices therefore differ by the combined bandwidth of the GPUs' ports.
  * Ownership: the arena's.
  */
 #ifndef CORE_CLUSTER_CLUSTER_H
@@ -102,10 +95,6 @@ struct device_type {
     int64_t memory_bytes;     /* > 0; 0 in the file: the catalogue's */
     int64_t reserve_bytes;    /* of memory_bytes, unavailable to tensors */
     int32_t parameter_copies; /* extra copies of each parameter that the framework keeps */
-    /* > 1: a device is this many equal GPUs that shard every operator; 0 and 1: one GPU */
-    int32_t tensor_parallel;
-    bool sequence_parallel;
-    const char *gpu_type;     /* NULL, or the type whose profile applies to its GPUs */
     double price_per_h;       /* of one GPU, any currency; 0: not stated */
     struct device_rates stated;
     /* watts of one GPU under load: stated, or the catalogue's (profiles/team.h); 0: unknown */
@@ -214,5 +203,7 @@ int32_t cluster_most_on_node(const struct cluster *c, int32_t type);
  * first of the most specific ones, O(links); topology_direct (core/cluster/topology.h) the same in less. */
 int cluster_link_fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
                      int32_t *direction);
+/* Whether two types are equal apart from their names. */
+bool cluster_same_type(const struct device_type *x, const struct device_type *y);
 
 #endif

@@ -98,3 +98,18 @@ int32_t cluster_device(const struct cluster *c, const char *name)
         if (!strcmp(c->devices[i].name, name)) return i;
     return -1;
 }
+
+static bool same_rates(const struct device_rates *x, const struct device_rates *y)
+{
+    for (int p = 0; p < DEVICE_PEAK_COUNT; p++)
+        if (x->peak_flops[p] != y->peak_flops[p]) return false;
+    return x->memory_Bps == y->memory_Bps && x->power_w == y->power_w;
+}
+
+bool cluster_same_type(const struct device_type *x, const struct device_type *y)
+{
+    return !strcmp(x->catalogue, y->catalogue) && x->slowdown == y->slowdown &&
+           x->multiprocessors == y->multiprocessors && x->memory_bytes == y->memory_bytes &&
+           x->reserve_bytes == y->reserve_bytes && x->parameter_copies == y->parameter_copies &&
+           x->price_per_h == y->price_per_h && same_rates(&x->stated, &y->stated);
+}

@@ -30,13 +30,7 @@ const struct document_key cluster_type_keys[] = {
     {"power", "watts", "the catalogue's", "power of one device under load, e.g. 300 W"},
     {"reserve", "size", "what the catalogue states",
      "memory that tensors may not use: driver context, kernels, NCCL buffers"},
-    {"tensor_parallel", "number", "1",
-     "equal GPUs of one node that act as one device and shard every operator (Megatron-LM); "
-     "simulated only"},
-    {"sequence_parallel", "true or false", "false",
-     "sequence parallelism of those GPUs (Korthikanti et al. 2023)"},
     {"price", "money/h", "0", "price of one GPU of the type per hour, e.g. 3.2/h, in any currency, the same in the whole file; costs are sums of it over time"},
-    {"gpu_type", "text", "none", "other type whose measured costs apply to the GPUs of this one"},
     {"parameter_copies", "number", "0",
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "
      "state"},

@@ -46,12 +46,6 @@ static void write_type(FILE *out, const struct device_type *t)
         fputs(", reserve: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)t->reserve_bytes);
     }
-    if (t->tensor_parallel > 1) fprintf(out, ", tensor_parallel: %" PRId32, t->tensor_parallel);
-    if (t->sequence_parallel) fputs(", sequence_parallel: true", out);
-    if (t->gpu_type) {
-        fputs(", gpu_type: ", out);
-        canonical_text(out, t->gpu_type);
-    }
     if (t->parameter_copies) fprintf(out, ", parameter_copies: %" PRId32, t->parameter_copies);
     if (t->price_per_h > 0) {
         fputs(", price: ", out);

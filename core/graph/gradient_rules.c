@@ -170,17 +170,6 @@ enum status gradient_rule_swiglu(struct gradient_builder *g, int32_t op, struct 
     return use_pass(&u, 0, out[0], err);
 }
 
-/* Each GPU's column-parallel products give a partial value of dy (Shoeybi et al. 2019, Megatron-LM's f). */
-static enum status reduce_over_gpus(struct use *u, struct error *err)
-{
-    struct op_attrs attrs = {.ranks = u->op.attrs.ranks};
-    int32_t sum = -1;
-    TRY(gradient_emit(u->b, u->i, OP_all_reduce, PHASE_I, "grad_all_reduce", &attrs, INPUTS(u->dy),
-                      &sum, 1, err));
-    u->dy = sum;
-    return OK;
-}
-
 static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind weight_grad,
                         int32_t n_weights, struct error *err)
 {
@@ -189,7 +178,6 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
     const struct graph *g = gradient_graph(u->b);
     if (!shape_elements(&g->tensors[x].shape)) /* an empty part says nothing of a run's length */
         attrs.head_dim = (int32_t)shape_last(&g->tensors[gamma].shape);
-    if (u->op.attrs.ranks > 1) TRY(reduce_over_gpus(u, err));
     TRY(use_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
     return use_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
                         err);
@@ -357,23 +345,11 @@ enum status gradient_rule_cross_entropy_join(struct gradient_builder *g, int32_t
     return cross_entropy(&u, 1, err);
 }
 
-/* The sum is replicated on every GPU, and so is its gradient. */
-enum status gradient_rule_all_reduce(struct gradient_builder *g, int32_t op, struct error *err)
+/* The sum is replicated on every device, and so is its gradient. */
+enum status gradient_rule_group_all_reduce(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
     return use_pass(&u, 0, u.dy, err);
-}
-
-enum status gradient_rule_all_gather(struct gradient_builder *g, int32_t op, struct error *err)
-{
-    struct use u = use_of(g, op);
-    return use_input(&u, 0, OP_reduce_scatter, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
-}
-
-enum status gradient_rule_reduce_scatter(struct gradient_builder *g, int32_t op, struct error *err)
-{
-    struct use u = use_of(g, op);
-    return use_input(&u, 0, OP_all_gather, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
 
 /* One operator computes both gradients and its working memory, the gradients of what was kept. */

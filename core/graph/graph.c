@@ -107,12 +107,11 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
     for (int32_t i = 0; i < op->n_outputs; i++) out->output[i] = g->tensors[op->output[i]].shape;
 }
 
-/* No default layer begins with it: a collective between GPUs, or an operator that completes the previous one. */
+/* No default layer begins with an operator that completes the previous one. */
 static bool goes_with_what_is_before(const struct graph_op *op)
 {
     static const enum op_kind kinds[] = {
-        OP_all_reduce, OP_all_gather, OP_reduce_scatter, OP_bias,    OP_dropout,
-        OP_relu,       OP_group_norm, OP_to_rows,        OP_prepend, OP_slice};
+        OP_bias, OP_dropout, OP_relu, OP_group_norm, OP_to_rows, OP_prepend, OP_slice};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (op->kind == kinds[i]) return true;
     return false;
@@ -383,7 +382,6 @@ static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list,
     to->tensor_capacity = (size_t)g->n_tensors, to->op_capacity = (size_t)g->n_ops;
     to->tensors = ARENA_ARRAY(g->arena, struct tensor, to->tensor_capacity);
     to->ops = ARENA_ARRAY(g->arena, struct graph_op, to->op_capacity);
-    to->tp = g->tp, to->sequence_parallel = g->sequence_parallel;
     for (int32_t x = 0; x < MESH_AXES_MAX; x++) to->group[x] = g->group[x];
     int32_t *new_op = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_ops), next = 0;
     for (int32_t i = 0; i < g->n_ops; i++) new_op[i] = fusion[i].absorbed ? -1 : next++;

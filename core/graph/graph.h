@@ -8,9 +8,7 @@
  * Layers: cuts divide the forward operators; layer k is everything between cut k-1 and cut k. All activations (not parameters
  * or inputs) that are made before a cut and read after it cross the cut, whichever stage reads them:
  * a stage forwards what it does not read itself. The default cuts are where exactly one activation is live and
- * the next operator reads it; core/model/layers chooses others. No default layer ends before a collective of one device's GPUs
- * (all_reduce, all_gather, reduce_scatter), because a partial or sharded tensor cannot leave the device; the
- * default layers are thus the same for any tensor-parallel degree. Nor does a layer begin with a bias, dropout, relu, a group norm,
+ * the next operator reads it; core/model/layers chooses others. No default layer begins with a bias, dropout, relu, a group norm,
  * or a change of layout (to_rows, prepend, slice): they belong to the operator before. Gradient operators belong to the
  * layer of their forward operator; the sum of a tensor's gradients belongs to the layer of its first consumer, so exactly one
  * gradient crosses back over a cut of one activation. Over a cut of several activations, the contributions may cross one by one,
@@ -139,10 +137,6 @@ struct graph {
     /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
     enum dtype dtype;
     int64_t microbatch, sequence_length;
-    /* tensor-parallel degree, and whether positions of what is replicated are sharded too (core/model/model); 0 and 1:
-     * one GPU */
-    int32_t tp;
-    bool sequence_parallel;
     int32_t n_fused; /* fused kinds that may be used, also by gradients (core/graph/gradient) */
     const enum op_kind *fused;
     const struct exchange *group

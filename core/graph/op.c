@@ -173,7 +173,6 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if ((has & A_TP) && a->tp > 1) out[n++] = (struct key_attr){"tp=", a->tp};
-    if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     /* Causal: later queries see more keys than there are queries. */
     if ((has & A_HEADS) && a->start + a->lines.first) {
         out[n++] = (struct key_attr){"from", 4};

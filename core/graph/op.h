@@ -112,10 +112,7 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     struct op_shard lines;
     struct op_shard columns; /* dropout: of each row; dispatch, combine …: slots of each expert */
     const struct exchange *exchange; /* conversions */
-    /* tensor parallelism within a device. tp > 1: operands are full and each of tp GPUs computes its shard (measured layers);
-     * ranks: members of all_reduce, all_gather, reduce_scatter; of a norm: > 1 if each rank has a partial value of its output's
-     * gradient, to be reduced first */
-    int32_t tp, ranks;
+    int32_t tp; /* of a measured layer: GPUs that it was measured on together, each of which computes its shard; 0 and 1: one */
     /* measured_*: row: identity of the measured layer, op_measured_row; sequences of the microbatch (slice, paste: of y); elements of
      * one sequence; first: reads no activation */
     int64_t row, sequences, out, kept;
@@ -154,10 +151,6 @@ int64_t op_bytes_read(enum op_kind kind, const struct op_attrs *attrs,
                       const struct op_shapes *shapes, enum dtype t);
 int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
                          const struct op_shapes *shapes, enum dtype t);
-/* Bytes that one GPU sends in a ring: all_reduce 2(n-1)/n of its operand, all_gather and
- * reduce_scatter (n-1)/n of the full tensor; 0 for every other kind. */
-double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs,
-                     const struct op_shapes *shapes, enum dtype t);
 /* Upper bound of the scratch bytes of its CUDA kernel; 0 for kinds without scratch. t: dtype of every operand that is not wide. */
 int64_t op_scratch(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                    enum dtype t);

@@ -23,7 +23,6 @@ enum {
     A_DECAY = 32,
     A_ROW = 64,
     A_LINK = 128,
-    A_RANKS = 256,
     A_PART = 512,
     A_KERNEL = 1024, /* of the stencil */
     A_STRIDE = 2048, /* and padding */

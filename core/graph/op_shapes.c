@@ -400,34 +400,6 @@ enum status shapes_cross_entropy_grad(enum op_kind kind, const struct op_attrs *
     return OK;
 }
 
-/* GPUs share the positions, dimension 1 of (b, T, d). */
-static enum status need_positions(enum op_kind kind, const struct op_attrs *a,
-                                  const struct shape *x, int64_t divisor, struct error *err)
-{
-    if (x->rank == 3 && a->ranks >= 1 && x->dim[1] % divisor == 0) return OK;
-    char text[SHAPE_TEXT_MAX];
-    return error_set(err, ERR_INPUT, "%s: %s does not divide over %d GPUs by its positions",
-                     op_kind_name(kind), op_shapes_text(text, x), a->ranks);
-}
-
-enum status shapes_all_gather(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
-                              struct error *err)
-{
-    TRY(need_positions(kind, attrs, &s->input[0], 1, err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[1] *= attrs->ranks;
-    return OK;
-}
-
-enum status shapes_reduce_scatter(enum op_kind kind, const struct op_attrs *attrs,
-                                  struct op_shapes *s, struct error *err)
-{
-    TRY(need_positions(kind, attrs, &s->input[0], attrs->ranks, err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[1] /= attrs->ranks;
-    return OK;
-}
-
 /* The sizes of a measured layer are data, not derived from its operands. */
 enum status shapes_measured_forward(enum op_kind kind, const struct op_attrs *attrs,
                                     struct op_shapes *s, struct error *err)

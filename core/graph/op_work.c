@@ -277,14 +277,3 @@ void bytes_add_to_slice(const struct op_attrs *attrs, const struct op_shapes *s,
     *read = attrs->accumulate ? 2 * part : part;
     *written = attrs->accumulate ? part : b * shape_elements(&s->output[0]);
 }
-
-double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
-                     enum dtype t)
-{
-    double n = attrs->ranks, b = (double)dtype_bytes(t);
-    if (n < 2) return 0;
-    double part = (n - 1) / n * b;
-    if (kind == OP_all_reduce) return 2 * part * (double)shape_elements(&s->input[0]);
-    if (kind == OP_all_gather) return part * (double)shape_elements(&s->output[0]);
-    return kind == OP_reduce_scatter ? part * (double)shape_elements(&s->input[0]) : 0;
-}

@@ -11,6 +11,8 @@
 #include "core/lower/param_uses.h"
 #include "core/lower/shards.h"
 
+#include <inttypes.h>
+
 static int64_t bytes_of(const struct stage_build *b, const struct crossing *x)
 {
     const struct tensor *t = &b->v->g->tensors[x->tensor];
@@ -30,9 +32,9 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
     struct channel c = {.from_stage = from->index,
                         .to_stage = to->index,
                         .gradient = gradient,
-                        .bytes = out > in ? out : in,
+                        .bytes = out,
                         .receive_ahead = to->plan->receive_ahead > 0 ? to->plan->receive_ahead : 1};
-    if (out != in) l->p->uneven = true;
+    if (out != in) BUG("a message of %" PRId64 " bytes is received as %" PRId64, out, in);
     sent->link = received->link = -1;
     if (from->s->device == to->s->device)
         c.link = -1;

@@ -78,7 +78,7 @@ static bool same_settings(const struct lowering *l, const struct stage_build *a,
            lane_of(l, a)->n_stages == lane_of(l, b)->n_stages &&
            a->s->microbatches == b->s->microbatches && a->first_sequence == b->first_sequence &&
            a->sequences == b->sequences && a->s->first_sequence == b->s->first_sequence &&
-           a->s->sequences == b->s->sequences && a->s->tp == b->s->tp &&
+           a->s->sequences == b->s->sequences &&
            copies_on(l, a) == copies_on(l, b);
 }
 

@@ -75,28 +75,9 @@ static int64_t elements_on(const struct stage_build *b, int32_t param_use)
     return shape_elements(&b->v->g->tensors[b->v->param_uses[param_use].gradient].shape);
 }
 
-/* The larger of the current maximum (-1: none) and the size on any device of a stage. */
-static int64_t largest_share(const struct lowering *l, const struct stage_build *first,
-                             int32_t param_use, int64_t most)
-{
-    for (int32_t k = 0; k < first->n_shards; k++) {
-        int64_t n = elements_on(first + k, param_use);
-        if (most >= 0 && n != most) l->p->uneven = true;
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-/* Usually GPUs hold equal shares; a single variant never has others. */
 static int64_t param_use_elements(const struct lowering *l, int32_t param_use)
 {
-    const struct stage_build *own = lower_param_use_owner(l, 0, param_use);
-    if (l->uses->n_views == 1 || own->plan->sharding || l->groups->mixed[param_use])
-        return elements_on(own, param_use);
-    int64_t most = -1;
-    for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        most = largest_share(l, lower_param_use_owner(l, r, param_use), param_use, most);
-    return most;
+    return elements_on(lower_param_use_owner(l, 0, param_use), param_use);
 }
 
 static int64_t param_use_bytes(const struct lowering *l, int32_t param_use)
@@ -265,7 +246,7 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
     struct collective *g =
         lower_group_new(l, name, ALGORITHM_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
-    g->elements = largest_share(l, b, plan.last_use, largest_share(l, a, plan.first_use, -1));
+    g->elements = elements_on(a, plan.first_use);
     return join_links(l, g, err);
 }
 

@@ -118,7 +118,7 @@ static const char *holders_text(struct arena *a, const struct program *p, const 
     int32_t most = 0;
     for (int32_t c = 0; c < lane->n_stages; c++) {
         const struct program_stage *s = &p->stages[lane->stages[c]];
-        for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes[i] += program_gpu_bytes(s, i);
+        for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes[i] += program_class_bytes(s, i);
         reserve = s->reserve_bytes;
         for (int32_t i = 0; i < s->n_buffer_rings; i++)
             most = s->buffer_rings[i].count > most ? s->buffer_rings[i].count : most;
@@ -185,7 +185,7 @@ static void reserve_devices(struct lowering *l)
 {
     const struct program *p = l->p;
     const struct cluster *c = &l->plan->cluster;
-    if (p->uneven || l->plan->job.model.measured) return;
+    if (l->plan->job.model.measured) return;
     struct device_memory *m = ARENA_ARRAY(l->a, struct device_memory, (size_t)p->n_devices + 1);
     device_memory_of(l->a, p, m);
     for (int32_t i = 0; i < p->n_devices; i++) {
@@ -193,7 +193,7 @@ static void reserve_devices(struct lowering *l)
         int64_t bytes = device_memory_known(&m[i]) + t->context_bytes +
                         m[i].communicators * t->communicator_bytes;
         if (t->context_bytes < 0) continue;
-        for (int32_t k = 0; t->tensor_parallel < 2 && k < p->lanes[i].n_stages; k++) {
+        for (int32_t k = 0; k < p->lanes[i].n_stages; k++) {
             struct program_stage *s = &p->stages[p->lanes[i].stages[k]];
             if (bytes > s->reserve_bytes) s->reserve_bytes = bytes;
         }
@@ -243,7 +243,7 @@ static enum status prove(struct lowering *l, struct error *err)
     }
 }
 
-/* Measured layers can be neither split into I and W nor run at any tensor-parallel degree. */
+/* Measured layers cannot be split into I and W. */
 static enum status check_measured(const struct lowering *l, const struct stage_build *b,
                                   struct error *err)
 {
@@ -254,10 +254,9 @@ static enum status check_measured(const struct lowering *l, const struct stage_b
             return lower_error(l, b, err, ERR_INPUT,
                                "a measured layer has a fused backward: its order needs F and B");
         const struct shares *s = g->tensors[g->ops[i].output[1]].shares;
-        if (s && shares_at(s, b->s->tp) < 0)
-            return lower_error(l, b, err, ERR_INPUT,
-                               "layer %s was not measured on %" PRId32 " GPUs",
-                               g->layer_name[g->ops[i].layer], b->s->tp);
+        if (s && shares_at(s, 1) < 0)
+            return lower_error(l, b, err, ERR_INPUT, "layer %s was not measured on one GPU",
+                               g->layer_name[g->ops[i].layer]);
     }
     return OK;
 }

@@ -4,13 +4,8 @@
  * rings, procedures and their variants, orders from warm-up counts, channels, gradient groups (one per
  * common refinement of the replicas' layer cuts, split into buckets), the second all-reduce of tied parameters.
  *
- * Variants. A stage's operators come from the training graph of its variant: tensor-parallel degree, sequence parallelism, and
- * number of sequences of a microbatch. All variants of one job have the same
- * layers and the same uses of the same parameters, so one plan may mix them.
- *   Between stages of different variants a message carries the full activation, once: the larger end's size.
- *   Gradients. If tensor-parallel degrees differ, a member of a group contributes the shard of one of its GPUs,
- *   and the all-reduce takes as long as that of the largest shard: GPUs with smaller shards are more numerous, and each
- *   exchanges only its own. Sizes of the ends differ (program.uneven): simulated, never run.
+ * Variants. A stage's operators come from the training graph of its number of sequences of a microbatch. All variants of one job have
+ * the same layers and the same uses of the same parameters, so one plan may mix them.
  *
  * Devices of a sharded stage keep parameters sharded. All holders of a partial value of one shard reduce it; replicas with other
  * shards, and two stages that use one parameter, reduce over the common refinement of their shards (core/lower/cells.c).
@@ -32,10 +27,6 @@
 /* The forward graph of the plan's job with layers, unfused: the reference for layer numbers of plan_check and planner. */
 MUST_CHECK enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch,
                                    struct graph **out, struct error *err);
-/* The same for the whole model at any tensor-parallel degree: devices of a sharded stage take shards of it. */
-MUST_CHECK enum status lower_graph_unsharded(struct arena *a, const struct job *j,
-                                             int64_t microbatch, struct graph **out,
-                                             struct error *err);
 
 struct lower_options {
     int32_t n_fused; /* kinds that every device of the plan runs fused */
@@ -73,25 +64,19 @@ MUST_CHECK enum status lower_plan_graph(struct arena *a, const struct plan *p,
 /* The same for plans whose stages have several variants: their graphs, made once and then read-only. */
 struct lower_graphs {
     int32_t n;
-    /* (n) one per variant; the first is that of the cluster's first type */
+    /* (n) one per number of sequences; the first is that of full microbatches */
     struct graph **graphs;
     size_t capacity;
 };
-/* One for each variant of the cluster's types, for full microbatches. ERR_INPUT: model_graph's error on a
- * degree that does not divide the model, with the type's name. O(variants · operators). */
-MUST_CHECK enum status lower_graphs_make(struct arena *a, const struct job *j,
-                                         const struct cluster *c, int64_t microbatch,
+/* That of full microbatches. Errors: those of lower_training_graph. */
+MUST_CHECK enum status lower_graphs_make(struct arena *a, const struct job *j, int64_t microbatch,
                                          const struct lower_options *o, struct lower_graphs *out,
                                          struct error *err);
-/* The graph of a variant, NULL if absent; the same, made in `a` (which outlives s) and added if absent. */
-const struct graph *lower_graphs_find(const struct lower_graphs *s, int32_t tp,
-                                      bool sequence_parallel, int64_t sequences);
+/* The graph of a number of sequences, made in `a` (which outlives s) and added if absent. */
 MUST_CHECK enum status lower_graphs_need(struct arena *a, struct lower_graphs *s,
                                          const struct job *j, const struct lower_options *o,
-                                         int32_t tp, bool sequence_parallel, int64_t sequences,
-                                         const struct graph **out, struct error *err);
-/* Tensor-parallel degree of a model's graph on a type; models of measured layers have one GPU's graph on every type. */
-int32_t lower_tp(const struct model *m, const struct device_type *t, bool *sequence_parallel);
+                                         int64_t sequences, const struct graph **out,
+                                         struct error *err);
 /* s is read-only: any number of threads may lower with one set. Missing variants are made in `a` for this plan. */
 MUST_CHECK enum status lower_plan_graphs(struct arena *a, const struct plan *p,
                                          const struct lower_graphs *s,

@@ -65,7 +65,7 @@ static void check_alike(const struct param_uses *u, const struct lower_view *v, 
                 !strcmp(x->parameter, v->g->tensors[y->parameter].name);
     }
     if (!alike)
-        BUG("graphs of one job, one of %" PRId32 " GPUs, differ in parameters", v->g->tp);
+        BUG("graphs of one job differ in parameters");
 }
 
 enum status param_uses_new(struct arena *a, int32_t most, const struct graph *g,
@@ -149,7 +149,7 @@ enum status param_uses_find(struct param_uses *u, struct arena *a, int32_t n_lay
 {
     for (int32_t i = 0; i < u->n_views; i++)
         if (u->views[i].g->n_layers != n_layers)
-            BUG("graphs of one job, one of %" PRId32 " GPUs, differ in layers", u->views[i].g->tp);
+            BUG("graphs of one job differ in layers");
     for (int32_t i = 0; i < u->n_graphs; i++) {
         struct lower_view *v = &u->views[u->graph[i]];
         int32_t n = 0;

@@ -49,7 +49,6 @@ struct program_op *writer_op(struct writer *w, const struct program_op *of)
     for (int32_t i = 0; i < op->n_inputs; i++) op->shapes.input[i] = s->slots[op->input[i]].shape;
     for (int32_t i = 0; i < op->n_outputs; i++)
         op->shapes.output[i] = s->slots[op->output[i]].shape;
-    if (s->tp > 1) op->attrs.tp = s->tp;
     op->key = op_key(op->kind, &op->attrs, &op->shapes, op->dtype);
     writer_emit(w, INSTR_COMPUTE, s->n_ops++);
     return op;

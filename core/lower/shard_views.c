@@ -170,15 +170,7 @@ static enum status check_equal(const struct lowering *l, const struct stage_buil
 static enum status check_device(const struct lowering *l, const struct stage_build *b,
                                 struct error *err)
 {
-    const struct plan *p = l->plan;
-    const struct device_type *t = &p->cluster.types[p->cluster.devices[b->device].type];
-    if (p->job.model.measured) TRY(check_equal(l, b, err));
-    if (t->tensor_parallel > 1)
-        return error_set(err, ERR_INPUT,
-                         "device type %s is tensor parallel; its devices cannot "
-                         "shard operators with other devices",
-                         t->name);
-    return OK;
+    return l->plan->job.model.measured ? check_equal(l, b, err) : OK;
 }
 
 static int32_t last_op(const struct graph *g, int32_t layer)
@@ -196,7 +188,7 @@ static enum status make_graph(const struct lowering *l, struct shard_views *x,
     const struct plan *p = l->plan;
     struct rules *rules = &x->rules[k->rules];
     struct graph *g;
-    if (!x->whole) TRY(lower_graph_unsharded(x->tables, &p->job, p->microbatch, &x->whole, err));
+    if (!x->whole) TRY(lower_graph(x->tables, &p->job, p->microbatch, &x->whole, err));
     if (!rules->choices)
         TRY(shard_choices_new(x->tables, x->whole, rules->s, &rules->choices, err));
     if (x->stage != b->plan) { /* devices of a stage are consecutive */

@@ -140,19 +140,17 @@ enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct erro
 {
     for (int32_t u = 0; u < l->uses->n_param_uses; u++) {
         const struct stage_build *a = lower_param_use_owner(l, 0, u), *odd = a;
-        bool tp = a->s->tp > 1 || a->v->g->tp > 1, shared = a->plan->sharding;
+        bool shared = a->plan->sharding;
         for (int32_t r = 1; r < l->plan->n_replicas; r++) {
             const struct stage_build *b = lower_param_use_owner(l, r, u);
-            tp |= b->s->tp > 1 || b->v->g->tp > 1, shared |= b->plan->sharding != NULL;
+            shared |= b->plan->sharding != NULL;
             if (shared && !same_kept(a, b, u)) mixed[u] = true, odd = b;
         }
-        if (shared && (tp || (mixed[u] && a->plan->zero)))
+        if (mixed[u] && a->plan->zero)
             return lower_error(l, odd, err, ERR_INPUT,
                                "sharding: parameter %s is sharded differently from replica 0, "
-                               "and %s; the two cannot be combined",
-                               a->v->g->tensors[a->v->param_uses[u].parameter].name,
-                               tp ? "it is also sharded by tensor parallelism"
-                                  : "its state is also sharded by zero");
+                               "and its state is also sharded by zero; the two cannot be combined",
+                               a->v->g->tensors[a->v->param_uses[u].parameter].name);
     }
     return OK;
 }

@@ -40,11 +40,11 @@ int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
     return out->n_slots++;
 }
 
-/* A stage of several GPUs has the layout of one of them. */
-static struct shape shape_on(const struct stage_build *b, const struct tensor *t)
+/* Sizes of measured layers on one GPU; a sharded stage has graphs with the sizes of its degree. */
+static struct shape shape_on(const struct tensor *t)
 {
     struct shape shape = t->shape;
-    if (t->shares) shape.dim[shape.rank - 1] = shares_at(t->shares, b->s->tp);
+    if (t->shares) shape.dim[shape.rank - 1] = shares_at(t->shares, 1);
     return shape;
 }
 
@@ -63,7 +63,7 @@ struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum 
     return (struct slot){.name = t->name,
                          .class = class,
                          .dtype = t->dtype,
-                         .shape = shape_on(h->b, t),
+                         .shape = shape_on(t),
                          .buffer_ring = -1,
                          .parameter = -1,
                          .shard = part_on(h->v, tensor, class),

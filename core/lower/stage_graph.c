@@ -201,8 +201,6 @@ struct stage_graph stage_graph_of(struct stage_graph_pool *pool, const struct gr
                          .dtype = g->dtype,
                          .microbatch = g->microbatch,
                          .sequence_length = g->sequence_length,
-                         .tp = g->tp,
-                         .sequence_parallel = g->sequence_parallel,
                          .tensors = ARENA_ARRAY(a, struct tensor, n_tensors),
                          .ops = ARENA_ARRAY(a, struct graph_op, n_ops),
                          .n_edges = g->n_edges,

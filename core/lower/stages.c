@@ -17,14 +17,6 @@ static const struct device_type *type_of(const struct lowering *l, int32_t devic
     return &c->types[c->devices[device].type];
 }
 
-/* Parameters of measured layers are full, and tp GPUs shard them; other graphs are already one GPU's. */
-static int32_t tp_of(const struct lowering *l, int32_t device)
-{
-    if (!l->plan->job.model.measured) return 1;
-    int32_t tp = type_of(l, device)->tensor_parallel;
-    return tp > 1 ? tp : 1;
-}
-
 static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32_t stage,
                        int32_t shard, int32_t first_microbatch)
 {
@@ -40,7 +32,6 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                                 .microbatches = r->microbatches,
                                 .first_microbatch = first_microbatch,
                                 .recompute = plan->recompute != RECOMPUTE_NONE,
-                                .tp = tp_of(l, device),
                                 .reserve_bytes = type_of(l, device)->reserve_bytes};
     *b = (struct stage_build){.s = s,
                               .plan = plan,
@@ -128,15 +119,12 @@ static enum status end_like(struct lowering *l, struct stage_build *b, const str
     int32_t edge[GRAPH_EDGES_MAX], n = shared_ends(l, b, *g, edge);
     if (!n) return OK;
     const struct stage_build *before = b->shard ? b - 1 : NULL;
-    if (before && before->sequences == b->sequences && before->v->g->tp == (*g)->tp) {
+    if (before && before->sequences == b->sequences) {
         *g = before->v->g;
         return OK;
     }
-    struct job shared = l->plan->job;
     struct graph *own;
-    shared.model.tensor_parallel = (*g)->tp > 1 ? (*g)->tp : 1;
-    shared.model.sequence_parallel = (*g)->sequence_parallel;
-    TRY(lower_graph_between(l->a, &shared, b->sequences, l->o, n, edge, &own, err));
+    TRY(lower_graph_between(l->a, &l->plan->job, b->sequences, l->o, n, edge, &own, err));
     *g = own;
     return OK;
 }
@@ -151,15 +139,13 @@ static enum status find_views(struct lowering *l, const struct lower_graphs *s,
         struct stage_build *b = &l->stages[i];
         const struct graph *g = NULL;
         struct error why = {0};
-        bool positions;
         TRY(stop_check(err));
         if (b->plan->sharding) {
             TRY(shard_views_set(l, shared, b, err));
             continue;
         }
-        int32_t tp = lower_tp(&p->job.model, type_of(l, b->device), &positions);
         enum status st =
-            lower_graphs_need(l->a, &own, &p->job, l->o, tp, positions, b->sequences, &g, &why);
+            lower_graphs_need(l->a, &own, &p->job, l->o, b->sequences, &g, &why);
         if (st == OK) st = end_like(l, b, &g, &why);
         if (st != OK) return lower_error(l, b, err, st, "%s", why.text);
         b->v = param_uses_view(l->uses, g);

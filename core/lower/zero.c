@@ -69,11 +69,6 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
                            "zero: %" PRId32 ", but replicas[%" PRId32 "].stages[%" PRId32
                            "], which holds the same layers, has %" PRId32,
                            b->plan->zero, first->replica, first->stage, first->plan->zero);
-    if (b->plan->zero && (b->v->g->tp != first->v->g->tp || b->s->tp != first->s->tp))
-        return lower_error(l, b, err, ERR_INPUT,
-                           "zero: %" PRId32 " with replicas[%" PRId32 "].stages[%" PRId32
-                           "], which has another tensor-parallel degree",
-                           b->plan->zero, first->replica, first->stage);
     if (b->plan->zero == 3 && b->plan->recompute != first->plan->recompute)
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: 3 needs the same recompute as replicas[%" PRId32

@@ -78,10 +78,10 @@ static int32_t block(struct build *b, int32_t x)
     double rate = b->m->hidden_dropout;
     int32_t y = build_dropout(b, "attention.output.dropout", attention(b, x), rate);
     x = build_apply2(b, OP_add, "attention.output.residual", NULL, x, y);
-    x = build_layer_norm(b, "attention.output.LayerNorm", x, d, false);
+    x = build_layer_norm(b, "attention.output.LayerNorm", x, d);
     y = build_dropout(b, "output.dropout", feed_forward(b, x), rate);
     x = build_apply2(b, OP_add, "output.residual", NULL, x, y);
-    return build_layer_norm(b, "output.LayerNorm", x, d, false);
+    return build_layer_norm(b, "output.LayerNorm", x, d);
 }
 
 /* The decoder is tied to the word embeddings, with a separate bias. */
@@ -93,7 +93,7 @@ static void head_and_loss(struct build *b, int32_t x, int32_t table, int32_t tar
     b->base = "cls.";
     x = build_linear(b, "predictions.transform.dense", x, m->hidden, m->hidden, true);
     x = build_apply1(b, OP_gelu, "predictions.transform.gelu", &gelu, x);
-    x = build_layer_norm(b, "predictions.transform.LayerNorm", x, m->hidden, false);
+    x = build_layer_norm(b, "predictions.transform.LayerNorm", x, m->hidden);
     if (!m->tied)
         table = build_parameter(b, "cls.predictions.decoder", ".weight",
                                 build_mat(m->vocabulary, m->hidden), INIT_NORMAL, m->init_std);
@@ -120,7 +120,7 @@ void bert_build(struct build *b)
     int32_t p =
         build_embedding(b, "embeddings.position_embeddings", m->max_positions, positions, &other);
     x = build_apply2(b, OP_add, "embeddings.position_add", NULL, x, p);
-    x = build_layer_norm(b, "embeddings.LayerNorm", x, m->hidden, false);
+    x = build_layer_norm(b, "embeddings.LayerNorm", x, m->hidden);
     x = build_dropout(b, "embeddings.dropout", x, m->embedding_dropout);
     head_and_loss(b, build_blocks(b, "encoder.layer", x, block), table, targets);
 }

@@ -63,27 +63,6 @@ int32_t build_apply2(struct build *b, enum op_kind kind, const char *name,
     return build_apply(b, kind, name, attrs, (const int32_t[]){x, y}, 2);
 }
 
-/* --- tensor parallelism (struct model) --- */
-
-int64_t build_share(const struct build *b, int64_t n) { return (n + b->tp - 1) / b->tp; }
-
-/* All-reduces x, of which each GPU has a partial value. */
-int32_t build_joined(struct build *b, const char *name, int32_t x)
-{
-    struct op_attrs attrs = {.ranks = (int32_t)b->tp};
-    if (b->tp == 1) return x;
-    return build_apply1(b, b->m->sequence_parallel ? OP_reduce_scatter : OP_all_reduce,
-                        build_join(b, name, ".join", ""), &attrs, x);
-}
-
-/* All-gathers the positions. */
-int32_t build_gathered(struct build *b, const char *name, int32_t x)
-{
-    struct op_attrs attrs = {.ranks = (int32_t)b->tp};
-    if (b->tp == 1 || !b->m->sequence_parallel) return x;
-    return build_apply1(b, OP_all_gather, build_join(b, name, ".gather", ""), &attrs, x);
-}
-
 const char *build_module_of(struct build *b, const char *name)
 {
     return build_join(b, b->base, b->prefix, name);
@@ -104,73 +83,40 @@ int32_t build_add_bias(struct build *b, const char *name, int32_t y, int64_t n)
     return build_apply2(b, OP_bias, build_join(b, name, ".bias", ""), NULL, y, bias);
 }
 
-/* y = x·W + b, W (in, out), column parallel */
+/* y = x·W + b, W (in, out) */
 int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      double std)
 {
-    out = build_share(b, out);
     int32_t w = build_parameter(b, build_module_of(b, name), ".weight", build_mat(in, out),
                                 INIT_NORMAL, std);
     return build_add_bias(b, name, build_apply2(b, OP_matmul, name, NULL, x, w), out);
 }
 
-/* The same, row parallel. */
-int32_t build_conv1d_rows(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
-                          double std)
-{
-    in = build_share(b, in);
-    int32_t w = build_parameter(b, build_module_of(b, name), ".weight", build_mat(in, out),
-                                INIT_NORMAL, std);
-    return build_add_bias(b, name,
-                          build_joined(b, name, build_apply2(b, OP_matmul, name, NULL, x, w)), out);
-}
-
-/* y = x·Wᵀ (+ b), W (out, in), sharded by rows (outputs) */
+/* y = x·Wᵀ (+ b), W (out, in) */
 int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      bool bias)
 {
-    out = build_share(b, out);
     int32_t w = build_parameter(b, build_module_of(b, name), ".weight", build_mat(out, in),
                                 INIT_NORMAL, b->m->init_std);
     int32_t y = build_apply2(b, OP_matmul, name, &(struct op_attrs){.trans_b = true}, x, w);
     return bias ? build_add_bias(b, name, y, out) : y;
 }
 
-/* The same, sharded by columns (inputs). */
-int32_t build_linear_inputs(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
-                            bool bias)
+int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n)
 {
-    int32_t w = build_parameter(b, build_module_of(b, name), ".weight",
-                                build_mat(out, build_share(b, in)), INIT_NORMAL, b->m->init_std);
-    int32_t y = build_apply2(b, OP_matmul, name, &(struct op_attrs){.trans_b = true}, x, w);
-    y = build_joined(b, name, y);
-    return bias ? build_add_bias(b, name, y, out) : y;
-}
-
-/* divided: the output stays sharded by columns. */
-static struct op_attrs norm_attrs(const struct build *b, bool divided)
-{
-    bool partial = divided && !b->m->sequence_parallel;
-    return (struct op_attrs){.eps = b->m->norm_eps, .ranks = partial ? (int32_t)b->tp : 0};
-}
-
-int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n, bool divided)
-{
-    struct op_attrs attrs = norm_attrs(b, divided);
+    struct op_attrs attrs = {.eps = b->m->norm_eps};
     int32_t gamma =
         build_parameter(b, build_module_of(b, name), ".weight", build_vec(n), INIT_ONES, 0);
-    x = build_apply2(b, OP_rms_norm, name, &attrs, x, gamma);
-    return divided ? build_gathered(b, name, x) : x;
+    return build_apply2(b, OP_rms_norm, name, &attrs, x, gamma);
 }
 
-int32_t build_layer_norm(struct build *b, const char *name, int32_t x, int64_t n, bool divided)
+int32_t build_layer_norm(struct build *b, const char *name, int32_t x, int64_t n)
 {
-    struct op_attrs attrs = norm_attrs(b, divided);
+    struct op_attrs attrs = {.eps = b->m->norm_eps};
     const char *module = build_module_of(b, name);
     int32_t gamma = build_parameter(b, module, ".weight", build_vec(n), INIT_ONES, 0);
     int32_t beta = build_parameter(b, module, ".bias", build_vec(n), INIT_ZEROS, 0);
-    x = build_apply(b, OP_layer_norm, name, &attrs, (const int32_t[]){x, gamma, beta}, 3);
-    return divided ? build_gathered(b, name, x) : x;
+    return build_apply(b, OP_layer_norm, name, &attrs, (const int32_t[]){x, gamma, beta}, 3);
 }
 
 int32_t build_dropout(struct build *b, const char *name, int32_t x, double rate)
@@ -182,8 +128,8 @@ int32_t build_dropout(struct build *b, const char *name, int32_t x, double rate)
 struct op_attrs build_attention_attrs(const struct build *b)
 {
     const struct model *m = b->m;
-    return (struct op_attrs){.heads = (int32_t)build_share(b, m->heads),
-                             .kv_heads = (int32_t)build_share(b, m->kv_heads),
+    return (struct op_attrs){.heads = (int32_t)m->heads,
+                             .kv_heads = (int32_t)m->kv_heads,
                              .eager = m->eager,
                              .head_dim = (int32_t)m->head_dim,
                              .window = (int32_t)m->window};

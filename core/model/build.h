@@ -16,7 +16,6 @@ struct build {
     const char *prefix; /* of the block's operators: "h.0." */
     const char *base;   /* of parameters: "transformer." or "model." */
     int64_t layer;      /* index of the block */
-    int64_t tp;         /* tensor-parallel degree; the graph is one GPU's */
     int64_t dropouts;   /* number of dropouts so far */
     enum status status;
     struct error *err;
@@ -39,27 +38,17 @@ int32_t build_apply1(struct build *b, enum op_kind kind, const char *name,
 int32_t build_apply2(struct build *b, enum op_kind kind, const char *name,
                      const struct op_attrs *attrs, int32_t x, int32_t y);
 
-/* Tensor parallelism (struct model): one GPU's share of n; all-reduce of partial x; all-gather of positions. */
-int64_t build_share(const struct build *b, int64_t n);
-int32_t build_joined(struct build *b, const char *name, int32_t x);
-int32_t build_gathered(struct build *b, const char *name, int32_t x);
-
 int32_t build_embedding(struct build *b, const char *name, int64_t rows, int32_t ids,
                         int32_t *table);
 int32_t build_add_bias(struct build *b, const char *name, int32_t y, int64_t n);
-/* y = x·W + b, W (in, out), column parallel; or row parallel */
+/* y = x·W + b, W (in, out) */
 int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      double std);
-int32_t build_conv1d_rows(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
-                          double std);
-/* y = x·Wᵀ (+ b), W (out, in), sharded by rows (outputs); or by columns (inputs) */
+/* y = x·Wᵀ (+ b), W (out, in) */
 int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      bool bias);
-int32_t build_linear_inputs(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
-                            bool bias);
-/* divided: the output stays sharded by columns */
-int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n, bool divided);
-int32_t build_layer_norm(struct build *b, const char *name, int32_t x, int64_t n, bool divided);
+int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n);
+int32_t build_layer_norm(struct build *b, const char *name, int32_t x, int64_t n);
 /* x itself if rate is 0 */
 int32_t build_dropout(struct build *b, const char *name, int32_t x, double rate);
 struct op_attrs build_attention_attrs(const struct build *b);

@@ -147,10 +147,10 @@ static int32_t vit_block(struct build *b, int32_t x)
     const struct model *m = b->m;
     int64_t d = m->hidden, f = m->intermediate;
     struct op_attrs gelu = {.gelu_erf = true};
-    int32_t y = vit_attention(b, build_layer_norm(b, "layernorm_before", x, d, false));
+    int32_t y = vit_attention(b, build_layer_norm(b, "layernorm_before", x, d));
     y = build_dropout(b, "attention.output.dropout", y, m->hidden_dropout);
     x = build_apply2(b, OP_add, "attention.residual", NULL, x, y);
-    y = build_layer_norm(b, "layernorm_after", x, d, false);
+    y = build_layer_norm(b, "layernorm_after", x, d);
     y = build_linear(b, "intermediate.dense", y, d, f, true);
     y = m->relu ? build_apply1(b, OP_relu, "intermediate.relu", NULL, y)
                 : build_apply1(b, OP_gelu, "intermediate.gelu", &gelu, y);
@@ -175,7 +175,7 @@ void images_build_vit(struct build *b)
     struct op_attrs token = {.dim = 1, .sequences = 1};
     b->base = "vit.";
     int32_t x = build_blocks(b, "encoder.layer", vit_embeddings(b), vit_block);
-    x = build_layer_norm(b, "layernorm", x, m->hidden, false);
+    x = build_layer_norm(b, "layernorm", x, m->hidden);
     x = build_apply1(b, OP_slice, "layernorm.cls_token", &token, x);
     b->base = "";
     x = named_linear(b, "classifier", x, m->hidden, m->vocabulary, m->init_std);

@@ -72,10 +72,6 @@ struct model {
     double config_hidden_dropout, config_embedding_dropout, hidden_dropout, embedding_dropout;
     double balance; /* coefficient of the load-balancing loss, from the job */
     struct rope_scaling rope;
-    /* Tensor-parallel degree, and whether positions of replicated activations are sharded too
-     * (sequence parallelism). Not the model's own: plan_share sets them from the cluster; 0 and 1: one GPU. */
-    int32_t tensor_parallel;
-    bool sequence_parallel;
 };
 
 MUST_CHECK enum status model_read(const struct node *config, const char *name, struct model *out,
@@ -87,10 +83,6 @@ MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, c
 const char *model_write(struct arena *a, const struct model *m);
 int64_t model_pixels(const struct model *m);     /* of one image, all channels; 0: text */
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
-/* Whether the model can be built at a tensor-parallel degree: of the supported families those whose heads and features it divides
- * evenly. ERR_INPUT with the reason. */
-MUST_CHECK enum status model_check_tp(const struct model *m, int64_t tp, struct error *err);
-bool model_allows_tp(const struct model *m, int64_t tp);
 /* Active parameters: those that one position passes through, with the chosen experts only. */
 int64_t model_active_parameters(const struct model *m);
 bool model_has_experts(const struct model *m, int64_t layer);
@@ -100,12 +92,7 @@ int64_t model_capacity(const struct model *m, int64_t sequence_length);
 const char *model_experts_assumed(struct arena *a, const struct model *m, int64_t sequence_length);
 /* Masked language modelling: masked positions of a sequence, round(0.15·length), at least 1. */
 int64_t model_masked_positions(int64_t sequence_length);
-/* The forward graph; one GPU's shard if tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded) are sharded,
- * norms and residuals replicated, with an all_reduce after each half of a block and before its gradient; with sequence_parallel
- * (Korthikanti et al. 2023) norms and residuals are sharded by positions, between all_gather and reduce_scatter.
- * The few numbers per row that a vocabulary-parallel loss reduces are omitted.
- * Not for bert and models with experts.
- * ERR_INPUT: sequence longer than max_positions; heads, ffn or positions that the degree does not divide. */
+/* The forward graph of a microbatch. ERR_INPUT: a sequence longer than max_positions. */
 MUST_CHECK enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype,
                                    int64_t microbatch, int64_t sequence_length, struct graph **out,
                                    struct error *err);

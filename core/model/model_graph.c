@@ -23,7 +23,7 @@ static void head_and_loss(struct build *b, int32_t x, int32_t table, int32_t tar
 {
     if (!b->m->tied)
         table = build_parameter(b, "lm_head", ".weight",
-                                build_mat(build_share(b, b->m->vocabulary), b->m->hidden),
+                                build_mat(b->m->vocabulary, b->m->hidden),
                                 INIT_NORMAL, b->m->init_std);
     int32_t logits =
         build_apply2(b, OP_matmul, "lm_head", &(struct op_attrs){.trans_b = true}, x, table);
@@ -37,16 +37,16 @@ static int32_t gpt2_block(struct build *b, int32_t x)
     int64_t d = m->hidden, f = m->intermediate;
     double std = m->init_std, into_residual = std / sqrt(2.0 * (double)m->layers);
     struct op_attrs attention = build_attention_attrs(b), gelu = {.gelu_erf = m->gelu_erf};
-    int32_t y = build_layer_norm(b, "ln_1", x, d, true);
+    int32_t y = build_layer_norm(b, "ln_1", x, d);
     y = build_conv1d(b, "attn.c_attn", y, d, 3 * d, std);
     y = build_apply1(b, OP_attention, "attn.attention", &attention, y);
-    y = build_conv1d_rows(b, "attn.c_proj", y, d, d, into_residual);
+    y = build_conv1d(b, "attn.c_proj", y, d, d, into_residual);
     y = build_dropout(b, "attn.resid_dropout", y, m->hidden_dropout);
     x = build_apply2(b, OP_add, "attn.residual", NULL, x, y);
-    y = build_layer_norm(b, "ln_2", x, d, true);
+    y = build_layer_norm(b, "ln_2", x, d);
     y = build_conv1d(b, "mlp.c_fc", y, d, f, std);
     y = build_apply1(b, OP_gelu, "mlp.gelu", &gelu, y);
-    y = build_conv1d_rows(b, "mlp.c_proj", y, f, d, into_residual);
+    y = build_conv1d(b, "mlp.c_proj", y, f, d, into_residual);
     y = build_dropout(b, "mlp.dropout", y, m->hidden_dropout);
     return build_apply2(b, OP_add, "mlp.residual", NULL, x, y);
 }
@@ -55,14 +55,14 @@ static int32_t gpt2_block(struct build *b, int32_t x)
 static int32_t rotated(struct build *b, const char *which, int32_t x, int64_t heads)
 {
     const struct model *m = b->m;
-    struct op_attrs rotary = {.heads = (int32_t)build_share(b, heads),
+    struct op_attrs rotary = {.heads = (int32_t)heads,
                               .head_dim = (int32_t)m->head_dim,
                               .theta = m->rope_theta,
                               .rope = m->rope};
     x = build_linear(b, build_join(b, "self_attn.", which, "_proj"), x, m->hidden,
                      heads * m->head_dim, m->attention_bias);
     if (m->qk_norm)
-        x = build_rms_norm(b, build_join(b, "self_attn.", which, "_norm"), x, m->head_dim, false);
+        x = build_rms_norm(b, build_join(b, "self_attn.", which, "_norm"), x, m->head_dim);
     return build_apply1(b, OP_rotary, build_join(b, "self_attn.", which, "_rotary"), &rotary, x);
 }
 
@@ -77,7 +77,7 @@ static int32_t llama_attention(struct build *b, int32_t x)
                              m->attention_bias);
     int32_t o = build_apply(b, OP_attention, "self_attn.attention", &attention,
                             (const int32_t[]){q, k, v}, 3);
-    return build_linear_inputs(b, "self_attn.o_proj", o, m->heads * m->head_dim, m->hidden,
+    return build_linear(b, "self_attn.o_proj", o, m->heads * m->head_dim, m->hidden,
                                output_bias);
 }
 
@@ -95,16 +95,16 @@ static int32_t llama_mlp(struct build *b, int32_t y)
     int32_t up = build_linear(b, "mlp.up_proj", y, d, f, m->mlp_bias);
     y = build_apply2(b, OP_multiply, "mlp.multiply", NULL,
                      build_apply1(b, OP_silu, "mlp.silu", NULL, gate), up);
-    return build_linear_inputs(b, "mlp.down_proj", y, f, d, m->mlp_bias);
+    return build_linear(b, "mlp.down_proj", y, f, d, m->mlp_bias);
 }
 
 static int32_t llama_block(struct build *b, int32_t x)
 {
     double rate = b->m->hidden_dropout;
-    int32_t y = build_rms_norm(b, "input_layernorm", x, b->m->hidden, true);
+    int32_t y = build_rms_norm(b, "input_layernorm", x, b->m->hidden);
     y = build_dropout(b, "self_attn.dropout", llama_attention(b, y), rate);
     x = build_apply2(b, OP_add, "self_attn.residual", NULL, x, y);
-    y = build_rms_norm(b, "post_attention_layernorm", x, b->m->hidden, true);
+    y = build_rms_norm(b, "post_attention_layernorm", x, b->m->hidden);
     y = build_dropout(b, "mlp.dropout", llama_mlp(b, y), rate);
     return build_apply2(b, OP_add, "mlp.residual", NULL, x, y);
 }
@@ -117,12 +117,12 @@ static void gpt2(struct build *b)
     int32_t wte, wpe;
     b->base = "transformer.";
     int32_t positions = build_input(b, "positions", INPUT_POSITIONS);
-    int32_t x = build_embedding(b, "wte", build_share(b, m->vocabulary), tokens, &wte);
+    int32_t x = build_embedding(b, "wte", m->vocabulary, tokens, &wte);
     int32_t p = build_embedding(b, "wpe", m->max_positions, positions, &wpe);
-    x = build_joined(b, "embedding", build_apply2(b, OP_add, "embedding.add", NULL, x, p));
+    x = build_apply2(b, OP_add, "embedding.add", NULL, x, p);
     x = build_dropout(b, "embedding.drop", x, m->embedding_dropout);
     x = build_blocks(b, "h", x, gpt2_block);
-    head_and_loss(b, build_layer_norm(b, "ln_f", x, m->hidden, true), wte, targets);
+    head_and_loss(b, build_layer_norm(b, "ln_f", x, m->hidden), wte, targets);
 }
 
 static void llama(struct build *b)
@@ -132,51 +132,10 @@ static void llama(struct build *b)
     const struct model *m = b->m;
     int32_t table;
     b->base = "model.";
-    int32_t x = build_embedding(b, "embed_tokens", build_share(b, m->vocabulary), tokens, &table);
-    x = build_joined(b, "embed_tokens", x);
+    int32_t x = build_embedding(b, "embed_tokens", m->vocabulary, tokens, &table);
     x = build_blocks(b, "layers", build_dropout(b, "embed_tokens.dropout", x, m->embedding_dropout),
                      llama_block);
-    head_and_loss(b, build_rms_norm(b, "norm", x, m->hidden, true), table, targets);
-}
-
-/* Families that support tensor parallelism. */
-static bool is_dense_decoder(const struct model *m)
-{
-    return !m->experts && strcmp(m->family, "bert") != 0 && !model_pixels(m);
-}
-
-static enum status check_share(const struct model *m, int64_t sequence_length, struct error *err)
-{
-    const struct {
-        const char *what;
-        int64_t n;
-    } divided[] = {{"heads", m->heads},
-                   {"key-value heads", m->kv_heads},
-                   {"features of the ffn", m->intermediate},
-                   {"positions", m->sequence_parallel ? sequence_length : 0}};
-    if (m->tensor_parallel > 1 && !is_dense_decoder(m))
-        return error_set(err, ERR_INPUT,
-                         "model '%s': tensor_parallel %d: tensor parallelism supports "
-                         "dense decoders only, not %s%s",
-                         m->name, m->tensor_parallel, m->family, m->experts ? " with experts" : "");
-    for (size_t i = 0; m->tensor_parallel > 1 && i < sizeof divided / sizeof *divided; i++)
-        if (divided[i].n % m->tensor_parallel)
-            return error_set(err, ERR_INPUT,
-                             "model '%s': tensor_parallel %d does not divide its %lld %s", m->name,
-                             m->tensor_parallel, (long long)divided[i].n, divided[i].what);
-    return OK;
-}
-
-enum status model_check_tp(const struct model *m, int64_t tp, struct error *err)
-{
-    struct model shared = *m;
-    shared.tensor_parallel = (int32_t)tp, shared.sequence_parallel = false;
-    return check_share(&shared, 0, err);
-}
-
-bool model_allows_tp(const struct model *m, int64_t tp)
-{
-    return model_check_tp(m, tp, NULL) == OK;
+    head_and_loss(b, build_rms_norm(b, "norm", x, m->hidden), table, targets);
 }
 
 enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype,
@@ -204,14 +163,10 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
             err, ERR_INPUT,
             "model '%s': %lld sequences of %lld tokens are not between 1 and %d tokens", m->name,
             (long long)microbatch, (long long)sequence_length, INT32_MAX);
-    TRY(check_share(m, sequence_length, err));
     struct build b = {.g = graph_new(a, dtype, microbatch, sequence_length),
                       .m = m,
                       .prefix = "",
-                      .tp = m->tensor_parallel > 1 ? m->tensor_parallel : 1,
                       .err = err};
-    b.g->tp = (int32_t)b.tp;
-    b.g->sequence_parallel = b.tp > 1 && m->sequence_parallel;
     if (!strcmp(m->family, "gpt2"))
         gpt2(&b);
     else if (!strcmp(m->family, "bert"))
@@ -230,13 +185,11 @@ int64_t model_parameters(const struct model *m)
 {
     struct arena *a = arena_new();
     struct graph *g;
-    struct model whole = *m;
-    whole.tensor_parallel = 1, whole.sequence_parallel = false;
     struct error err;
     int64_t n = 0, length = m->measured       ? m->measured->sequence_length
                             : model_pixels(m) ? m->max_positions
                                               : 1;
-    if (model_graph(a, &whole, DTYPE_fp32, 1, length, &g, &err) != OK) BUG("%s", err.text);
+    if (model_graph(a, m, DTYPE_fp32, 1, length, &g, &err) != OK) BUG("%s", err.text);
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (g->tensors[t].role == TENSOR_PARAMETER) n += shape_elements(&g->tensors[t].shape);
     arena_free(a);

@@ -38,16 +38,6 @@ static const char *device_name(const struct plan *p, const struct plan_stage *s,
     return device >= 0 && device < p->cluster.n_devices ? p->cluster.devices[device].name : "?";
 }
 
-static const char *gpu_name(const struct device_type *t)
-{
-    return t->gpu_type ? t->gpu_type : t->name;
-}
-
-static int32_t gpus_of(const struct device_type *t)
-{
-    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
-}
-
 static int32_t default_warmup(const struct plan_replica *r, int32_t stage)
 {
     int32_t behind = r->n_stages - stage;
@@ -140,7 +130,6 @@ struct stage_text {
     const char *counts; /* "8 a100", "1 h100 + 2 a100" */
     const char *settings[SETTING_COUNT];
     int32_t devices;
-    bool groups; /* devices of several GPUs, which have the name of one */
 };
 
 /* Sequences of a microbatch on each device: "batch 4+2", "batch 2 each". */
@@ -160,21 +149,11 @@ static const char *shares_text(struct arena *a, const struct plan_stage *s)
                : arena_printf(a, "batch %" PRId64 " to %" PRId64, least, most);
 }
 
-/* "tensor" of one device whose GPUs are counted, "tensor 4" of others. NULL: one GPU. */
-static const char *sharing_text(struct arena *a, const struct plan *p, const struct plan_stage *s,
-                                bool counted)
+/* NULL: one device. */
+static const char *sharing_text(struct arena *a, const struct plan_stage *s)
 {
-    int32_t degree = gpus_of(type_at(p, s, 0));
-    for (int32_t k = 1; k < plan_stage_devices(s); k++)
-        if (gpus_of(type_at(p, s, k)) != degree) degree = 0;
-    const char *shared = s->sharding                       ? sharding_kind(a, s->sharding)
-                         : s->n_shards > 0 && s->sequences ? shares_text(a, s)
-                                                           : NULL,
-               *tensor = degree == 1          ? NULL
-                         : !degree            ? "tensor, several degrees"
-                         : counted && !shared ? "tensor"
-                                              : arena_printf(a, "tensor %" PRId32, degree);
-    return shared && tensor ? arena_printf(a, "%s, %s", tensor, shared) : shared ? shared : tensor;
+    if (s->sharding) return sharding_kind(a, s->sharding);
+    return s->n_shards > 0 && s->sequences ? shares_text(a, s) : NULL;
 }
 
 /* GPUs by type, in the order of each type's first device. */
@@ -182,26 +161,25 @@ static const char *counts_text(struct arena *a, const struct plan *p, const stru
 {
     const char *text = "";
     for (int32_t k = 0; k < plan_stage_devices(s); k++) {
-        const char *name = gpu_name(type_at(p, s, k));
+        const char *name = type_at(p, s, k)->name;
         int64_t gpus = 0;
         bool first = true;
         for (int32_t i = 0; i < k && first; i++)
-            first = strcmp(gpu_name(type_at(p, s, i)), name) != 0;
+            first = strcmp(type_at(p, s, i)->name, name) != 0;
         if (!first) continue;
         for (int32_t i = k; i < plan_stage_devices(s); i++)
-            if (!strcmp(gpu_name(type_at(p, s, i)), name)) gpus += gpus_of(type_at(p, s, i));
+            if (!strcmp(type_at(p, s, i)->name, name)) gpus++;
         text = arena_printf(a, "%s%s%" PRId64 " %s", text, *text ? " + " : "", gpus, name);
     }
     return text;
 }
 
 static struct stage_text stage_text(struct arena *a, const struct plan *p,
-                                    const struct plan_replica *r, int32_t stage, bool counted)
+                                    const struct plan_replica *r, int32_t stage)
 {
     const struct plan_stage *s = &r->stages[stage];
     struct stage_text x = {.counts = counts_text(a, p, s), .devices = plan_stage_devices(s)};
-    for (int32_t k = 0; k < x.devices; k++) x.groups |= gpus_of(type_at(p, s, k)) > 1;
-    x.settings[SETTING_SHARING] = sharing_text(a, p, s, counted);
+    x.settings[SETTING_SHARING] = sharing_text(a, s);
     settings_of(a, r, stage, x.settings);
     return x;
 }
@@ -253,8 +231,7 @@ static void describe_devices(FILE *out, struct arena *a, const struct plan *p,
                              const struct plan_stage *s, int32_t n, const struct stage_text *x,
                              size_t names_max)
 {
-    bool named = names_max == SIZE_MAX || (names_max && !x->groups);
-    const char *names = named ? names_text(a, p, s, n) : NULL;
+    const char *names = names_max ? names_text(a, p, s, n) : NULL;
     if (!names || strlen(names) > names_max)
         fprintf(out, "%s%s", x->counts, n > 1 ? " each" : "");
     else if (n > 1 && x->devices > 1)
@@ -287,10 +264,10 @@ static void common_settings(const struct stage_text *x, int32_t n, const char *o
 }
 
 static struct stage_text *stage_texts(struct arena *a, const struct plan *p,
-                                      const struct plan_replica *r, bool counted)
+                                      const struct plan_replica *r)
 {
     struct stage_text *x = ARENA_ARRAY(a, struct stage_text, (size_t)r->n_stages + 1);
-    for (int32_t i = 0; i < r->n_stages; i++) x[i] = stage_text(a, p, r, i, counted);
+    for (int32_t i = 0; i < r->n_stages; i++) x[i] = stage_text(a, p, r, i);
     return x;
 }
 
@@ -301,7 +278,7 @@ static void describe_replica(FILE *out, struct arena *a, const struct plan *p,
                              const struct plan_replica *r, size_t names_max,
                              const char *const hidden[SETTING_COUNT])
 {
-    const struct stage_text *x = stage_texts(a, p, r, names_max < SIZE_MAX);
+    const struct stage_text *x = stage_texts(a, p, r);
     const char *common[SETTING_COUNT] = {0};
     if (r->n_stages > 1) common_settings(x, r->n_stages, common);
     if (r->schedule) fprintf(out, ", %s%s", r->schedule, r->split ? " split" : "");
@@ -330,7 +307,7 @@ static void plan_settings(struct arena *a, const struct plan *p, const struct pl
     struct stage_text *x = ARENA_ARRAY(a, struct stage_text, (size_t)n + 1);
     for (int32_t i = 0; i < n; i++) {
         const struct plan_replica *r = &p->replicas[classes[i].replicas[0]];
-        common_settings(stage_texts(a, p, r, true), r->n_stages, x[i].settings);
+        common_settings(stage_texts(a, p, r), r->n_stages, x[i].settings);
     }
     common_settings(x, n, out);
 }

@@ -73,15 +73,6 @@ static enum status check_layers(struct plan_place *at, int32_t n_layers)
                          r->stages[r->n_stages - 1].last_layer, n_layers - 1);
 }
 
-void plan_share(struct plan *p)
-{
-    const struct cluster *c = &p->cluster;
-    const struct device_type *t = &c->types[c->devices[p->replicas[0].stages[0].device].type];
-    if (p->job.model.measured) return; /* what GPUs share was measured, for each number of them */
-    p->job.model.tensor_parallel = t->tensor_parallel;
-    p->job.model.sequence_parallel = t->sequence_parallel;
-}
-
 static bool same_devices(const struct plan_stage *x, const struct plan_stage *y)
 {
     bool same = plan_stage_devices(x) == plan_stage_devices(y);

@@ -123,9 +123,6 @@ MUST_CHECK enum status plan_read(struct arena *a, const char *path, struct plan 
 MUST_CHECK enum status plan_parse(struct arena *a, const struct node *root, const char *folder,
                                   struct plan *out, struct error *err);
 void plan_write(FILE *out, struct arena *a, const struct plan *p);
-/* Sets the tensor-parallel degree of the plan's model to that of the device of its first stage; lowering
- * takes it from each stage's own device. */
-void plan_share(struct plan *p);
 /* Checks the plan against the model's n_layers: layers of each replica contiguous from 0 to n_layers-1, shares
  * add up to global_batch / microbatch, devices exist and belong to one replica, their sequences add up to
  * the microbatch, warmup in 1 … microbatches, orders complete,
@@ -150,7 +147,7 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
  * bucket) are printed where they differ from the default, those of all stages before the layers. Consecutive stages with equal
  * devices and settings stand together: "0-4, 5-60 in 7 stages on 8 a100 each". Devices are GPUs by type; those of a class of one
  * replica are ranges of names in the order of the stages, unless these are long. In parentheses: how the GPUs of a stage share
- * its work: "tensor" of a tensor-parallel device, the sequences of a microbatch on each device ("batch 4+2"), or what the sharding
+ * its work: the sequences of a microbatch on each device ("batch 4+2"), or what the sharding
  * amounts to (sharding_kind); "sharded (tensor)" in front if all stages do. */
 const char *plan_describe(struct arena *a, const struct plan *p);
 /* The same, one line per class, in the order of plan_classes. *common, unless common is NULL: what all of several classes have,

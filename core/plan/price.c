@@ -15,7 +15,7 @@ double plan_price_per_h(const struct plan *p)
                 const struct device_type *t = &c->types[c->devices[device].type];
                 if (counted[device]) continue;
                 counted[device] = true;
-                price += t->price_per_h * (t->tensor_parallel > 1 ? t->tensor_parallel : 1);
+                price += t->price_per_h;
             }
     arena_free(scratch);
     return price;

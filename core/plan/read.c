@@ -333,7 +333,6 @@ enum status plan_parse(struct arena *a, const struct node *root, const char *fol
     TRY(cluster_parse(a, cluster, &p.cluster, err));
     TRY(read_head(&r, root));
     TRY(read_replicas(&r, root));
-    plan_share(&p);
     *out = p;
     return OK;
 }

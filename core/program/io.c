@@ -324,7 +324,6 @@ static enum status read_stage_head(struct reader *r, const struct program *p,
     for (int i = 0; i < SLOT_CLASS_COUNT; i++)
         TRY(words_int64(r, 0, INT64_MAX, &s->class_bytes[i]));
     TRY(words_int64(r, 0, INT64_MAX, &s->buffer_bytes));
-    TRY(words_int(r, 0, 1 << 16, &s->tp));
     return words_int64(r, 0, INT64_MAX, &s->reserve_bytes);
 }
 

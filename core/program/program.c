@@ -181,24 +181,15 @@ bool procedure_writes_buffer_ring(const struct program_stage *s, const struct pr
     return false;
 }
 
-/* Cumulative share up to a class, rounded up, less that of earlier classes, so that the parts add up to the total. */
-int64_t program_gpu_bytes(const struct program_stage *s, int32_t class)
+int64_t program_class_bytes(const struct program_stage *s, int32_t class)
 {
-    static const int32_t shared[] = {SLOT_PARAMETER, SLOT_GRADIENT, SLOT_STATE, SLOT_CLASS_COUNT};
-    int64_t before = 0, tp = s->tp > 1 ? s->tp : 1;
-    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
-        int64_t own = shared[i] == SLOT_CLASS_COUNT ? s->buffer_bytes : s->class_bytes[shared[i]];
-        if (shared[i] == class)
-            return (before + own + tp - 1) / tp - (before + tp - 1) / tp;
-        before += own;
-    }
-    return s->class_bytes[class];
+    return class == SLOT_CLASS_COUNT ? s->buffer_bytes : s->class_bytes[class];
 }
 
 int64_t program_stage_bytes(const struct program_stage *s)
 {
     int64_t bytes = s->reserve_bytes;
-    for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes += program_gpu_bytes(s, i);
+    for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes += program_class_bytes(s, i);
     return bytes;
 }
 

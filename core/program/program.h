@@ -234,10 +234,7 @@ struct program_stage {
     /* STATE, fp32, LOSS_SCALE_NUMBERS elements, if the program has a loss scale */
     int32_t scale_slot;
     bool recompute;
-    /* tensor-parallel degree. > 1: equal GPUs that shard every operator; each holds its shard of parameters, gradients, state
-     * and collective staging; buffer rings and scratch are per GPU */
-    int32_t tp;
-    int64_t reserve_bytes; /* of one GPU, unavailable to tensors */
+    int64_t reserve_bytes; /* unavailable to tensors */
     int32_t n_slots, n_buffer_rings, n_ops, n_procedures, n_parameters;
     /* Stages that differ in their devices only share slots, operators, parameters and instructions (core/lower/equal_stages.h); no reader
      * may change them in place. */
@@ -289,9 +286,6 @@ struct program {
     uint64_t seed;
     enum dtype dtype;
     bool emulated, deterministic;
-    /* tensor-parallel degrees differ between stages (core/lower/lower.h), so the ends of a channel and the segments of members
-     * may differ in size; the largest counts. Simulated only; program files have none */
-    bool uneven;
     int32_t steps; /* default number of steps */
     int64_t microbatch, sequence_length, vocabulary;
     /* of one image, all channels; 0: samples are text. An image counts as a sequence, its classes as the vocabulary */
@@ -418,14 +412,14 @@ bool procedure_writes_buffer_ring(const struct program_stage *s, const struct pr
 bool program_stage_carries(const struct program_stage *s, int32_t slot);
 /* Sets wide_input and wide_output from the dtypes of the stage's slots; 0 outside half precision. */
 void program_op_wide(const struct program_stage *s, struct program_op *op);
-/* Bytes on one GPU of a slot class, or of collective staging: class SLOT_CLASS_COUNT. */
-int64_t program_gpu_bytes(const struct program_stage *s, int32_t class);
+/* Bytes of a slot class, or of collective staging: class SLOT_CLASS_COUNT. */
+int64_t program_class_bytes(const struct program_stage *s, int32_t class);
 /* Sum over all classes, staging and the reserve. */
 int64_t program_stage_bytes(const struct program_stage *s);
 
 /* A program file is readable only by the musher version that wrote its format; others report the version they found.
  * Lowering the plan again makes a new file. */
-enum { PROGRAM_VERSION = 7 };
+enum { PROGRAM_VERSION = 8 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -270,7 +270,7 @@ static enum status check_procedure(const struct valid *c, const struct procedure
 static enum status check_regions(const struct valid *c, int64_t buffer_ring_bytes)
 {
     int64_t sum = c->s->buffer_bytes;
-    NEED(sum >= 0 && c->s->reserve_bytes >= 0 && c->s->tp >= 0 &&
+    NEED(sum >= 0 && c->s->reserve_bytes >= 0 &&
              !__builtin_add_overflow(sum, c->s->reserve_bytes, &sum),
          "negative bytes");
     for (int i = 0; i < SLOT_CLASS_COUNT; i++)
@@ -358,7 +358,7 @@ static enum status check_channel(struct valid *c, int32_t index, int64_t *messag
              to->buffer_rings[b->buffer_ring].received == index,
          "channel %" PRId32 ": its destination is in no buffer ring that receives it", index);
     NEED((a->bytes > b->bytes ? a->bytes : b->bytes) == x->bytes &&
-             (a->bytes == b->bytes || c->p->uneven),
+             a->bytes == b->bytes,
          "channel %" PRId32 ": sizes differ", index);
     NEED(valid_index_or_none(x->link, c->p->n_links) && valid_index(x->direction, 2),
          "channel %" PRId32 ": no such link", index);

@@ -92,7 +92,7 @@ static enum status check_member(struct valid *c, const struct collective *g, int
         TRY(check_segment(c, g, m, k));
         int64_t own;
         TRY(check_within(c, g, m, k, &own));
-        if (i > 0 && !c->p->uneven)
+        if (i > 0)
             NEED(own == program_collective_segment_elements(&g->members[0],
                                                     &c->p->stages[g->members[0].stage], k),
                  "collective %s: sizes of %s differ", g->name, x->name);
@@ -106,7 +106,7 @@ static enum status check_member(struct valid *c, const struct collective *g, int
              "collective %s: %s is not a per-microbatch slot at its offset", g->name, y->name);
         offset += (y->bytes + VALID_ALIGN_BYTES - 1) / VALID_ALIGN_BYTES * VALID_ALIGN_BYTES;
     }
-    NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
+    NEED(elements == g->elements,
          "collective %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
     NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
              program_collective_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,

@@ -369,7 +369,7 @@ static void write_stage(struct lines *out, const struct program *p, struct share
     put(out, s->n_slots), put(out, s->n_buffer_rings), put(out, s->n_ops),
         put(out, s->n_parameters), put(out, s->n_procedures);
     for (int i = 0; i < SLOT_CLASS_COUNT; i++) put(out, s->class_bytes[i]);
-    put(out, s->buffer_bytes), put(out, s->tp), put(out, s->reserve_bytes);
+    put(out, s->buffer_bytes), put(out, s->reserve_bytes);
     end_line(out);
     write_lists(out, x, s, &x->texts[x->of_stage[index]]);
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);

@@ -378,7 +378,6 @@ static enum status begin_graph(struct shard_view *v, struct error *err)
     v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
     v->last = ARENA_ARRAY(v->a, int32_t, (size_t)w->n_layers);
     v->g = graph_new(v->a, w->dtype, w->microbatch, w->sequence_length);
-    v->g->tp = w->tp, v->g->sequence_parallel = w->sequence_parallel;
     for (int32_t x = 0; x < v->s->n_axes; x++)
         if (v->s->mesh[x] > 1) v->g->group[x] = shard_group(v->a, v->s, x, v->device);
     bool *used = ARENA_ARRAY(v->a, bool, n_tensors);

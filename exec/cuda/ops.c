@@ -16,7 +16,6 @@ cuda_op *const cuda_ops[OP_KIND_COUNT] = {
 };
 
 const char *const cuda_ops_why_not[OP_KIND_COUNT] = {
-#define OP_GPUS(name, ...) [OP_##name] = "a device of several GPUs can be planned and simulated, not run",
 #define OP_MEASURED(name, ...) [OP_##name] = "a measured layer has no operators to run",
 #define OP_GROUP(name, ...) [OP_##name] = "this operator is a collective of several devices",
 #include "core/graph/op_rows.inc"

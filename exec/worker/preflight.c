@@ -187,10 +187,6 @@ static enum status check_kernels(const struct program_stage *s, struct error *er
 
 enum status preflight_program(const struct rank *r, const struct chunks *c, struct error *err)
 {
-    if (r->p->uneven)
-        return error_set(err, ERR_INPUT,
-                         "its devices shard every operator at different tensor-parallel degrees: "
-                         "such a plan can be simulated, not run");
     for (int32_t i = 0; i < c->n; i++) TRY(check_inputs(r, c->at[i].stage, err));
     for (int32_t i = 0; i < c->n; i++) TRY(check_kernels(c->at[i].stage, err));
     for (int32_t i = 0; r->p->emulated && i < r->p->n_links; i++)

@@ -29,11 +29,9 @@ static void add(struct teams *q, const struct space *s, uint32_t set)
     q->set[q->n++] = set;
 }
 
-/* 0: it contains tensor-parallel devices. */
-static uint32_t used_by(const struct space *s, const struct plan *p)
+static uint32_t used_by(const struct plan *p)
 {
     uint32_t set = 0;
-    if (p->cluster.n_devices != s->n_devices) return 0;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
@@ -45,7 +43,7 @@ static void add_used(struct teams *q, const struct space *s, const struct incumb
 {
     int32_t most = q->n + USED_MAX;
     for (int32_t i = 0; i < kept->n && q->n < most; i++)
-        add(q, s, used_by(s, &kept->plans[i].plan));
+        add(q, s, used_by(&kept->plans[i].plan));
 }
 
 static enum status try_all(struct search_context *t, struct space *spaces, int32_t n,

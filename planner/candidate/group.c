@@ -32,7 +32,7 @@ static enum status view_new(struct arena *a, struct space *s, struct shard_choic
 {
     struct shard_stage *stage;
     struct graph *g;
-    if (!s->whole) TRY(lower_graph_unsharded(s->arena, s->job, s->microbatch, &s->whole, err));
+    if (!s->whole) TRY(lower_graph(s->arena, s->job, s->microbatch, &s->whole, err));
     if (!*choices) TRY(shard_choices_new(s->arena, s->whole, x->sharding, choices, err));
     TRY(shard_stage_of(a, *choices, x->first, x->last, -1, &stage, err));
     TRY(shard_stage_graph(a, stage, x->member, &g, err));

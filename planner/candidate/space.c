@@ -130,7 +130,6 @@ static enum status make_table(struct arena *a, struct space *s, const struct low
                               struct error *err)
 {
     s->table = stage_table_new(a, s->graph, s->cost, &s->job->optimizer);
-    stage_table_graphs(s->table, &s->graphs);
     stage_table_fused(s->table, lower->fused, lower->n_fused);
     s->stage = ARENA_ARRAY(a, struct stage_cost *, (size_t)s->n_types * (size_t)s->n_layers);
     for (int32_t t = 0; t < s->n_types; t++) {
@@ -177,7 +176,7 @@ enum status space_make_on(struct arena *a, const struct job *j, const struct clu
                           .n_types = c->n_types,
                           .n_devices = c->n_devices,
                           .microbatches = (int32_t)(j->global_batch / microbatch)};
-    TRY(lower_graphs_make(a, j, c, microbatch, lower, &out->graphs, err));
+    TRY(lower_graphs_make(a, j, microbatch, lower, &out->graphs, err));
     out->graph = out->graphs.graphs[0];
     out->n_layers = out->graph->n_layers;
     out->classes = layer_classes_new(a, out->graph);

@@ -27,7 +27,7 @@ struct space {
     const struct cluster *cluster;
     struct cost *cost;
     const struct lower_options *lower; /* the caller's */
-    /* fused training graphs, one for each tensor-parallel degree of the device types */
+    /* fused training graphs, one for each number of sequences: the first of full microbatches */
     struct lower_graphs graphs;
     struct graph *graph; /* the first of graphs; all have the same layers */
     struct graph *whole; /* forward, unsharded and unfused; made when a group first needs it */

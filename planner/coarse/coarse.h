@@ -19,8 +19,7 @@
 
 #include "planner/fleet/fleet.h"
 
-/* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found, or it does
- * not apply, because device types are tensor-parallel groups already. */
+/* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found. */
 MUST_CHECK enum status coarse_search(struct search_context *t, const struct fleet_task *task,
                                      int32_t *n_tried, struct error *err);
 /* The same to *out, because plans outside the exact search's class must not prune it. */

@@ -66,12 +66,8 @@ enum status multi_device_graphs(struct arena *a, const struct lower_options *o, 
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             const struct plan_stage *x = &p->replicas[r].stages[i];
             for (int32_t k = 0; k < x->n_shards && x->sequences; k++) {
-                const struct device *d = &s->cluster->devices[x->devices[k]];
                 const struct graph *g;
-                bool positions;
-                int32_t tp = lower_tp(&s->job->model, &s->cluster->types[d->type], &positions);
-                TRY(lower_graphs_need(a, &s->graphs, s->job, o, tp, positions, x->sequences[k], &g,
-                                      err));
+                TRY(lower_graphs_need(a, &s->graphs, s->job, o, x->sequences[k], &g, err));
             }
         }
     return OK;

@@ -6,6 +6,7 @@
 #include "core/collective/rounds.h"
 #include "sim/collective/rounds.h"
 #include <string.h>
+static const enum op_kind SUM_OF_GRADIENTS = OP_KIND_COUNT + 1; /* OP_KIND_COUNT: no conversion */
 
 struct shards { /* shards of tensors of one shape in one placement */
     struct shape whole;
@@ -373,7 +374,7 @@ static int64_t group_ns(struct participants *m, const struct shape *whole, enum 
     int64_t ns = measured_ns(m, k, algorithm, p);
     if (ns >= 0) return ns;
     if (algorithm != ALGORITHM_RING && algorithm != ALGORITHM_PAIRS)
-        return kind == OP_all_reduce ? -1 : rounds_ns(m, k, algorithm, p);
+        return kind == SUM_OF_GRADIENTS ? -1 : rounds_ns(m, k, algorithm, p);
     return k == COLLECTIVE_ALL_REDUCE ? sum_ns(m, p) : spread_ns(m, p, whole, k, algorithm);
 }
 
@@ -485,8 +486,7 @@ enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole, in
                              int32_t axis, int32_t placement, bool joined, int64_t *out_ns,
                              struct error *err)
 {
-    struct priced p = {*whole, element_bytes, OP_all_reduce, axis, placement, placement, joined,
-                       0,      ALGORITHM_RING};
+    struct priced p = {*whole, element_bytes, SUM_OF_GRADIENTS, axis, placement, placement, joined, 0, ALGORITHM_RING};
     TRY(priced_step(y, &p, err));
     *out_ns = p.ns;
     return OK;

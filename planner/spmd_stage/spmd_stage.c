@@ -145,7 +145,7 @@ static enum status training_graph(struct spmd_stage *j, const struct spmd_stage_
     for (struct replicated *w = j->wholes; w; w = w->next)
         if (w->job == t->s->job && w->microbatch == t->s->microbatch) return *out = w->g, OK;
     struct graph *g;
-    TRY(lower_graph_unsharded(j->arena, t->s->job, t->s->microbatch, &g, err));
+    TRY(lower_graph(j->arena, t->s->job, t->s->microbatch, &g, err));
     TRY(gradient_build(g, (double)t->s->microbatch / (double)t->s->job->global_batch, err));
     struct replicated w = {t->s->job, t->s->microbatch, g, j->wholes};
     j->wholes = arena_copy(j->arena, &w, sizeof w);

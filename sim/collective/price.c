@@ -162,8 +162,6 @@ static int64_t nccl_ns(struct arena *a, struct cost *k, enum collective_kind kin
     const struct cluster *c = cost_cluster(k);
     struct nccl_choice choice;
     if (!c->nccl || !m->each || !m->alike || bytes < 1) return -1;
-    for (int32_t i = 0; i < m->n; i++)
-        if (c->types[c->devices[m->device[i]].type].tensor_parallel > 1) return -1;
     uint64_t set = rng_hash_bytes(7, m->device, (size_t)m->n * sizeof *m->device), key = set;
     int64_t what[] = {kind, bytes}, ns;
     key = rng_hash_bytes(key, what, sizeof what);

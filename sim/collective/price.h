@@ -6,8 +6,8 @@
  *    type. A table that names an algorithm applies to that algorithm only and takes precedence; a table without one applies to
  *    whatever a collective library does in one call (collective_native).
  * 2. NCCL's cost model (profiles/nccl.h) of the version that the cluster states (`nccl: 2.28.9`). It applies to what NCCL does in
- *    one call (collective_native; NCCL chooses the algorithm), among real GPUs of one type, each a device of its own
- *    (tensor_parallel 1), the same number on each node. The model knows no other traffic, so over several nodes it applies only
+ *    one call (collective_native; NCCL chooses the algorithm), among real GPUs of one type,
+ *    the same number on each node. The model knows no other traffic, so over several nodes it applies only
  *    if the members keep their bandwidth while all other devices of those nodes send too. Bandwidth between nodes is that of the
  *    cluster's links; inside a node it is NVLink or PCIe of the catalogue's GPU, not the links of the file.
  * 3. Otherwise the collective is simulated message by message on the links (link model).

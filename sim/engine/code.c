@@ -133,7 +133,6 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     out->busy_ns += ns;
     const struct program_op *op = &w->s->ops[index];
     if (op->kind == OP_message) out->message_ns += ns;
-    if (op_wire_bytes(op->kind, &op->attrs, &op->shapes, op->dtype) > 0) out->collective_ns += ns;
     w->kernels_ns += ns;
     w->alone_ns += ns;
     w->issue_ns += cost_issue(w->by->cost, w->p->devices[w->device].type_index, &w->s->ops[index]);
@@ -200,7 +199,7 @@ static enum status put_tensor_collective(struct writer *w, int32_t group, struct
 {
     const struct collective *g = &w->p->collectives[group];
     int64_t ns, issue_ns = cost_issue(w->by->cost, w->p->devices[w->device].type_index,
-                                      &(struct program_op){.kind = OP_all_reduce});
+                                      &(struct program_op){.kind = OP_group_all_reduce});
     if (issue_ns > 0) {
         TRY(price_collective(w, group, &ns, err));
         w->issue_ns += issue_ns, w->collectives_ns += ns;

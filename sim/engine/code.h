@@ -42,7 +42,7 @@ struct code_procedure {
     bool messages; /* sends or receives, so it needs a microbatch */
     int32_t n_operators;
     int64_t busy_ns;
-    int64_t message_ns, collective_ns; /* of busy_ns: operators that are communication */
+    int64_t message_ns; /* of busy_ns: operators that are messages */
     struct code *code; /* ends with CODE_END */
 };
 

@@ -23,7 +23,7 @@ static uint64_t op_colour(struct folding *f, const struct program_op *op)
 
 static uint64_t stage_colour(const struct program_stage *s, uint64_t h)
 {
-    const int64_t numbers[] = {s->microbatches,  s->n_procedures, s->tp,
+    const int64_t numbers[] = {s->microbatches,  s->n_procedures,
                                s->reserve_bytes, s->buffer_bytes, s->n_buffer_rings};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         h = fold_mix(h, (uint64_t)numbers[i]);

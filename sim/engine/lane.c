@@ -85,9 +85,8 @@ static void end_of_use(struct lane_state *l)
 {
     const struct code_procedure *f = l->procedure;
     l->use.busy_ns += f->busy_ns;
-    l->use.carried_ns += f->message_ns + f->collective_ns;
+    l->use.carried_ns += f->message_ns;
     l->use.wait_ns[SIM_WAIT_messages] += f->message_ns;
-    l->use.wait_ns[SIM_WAIT_collectives] += f->collective_ns;
     l->forwards_left -= f->phase == PHASE_F;
 }
 

@@ -138,7 +138,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         [SLOT_PARAMETER] = 3, [SLOT_GRADIENT] = 2, [SLOT_STATE] = 1};
     for (int class = 0; class < SLOT_CLASS_COUNT; class ++) {
         const char *why = "";
-        int64_t bytes = program_gpu_bytes(s, class);
+        int64_t bytes = program_class_bytes(s, class);
         if (class == SLOT_BUFFER_RING) continue;
         if (from[class] && o->zero >= from[class] && o->shards > 1) {
             why = arena_printf(a, "%s sharded over %" PRId32 " GPUs",
@@ -148,9 +148,9 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         hold(f, class_names[class], bytes, why);
     }
     for (int32_t r = 0; r < s->n_buffer_rings; r++) hold_buffer_ring(a, p, device, s, &s->buffer_rings[r], f);
-    hold(f, "collective buffers", program_gpu_bytes(s, SLOT_CLASS_COUNT), staged(a, largest));
+    hold(f, "collective buffers", program_class_bytes(s, SLOT_CLASS_COUNT), staged(a, largest));
     if (o->zero >= 3 && o->shards > 1)
-        hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->tp > 1 ? s->tp : 1),
+        hold(f, "gathered parameters", 2 * largest_parameters(s),
              "of one operator in use, of the next one in flight");
 }
 

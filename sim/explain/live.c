@@ -255,9 +255,9 @@ static void add_resident(const struct view *v, struct live *out)
     for (int32_t k = 0; k < v->lane->n_stages; k++) {
         const struct program_stage *s = &v->program->stages[v->lane->stages[k]];
         for (int32_t c = 0; c < SLOT_CLASS_COUNT; c++)
-            if (c != SLOT_BUFFER_RING) out->bytes[of[c]] += program_gpu_bytes(s, c);
-        out->bytes[LIVE_staging] += program_gpu_bytes(s, SLOT_CLASS_COUNT);
-        rings += program_gpu_bytes(s, SLOT_BUFFER_RING);
+            if (c != SLOT_BUFFER_RING) out->bytes[of[c]] += program_class_bytes(s, c);
+        out->bytes[LIVE_staging] += program_class_bytes(s, SLOT_CLASS_COUNT);
+        rings += program_class_bytes(s, SLOT_BUFFER_RING);
     }
     for (int c = 0; c < LIVE_CLASS_COUNT; c++) known += out->bytes[c];
     int32_t lane = (int32_t)(v->lane - v->program->lanes);

@@ -116,8 +116,8 @@ static void hold_stage(const struct explanation *t, struct explain *x, int32_t s
                                                         "optimizer state", "", "scratch"};
     const struct program_stage *s = &t->program->stages[stage];
     for (int32_t c = 0; c < SLOT_CLASS_COUNT; c++)
-        if (c != SLOT_BUFFER_RING) hold(t, x, capacity, names[c], 1, program_gpu_bytes(s, c));
-    hold(t, x, capacity, "collective buffers", 1, program_gpu_bytes(s, SLOT_CLASS_COUNT));
+        if (c != SLOT_BUFFER_RING) hold(t, x, capacity, names[c], 1, program_class_bytes(s, c));
+    hold(t, x, capacity, "collective buffers", 1, program_class_bytes(s, SLOT_CLASS_COUNT));
     for (int32_t r = 0; r < s->n_buffer_rings; r++) {
         int64_t alive = count(t, stage, &s->buffer_rings[r], false, when_ns) -
                         count(t, stage, &s->buffer_rings[r], true, when_ns);

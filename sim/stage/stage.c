@@ -35,13 +35,10 @@ struct stage_table {
     struct cost *cost;
     const struct optimizer *optimizer;
     bool flat;
-    const struct lower_graphs *graphs; /* NULL: g alone */
     const struct stage_group *group;   /* NULL: g is of one device */
-    struct stage_table **other; /* (n_types): of types with another graph, NULL until needed */
     struct stage_again *again;
     struct type_times **times;  /* (n_types) */
-    int32_t *tp;                /* (n_types): GPUs that share a stage; sizes are of one of them */
-    struct stage_sizes **sizes; /* (n_types): shared by types with equal GPUs */
+    struct stage_sizes *sizes;
 };
 
 static int64_t master_bytes(const struct graph *g) { return dtype_bytes(dtype_master(g->dtype)); }
@@ -143,7 +140,7 @@ static enum status add_updates(struct stage_table *t, int32_t type, struct type_
                                struct error *err)
 {
     const struct stage_uses *uses;
-    int32_t n = stage_sizes_uses(t->sizes[type], &uses);
+    int32_t n = stage_sizes_uses(t->sizes, &uses);
     for (int32_t i = 0; i < n; i++) {
         const struct tensor *p = &t->g->tensors[uses[i].tensor];
         int64_t ns = 0;
@@ -250,23 +247,8 @@ struct stage_table *stage_table_new(struct arena *a, const struct graph *g, stru
                               .optimizer = o,
                               .again = stage_again_new(a, g, cost_types(k)),
                               .times = ARENA_ARRAY(a, struct type_times *, n),
-                              .other = ARENA_ARRAY(a, struct stage_table *, n),
-                              .tp = ARENA_ARRAY(a, int32_t, n),
-                              .sizes = ARENA_ARRAY(a, struct stage_sizes *, n)};
-    /* A graph of measured layers is of all GPUs; any other is already one GPU's shard (core/model/model). */
-    bool whole = g->n_ops && op_is_measured(g->ops[0].kind);
-    for (int32_t i = 0; i < cost_types(k); i++) {
-        int32_t tp = cost_type(k, i)->tensor_parallel, same = 0;
-        t->tp[i] = whole && tp > 1 ? tp : 1;
-        while (t->tp[same] != t->tp[i]) same++;
-        t->sizes[i] = same < i ? t->sizes[same] : stage_sizes_new(a, g, t->tp[i]);
-    }
+                              .sizes = stage_sizes_new(a, g)};
     return t;
-}
-
-void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs)
-{
-    t->graphs = graphs;
 }
 
 void stage_table_group(struct stage_table *t, const struct stage_group *group) { t->group = group; }
@@ -279,39 +261,14 @@ void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t
 
 /* Memory of a range besides activations kept from its forward: loaded inputs, and the needed share of received activations. */
 static int64_t input_bytes(const struct stage_table *t, const struct size_row *s, int32_t first,
-                           int32_t last, int32_t type)
+                           int32_t last)
 {
     int64_t bytes = s->input[last];
     uint64_t keeps = stage_again_keeps(t->again, first, last);
     for (int32_t k = 0; keeps >> k; k++)
         if (keeps >> k & 1)
-            bytes += stage_sizes_bytes(t->sizes[type], t->g->cut[first - 1].tensor[k]);
+            bytes += stage_sizes_bytes(t->sizes, t->g->cut[first - 1].tensor[k]);
     return bytes;
-}
-
-/* The table for the graph of one GPU's shard on this type: types with equal sharding share one. */
-static enum status table_for(struct stage_table *t, int32_t type, struct stage_table **out,
-                             struct error *err)
-{
-    const struct device_type *d = cost_type(t->cost, type);
-    bool whole = t->g->n_ops && op_is_measured(t->g->ops[0].kind);
-    int32_t tp = !whole && d->tensor_parallel > 1 ? d->tensor_parallel : 1;
-    bool positions = tp > 1 && d->sequence_parallel;
-    *out = t;
-    if (whole || ((t->g->tp > 1 ? t->g->tp : 1) == tp && t->g->sequence_parallel == positions))
-        return OK;
-    const struct graph *g =
-        t->graphs ? lower_graphs_find(t->graphs, tp, positions, t->g->microbatch) : NULL;
-    if (!g)
-        return error_set(err, ERR_INPUT,
-                         "device type %s: no graph for %" PRId32 " GPUs that shard every operator",
-                         d->name, tp);
-    for (int32_t i = 0; i < cost_types(t->cost) && !t->other[type]; i++)
-        if (t->other[i] && t->other[i]->g == g) t->other[type] = t->other[i];
-    if (!t->other[type]) t->other[type] = stage_table_new(t->arena, g, t->cost, t->optimizer);
-    *out = t->other[type];
-    (*out)->flat = t->flat;
-    return OK;
 }
 
 enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t last_layer,
@@ -323,11 +280,9 @@ enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t
                          "invalid stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
                          " on type %" PRId32,
                          first_layer, last_layer, t->g->n_layers, type);
-    TRY(table_for(t, type, &t, err));
     if (!t->times[type]) TRY(make_times(t, type, err));
     const struct type_times *x = t->times[type];
-    const struct size_row *s = stage_sizes_row(t->sizes[type], first_layer);
-    int32_t tp = t->tp[type];
+    const struct size_row *s = stage_sizes_row(t->sizes, first_layer);
     *out = (struct stage_cost){
         .forward_ns = x->forward_ns[last_layer + 1] - x->forward_ns[first_layer],
         .input_ns = x->input_ns[last_layer + 1] - x->input_ns[first_layer],
@@ -335,14 +290,13 @@ enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t
         .input_least_ns = x->input_least_ns[last_layer + 1] - x->input_least_ns[first_layer],
         .weight_least_ns = x->weight_least_ns[last_layer + 1] - x->weight_least_ns[first_layer],
         .recompute_ns = stage_again_column(t->again, last_layer, type, x->op_ns)[first_layer],
-        .parameter_bytes = s->parameter[last_layer] / tp,
-        .gradient_bytes = s->gradient[last_layer] / tp,
+        .parameter_bytes = s->parameter[last_layer],
+        .gradient_bytes = s->gradient[last_layer],
         .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype) +
                         cost_type(t->cost, type)->parameter_copies) *
-                       s->parameter[last_layer] / dtype_bytes(t->g->dtype) * master_bytes(t->g) /
-                       tp,
+                       s->parameter[last_layer] / dtype_bytes(t->g->dtype) * master_bytes(t->g),
         .activation_bytes = s->kept[last_layer],
-        .input_bytes = input_bytes(t, s, first_layer, last_layer, type),
+        .input_bytes = input_bytes(t, s, first_layer, last_layer),
         .scratch_bytes = s->scratch[last_layer] + device_type_reserve(cost_type(t->cost, type)),
     };
     return update_time(t, first_layer, last_layer, type, s, &out->update_ns, err);

@@ -27,9 +27,6 @@ struct stage_cost {
 struct stage_table; /* opaque: one per (graph, cost) */
 struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
                                     const struct optimizer *o);
-/* Graphs of the job's other variants (core/lower/lower.h), for types whose GPUs shard operators differently from g;
- * without them stage_table_cost rejects such types. Call before the first stage_table_cost. */
-void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs);
 /* Kinds that lowering fuses (lower_options): with flat_adamw or flat_sgd among them, an update is one operator over the
  * decayed parameters and one over the others, else one per parameter. Call before the first stage_table_cost. */
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n);

@@ -19,7 +19,7 @@ int64_t stage_group_ns(struct cost *k, const struct stage_group *group, const st
 /* --- sizes: stage_sizes.c --- */
 
 struct stage_sizes; /* opaque: memory of ranges of layers with `tp` GPUs */
-struct stage_sizes *stage_sizes_new(struct arena *a, const struct graph *g, int32_t tp);
+struct stage_sizes *stage_sizes_new(struct arena *a, const struct graph *g);
 
 /* Of all ranges with one first layer, indexed by their last layer; entries before the first layer are undefined. */
 struct size_row {

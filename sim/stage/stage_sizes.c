@@ -21,7 +21,6 @@ struct layers {
 struct stage_sizes {
     struct arena *arena;
     const struct graph *g;
-    int32_t tp;
     struct layers *back; /* (n_tensors): layers whose backward reads the tensor, each once */
     int32_t n_uses;
     struct stage_uses *uses;
@@ -30,12 +29,12 @@ struct stage_sizes {
     struct size_row **row; /* (n_layers), computed on demand */
 };
 
-/* One GPU's bytes of a tensor that the GPUs shard. */
+/* Of a measured layer's tensor: on one GPU. */
 int64_t stage_sizes_bytes(const struct stage_sizes *s, int32_t tensor)
 {
     const struct tensor *x = &s->g->tensors[tensor];
     struct shape shape = x->shape;
-    int64_t shared = x->shares ? shares_at(x->shares, s->tp) : -1;
+    int64_t shared = x->shares ? shares_at(x->shares, 1) : -1;
     if (shared >= 0) shape.dim[shape.rank - 1] = shared;
     return (shape_elements(&shape) * dtype_bytes(x->dtype) + 63) / 64 * 64;
 }
@@ -166,10 +165,10 @@ static void find_scratch(struct stage_sizes *s)
     }
 }
 
-struct stage_sizes *stage_sizes_new(struct arena *a, const struct graph *g, int32_t tp)
+struct stage_sizes *stage_sizes_new(struct arena *a, const struct graph *g)
 {
     struct stage_sizes *s = ARENA_ARRAY(a, struct stage_sizes, 1);
-    *s = (struct stage_sizes){.arena = a, .g = g, .tp = tp};
+    *s = (struct stage_sizes){.arena = a, .g = g};
     struct within *const sums[] = {&s->parameter, &s->decayed, &s->gradient, &s->kept, &s->input};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) within_init(sums[i], a, g->n_layers);
     s->back = find_readers(a, g, g->n_forward, g->n_ops);

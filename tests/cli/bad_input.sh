@@ -182,8 +182,6 @@ refused "a trace that cannot be written, before the training" 6 "nowhere" "$MUSH
 refused "a program without training text" 2 "--data" "$MUSHER" run even.keep --steps 1
 refused "a program instead of a plan" 3 "a program" "$MUSHER" show even.keep
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16/' j.yaml
-edit even.yaml 's/device: host,/device: host, tensor_parallel: 2,/' gpus.yaml
-refused "a run of several GPUs a device" 3 "can be simulated, not run" "$MUSHER" run gpus.yaml --data text.txt --steps 1
 refused "loading without loaders" 2 "--loaders" "$MUSHER" simulate even.yaml --load 30ms
 refused "a reserve that is not a size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
 edit team.yaml 's/device: host/device: T4/g' turing.yaml

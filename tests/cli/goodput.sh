@@ -79,20 +79,6 @@ small_team | sed 's/devices: \[{type: fast}, {type: slow}\]/devices: {type: fast
 prints "ten devices, replanned for every count" " replanning " "$MUSHER" goodput "$scratch/ten-plan.yaml" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds
 small_team | sed 's/devices: \[{type: fast}, {type: slow}\]/devices: {type: fast, count: 20}/; s/devices: \[{type: slow}\]/devices: {type: slow, count: 20}/; $a \  - {name: second, between: [b], bandwidth: 1 GB/s, latency: 20 us}' > "$scratch/forty.yaml"
 "$MUSHER" plan "$scratch/ten-job.yaml" "$scratch/forty.yaml" -o "$scratch/forty-plan.yaml" --baseline megatron -q > /dev/null
-# GPUs fail, whatever groups of them the plan uses: eight GPUs as such, and as two devices of four.
-cat > "$scratch/eight.yaml" << 'END'
-version: 1
-name: eight
-device_types: [{name: g, device: A100-SXM4-40}]
-nodes: [{name: n, count: 2, devices: {type: g, count: 4}}]
-links: [{name: nv, every: inside, bandwidth: 200 GB/s, latency: 2 us}, {name: ib, every: across, bandwidth: 20 GB/s, latency: 5 us}]
-END
-sed 's/name: g,/name: g, tensor_parallel: 4,/; s/count: 4/count: 1/' "$scratch/eight.yaml" > "$scratch/two.yaml"
-for name in eight two; do
-    "$MUSHER" plan "$scratch/ten-job.yaml" "$scratch/$name.yaml" --baseline data-parallel -o "$scratch/$name-plan.yaml" -q > /dev/null
-    "$MUSHER" goodput "$scratch/$name-plan.yaml" --days 10000 --samples 5 --json | grep -o '"failures": [0-9.]*' > "$scratch/$name.failures"
-done
-[[ -s $scratch/eight.failures ]] && cmp -s "$scratch/eight.failures" "$scratch/two.failures" && ok "every GPU of a device fails" || not_ok "every GPU of a device fails" "$(paste "$scratch"/{eight,two}.failures)"
 refused "too many sets of devices" 2 "up to 256 sets" "$MUSHER" goodput "$scratch/forty-plan.yaml" "${few[@]}" --replan-speeds
 refused "no devices" 2 "at least one device" "$MUSHER" goodput --gpus 0
 refused "too many failures to simulate" 3 "failures in" "$MUSHER" goodput --mtbf 1ns

@@ -79,8 +79,4 @@ sed 's/host: localhost/host: n7.invalid/' plan.yaml > away.yaml
 [ $? = 0 ] && grep -q "^warning  run *host n7.invalid does not resolve" out && ok "a host that is not here is a warning" || not_ok "a host that is not here is a warning" "$(cat out err)"
 "$MUSHER" check away.yaml --here > out 2> err
 [ $? = 8 ] && grep -q "^missing  run *host n7.invalid" out && ok "with --here a failure" || not_ok "with --here a failure" "$(cat out err)"
-sed 's/device: host,/device: host, tensor_parallel: 2,/' plan.yaml > gpus.yaml
-
-"$MUSHER" check gpus.yaml > out 2> err
-[ $? = 0 ] && grep -q "^warning  run .*simulated, not run" out && ok "a plan that cannot be run is a warning too" || not_ok "a plan that cannot be run is a warning too" "$(cat out err)"
 exit $bad

@@ -91,12 +91,12 @@ ends "and planned" 0 "found" "$MUSHER" plan job.yaml team.yaml --db sailor.db -o
 ends "and simulated" 0 "per iteration" "$MUSHER" simulate plan.yaml --db sailor.db
 ends "whatif with a slower link: its latency was measured" 0 "link ab=10MB/s" "$MUSHER" whatif plan.yaml --db sailor.db --evaluations 50 --link ab=10MB/s
 ends "and not run" 3 "it has no operators to run" "$MUSHER" run plan.yaml --data job.yaml
+ends "a check warns of it" 0 "simulate predicts the plan" "$MUSHER" check plan.yaml
 ends "without a profile" 3 "ab" "$MUSHER" simulate plan.yaml
 sed 's/sequence_length: 2048/sequence_length: 1024/' job.yaml > short.yaml
 ends "another length than was measured" 3 "2048" "$MUSHER" plan short.yaml team.yaml --db sailor.db -o p.yaml
 sed 's/microbatch: 4/microbatch: 4\nprecision: bf16/' job.yaml > half.yaml
 ends "another precision than was measured" 3 "fp32" "$MUSHER" plan half.yaml team.yaml --db sailor.db -o p.yaml
-ends "more GPUs than a node has" 3 "has 16 equal GPUs" "$MUSHER" plan job.yaml team.yaml --db sailor.db --tensor-parallel 16 -o p.yaml
 
 mixed=$(dirname "$data")/sailor_mixed
 "$MUSHER" import sailor "$mixed" --db mixed.db -q > /dev/null

@@ -305,7 +305,7 @@ START_TEST(what_types_and_links_cost_beside_their_speed_survives_writing)
     struct cluster c, again;
     const char *text =
         "version: 1\nname: x\n"
-        "device_types: [{name: t, device: H100, tensor_parallel: 8, sequence_parallel: true, "
+        "device_types: [{name: t, device: H100, "
         "reserve: 3 GB}]\n"
         "nodes: [{name: a, host: h, devices: {type: t, count: 2}}]\n"
         "links: [{name: l, between: [a], bandwidth: 10 GB/s, latency: 1 us, "
@@ -313,8 +313,6 @@ START_TEST(what_types_and_links_cost_beside_their_speed_survives_writing)
     ck_assert_msg(parse(text, &c) == OK, "%s", err.text);
     ck_assert_int_eq(parse(written(&c, 0), &again), OK);
     ck_assert_str_eq(written(&c, 0), written(&again, 0));
-    ck_assert_int_eq(again.types[0].tensor_parallel, 8);
-    ck_assert(again.types[0].sequence_parallel);
     ck_assert_int_eq(again.types[0].reserve_bytes, 3000000000);
     ck_assert_double_eq(again.links[0].compute_slowdown, 0.13);
     ck_assert(again.links[0].blocking);

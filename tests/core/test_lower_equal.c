@@ -200,7 +200,7 @@ START_TEST(a_window_has_the_stage_of_the_whole_model)
     struct shard_choices *choices;
     struct error err = {0};
     int32_t smaller = 0;
-    ck_assert(lower_graph_unsharded(arena, &p.job, p.microbatch, &whole, &err) == OK);
+    ck_assert(lower_graph(arena, &p.job, p.microbatch, &whole, &err) == OK);
     ck_assert_msg(shard_choices_new(arena, whole, s, &choices, &err) == OK, "%s", err.text);
     for (int32_t first = 0; first < whole->n_layers; first += 3)
         for (int32_t last = first; last < whole->n_layers; last += 4) {

@@ -409,12 +409,8 @@ START_TEST(what_does_not_go_together_is_refused_with_the_reason)
     p = mixed(MEGATRON, BATCH);
     for (int r = 0; r < 2; r++) p.replicas[r].stages[0].zero = 1;
     refused(p, "its state is also sharded by zero");
-    p = mixed(MEGATRON, BATCH), p.cluster.types[0].tensor_parallel = 2;
-    refused(p, "tensor parallel");
     p = shared(1, 2, "operators: [{match: \"h.*.ln_1\", shard: heads}]\n", 1);
     refused(p, "h.*.ln_1");
-    p = shared(1, 2, MEGATRON, 1), p.cluster.types[0].tensor_parallel = 2;
-    refused(p, "tensor parallel");
 }
 END_TEST
 

@@ -127,9 +127,11 @@ static void fresh(void)
     room = 0;
 }
 
-static enum status price(const struct device_type *t, int64_t sequences, double *out)
+/* tp: GPUs together. */
+static enum status price(const struct device_type *t, int32_t tp, int64_t sequences, double *out)
 {
-    struct op_attrs attrs = {.row = op_measured_row("toy", "m"), .sequences = sequences};
+    struct op_attrs attrs = {
+        .row = op_measured_row("toy", "m"), .sequences = sequences, .tp = tp};
     struct op_shapes none = {0};
     enum source source;
     return measured_op_seconds(&rows, t, OP_measured_forward, &attrs, &none, DTYPE_fp32, out,
@@ -138,15 +140,15 @@ static enum status price(const struct device_type *t, int64_t sequences, double 
 
 START_TEST(a_microbatch_between_two_measured_ones_lies_on_their_line)
 {
-    struct device_type t = {.name = "t", .catalogue = "T4", .tensor_parallel = 4};
+    struct device_type t = {.name = "t", .catalogue = "T4"};
     double s = 0;
     fresh();
-    ck_assert_int_eq(price(&t, 2, &s), ERR_INPUT);
+    ck_assert_int_eq(price(&t, 4, 2, &s), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "T4 x4"));
     add("T4", OP_measured_forward, "m", 2, 9); /* one GPU's: not asked */
     add("T4 x4", OP_measured_backward, "m", 2, 9);
     add("T4 x4", OP_measured_forward, "m", 2, 0.002);
-    MUST(price(&t, 6, &s));
+    MUST(price(&t, 4, 6, &s));
     ck_assert_double_eq_tol(s, 0.006, 1e-15); /* one size: proportional */
     add("T4 x4", OP_measured_forward, "m", 4, 0.003);
     add("T4 x4", OP_measured_forward, "m", 8, 0.007);
@@ -156,7 +158,7 @@ START_TEST(a_microbatch_between_two_measured_ones_lies_on_their_line)
     } cases[] = {{2, 0.002}, {3, 0.0025}, {4, 0.003}, {6, 0.005},
                  {8, 0.007}, {16, 0.015}, {1, 0.0015}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        MUST(price(&t, cases[i].sequences, &s));
+        MUST(price(&t, 4, cases[i].sequences, &s));
         ck_assert_double_eq_tol(s, cases[i].seconds, 1e-15);
     }
     int64_t row = op_measured_row("toy", "m");
@@ -169,7 +171,7 @@ END_TEST
 
 START_TEST(prices_of_rising_rows_never_fall)
 {
-    struct device_type t = {.name = "t", .catalogue = "T4", .tensor_parallel = 1};
+    struct device_type t = {.name = "t", .catalogue = "T4"};
     for (uint64_t seed = 1; seed <= 50; seed++) {
         double before = 0, s = 0, at = 0.001;
         fresh();
@@ -179,7 +181,7 @@ START_TEST(prices_of_rising_rows_never_fall)
                 add("T4", OP_measured_forward, "m", m, at);
             }
         for (int64_t m = 1; m <= 200; m++) {
-            MUST(price(&t, m, &s));
+            MUST(price(&t, 1, m, &s));
             ck_assert_msg(s >= before * (1 - 1e-12), "seed %d: %g s for %d after %g s", (int)seed,
                           s, (int)m, before);
             before = s;
@@ -199,37 +201,37 @@ static void add_curve(bool same_node, const char *id, int32_t tp, const double (
 
 static const double slow[][2] = {{1e6, 1e9}, {4e6, 3e9}}, quick[][2] = {{1e6, 2e9}, {4e6, 10e9}};
 
-static bool between(const struct device_type *from, const struct device_type *to, bool same_node,
-                    struct link_model *out)
+/* gpus: that send together, the messages of all of them as one. */
+static bool between(const struct device_type *from, int32_t gpus, const struct device_type *to,
+                    int32_t other, bool same_node, struct link_model *out)
 {
     struct device_type types[2] = {*from, *to};
     const struct cluster c = {.n_types = 2, .types = types};
-    const struct link_ends ends = link_ends_of(0, 1);
+    const struct link_ends ends = {{0, 1}, {gpus, other}, gpus < other ? gpus : other};
     return measured_link(&rows, &c, &ends, same_node, out);
 }
 
 START_TEST(two_types_join_at_the_slower_ones_pace_whatever_the_size)
 {
-    struct device_type t = {.name = "t", .catalogue = "T4", .tensor_parallel = 1},
-                       v = {.name = "v", .catalogue = "L4", .tensor_parallel = 2};
+    struct device_type t = {.name = "t", .catalogue = "T4"},
+                       v = {.name = "v", .catalogue = "L4"};
     struct link_model m;
     fresh();
     add_curve(false, "T4", 1, slow, 2);
-    ck_assert(!between(&t, &v, false, &m));
+    ck_assert(!between(&t, 1, &v, 2, false, &m));
     add_curve(false, "L4", 2, quick, 2);
-    ck_assert(!between(&t, &v, true, &m));
+    ck_assert(!between(&t, 1, &v, 2, true, &m));
     for (int turn = 0; turn < 2; turn++) {
-        ck_assert(between(turn ? &v : &t, turn ? &t : &v, false, &m));
-        ck_assert_double_eq_tol(link_model_Bps(&m, 1e6), 1e9, 1);
-        ck_assert_double_eq_tol(link_model_Bps(&m, 2e6), 2e9,
-                                1); /* 2 GB/s on both: 1 MB a GPU of v */
+        ck_assert(between(turn ? &v : &t, turn ? 2 : 1, turn ? &t : &v, turn ? 1 : 2, false, &m));
+        /* of one of two messages */
+        ck_assert_double_eq_tol(link_model_Bps(&m, 0.5e6), 1e9, 1);
+        ck_assert_double_eq_tol(link_model_Bps(&m, 1e6), 2e9, 1); /* 2 GB/s on both */
         ck_assert_double_eq_tol(link_model_Bps(&m, 1e9), 3e9, 1);
     }
-    ck_assert(between(&v, &v, false, &m));
-    ck_assert_double_eq_tol(link_model_Bps(&m, 4e6), 6e9, 1); /* 2 MB a GPU: half way up */
-    v.tensor_parallel = 8; /* the next fewer GPUs that were measured */
-    ck_assert(between(&v, &v, false, &m));
-    ck_assert_double_eq_tol(link_model_Bps(&m, 16e6), 6e9, 1);
+    ck_assert(between(&v, 2, &v, 2, false, &m));
+    ck_assert_double_eq_tol(link_model_Bps(&m, 2e6), 6e9 / 2, 1); /* half way up */
+    ck_assert(between(&v, 8, &v, 8, false, &m)); /* the next fewer GPUs that were measured */
+    ck_assert_double_eq_tol(link_model_Bps(&m, 2e6), 6e9 / 8, 1);
 }
 END_TEST
 
@@ -255,7 +257,7 @@ END_TEST
 /* --- the whole way --------------------------------------------------------------------------- */
 
 /* Two stages on two nodes, one microbatch: F, message, F, B, message, B. */
-static struct plan two_stages(bool blocking, int32_t tp, int64_t microbatches)
+static struct plan two_stages(bool blocking, int64_t microbatches)
 {
     struct plan p = {.name = "two", .microbatch = 2, .steps = 1, .seed = 1};
     static struct device_type types[1];
@@ -265,8 +267,7 @@ static struct plan two_stages(bool blocking, int32_t tp, int64_t microbatches)
     types[0] = (struct device_type){.name = "t",
                                     .catalogue = "T4",
                                     .memory_bytes = 1 << 30,
-                                    .reserve_bytes = 1000000,
-                                    .tensor_parallel = tp};
+                                    .reserve_bytes = 1000000};
     links[0] = (struct link){.name = "nm", .n_ends = 2, .end = {0, 1}, .blocking = blocking};
     p.cluster = (struct cluster){.name = "c",
                                  .n_types = 1,
@@ -294,23 +295,22 @@ static struct plan two_stages(bool blocking, int32_t tp, int64_t microbatches)
 }
 
 /* e 1 ms + 2 ms, m 3 + 5, l 2 + 4; the update free; 1 MB/s whatever the size. */
-static void price_all(int32_t tp)
+static void price_all(void)
 {
     static const double flat[][2] = {{1, 1e6}, {2, 1e6}};
     static const double times[3][2] = {{1e-3, 2e-3}, {3e-3, 5e-3}, {2e-3, 4e-3}};
     static const char *const costs[] = {"e", "m", "l"};
-    const char *base = tp > 1 ? "T4 x2" : "T4";
     fresh();
     for (int i = 0; i < 3; i++) {
-        add(base, OP_measured_forward, costs[i], 2, times[i][0]);
-        add(base, OP_measured_backward, costs[i], 2, times[i][1]);
+        add("T4", OP_measured_forward, costs[i], 2, times[i][0]);
+        add("T4", OP_measured_backward, costs[i], 2, times[i][1]);
     }
     static struct op_fit fits[] = {
         {.base = "T4", .kind = OP_sgd, .dtype = DTYPE_fp32},
         {.base = "T4", .kind = OP_assemble, .dtype = DTYPE_fp32, .constant_s = 1e-3}};
     rows.fits = fits, rows.n_fits = 2;
-    add_curve(false, "T4", tp, flat, 2);
-    add_curve(true, "T4", tp, flat, 2);
+    add_curve(false, "T4", 1, flat, 2);
+    add_curve(true, "T4", 1, flat, 2);
 }
 
 static struct sim_result simulated(const struct plan *p, struct program *program)
@@ -328,10 +328,10 @@ START_TEST(a_message_takes_its_time_once_whether_it_overlaps_or_not)
 {
     /* 2 sequences · 1000 elements · 4 B = 8 ms in each direction; blocking adds 1 ms of assembly at each arrival. */
     struct program program;
-    price_all(1);
-    struct plan p = two_stages(false, 1, 1);
+    price_all();
+    struct plan p = two_stages(false, 1);
     ck_assert_int_eq(simulated(&p, &program).iteration_ns, (1 + 8 + 5 + 9 + 8 + 2) * 1000000);
-    p = two_stages(true, 1, 1);
+    p = two_stages(true, 1);
     ck_assert_int_eq(simulated(&p, &program).iteration_ns,
                      (1 + 8 + 1 + 5 + 9 + 8 + 1 + 2) * 1000000);
 }
@@ -343,12 +343,12 @@ START_TEST(blocking_messages_keep_both_compute_streams_busy)
      * forward, after the last 1 ms of assembly and 2 of backward. With overlap, receive_ahead 1: the next message
      * comes in while the stage is in its backward. */
     struct program program;
-    price_all(1);
-    struct plan p = two_stages(true, 1, 5);
+    price_all();
+    struct plan p = two_stages(true, 5);
     struct sim_result r = simulated(&p, &program);
     ck_assert_int_eq(r.iteration_ns, (1 + 5 * (8 + 1 + 14 + 8) + 1 + 2) * 1000000);
     ck_assert_int_eq(r.devices[1].busy_ns, 5 * (8 + 1 + 14 + 8) * 1000000);
-    p = two_stages(false, 1, 5);
+    p = two_stages(false, 5);
     ck_assert_int_lt(simulated(&p, &program).iteration_ns, r.iteration_ns);
     ck_assert_int_eq(program.stages[1].n_ops,
                      6); /* 2 forward, 2 backward, 2 updates: no messages */
@@ -357,26 +357,17 @@ END_TEST
 
 START_TEST(memory_is_one_gpus_with_the_reserve)
 {
-    /* Stage 1 on 2 GPUs, 2 sequences: weights and gradients (10,000 elements each, half a GPU), received activation
-     * 2·1000, kept 2·(4000 + 2000), between the layers 2·1000, loss and scratch. */
-    struct program one, two;
-    price_all(2);
-    struct plan p = two_stages(true, 2, 1);
-    simulated(&p, &two);
-    const struct program_stage *s = &two.stages[1];
-    ck_assert_int_eq(s->tp, 2);
+    /* Stage 1, 2 sequences: weights and gradients (10,000 elements each), received activation 2·1000, kept 2·(6000 + 3000),
+     * between the layers 2·1000, loss and scratch. */
+    struct program program;
+    price_all();
+    struct plan p = two_stages(true, 1);
+    simulated(&p, &program);
+    const struct program_stage *s = &program.stages[1];
     ck_assert_int_eq(s->reserve_bytes, 1000000);
     ck_assert_int_eq(s->class_bytes[SLOT_PARAMETER], 40000);
-    int64_t shared = (40000 + 40000) / 2;
-    ck_assert_int_eq(program_stage_bytes(s) - 1000000 - shared - s->class_bytes[SLOT_SCRATCH],
+    ck_assert_int_eq(program_stage_bytes(s) - 1000000 - 2 * 40000 - s->class_bytes[SLOT_SCRATCH],
                      s->class_bytes[SLOT_BUFFER_RING]);
-    price_all(1);
-    p = two_stages(true, 1, 1);
-    simulated(&p, &one);
-    ck_assert_int_eq(one.stages[1].class_bytes[SLOT_BUFFER_RING] - s->class_bytes[SLOT_BUFFER_RING],
-                     2 * 4 * (6000 - 4000 + 3000 - 2000));
-    ck_assert_int_gt(one.stages[1].class_bytes[SLOT_SCRATCH], s->class_bytes[SLOT_SCRATCH]);
-    ck_assert_int_eq(one.channels[0].bytes, two.channels[0].bytes);
 }
 END_TEST
 
@@ -386,8 +377,8 @@ START_TEST(the_planner_sees_what_one_gpu_holds)
     struct lower_options o = {0};
     struct graph *g;
     struct stage_cost of;
-    price_all(2);
-    struct plan p = two_stages(true, 2, 1);
+    price_all();
+    struct plan p = two_stages(true, 1);
     simulated(&p, &program);
     const struct program_stage *s = &program.stages[1];
     MUST(lower_training_graph(a, &p.job, 2, &o, &g, &err));
@@ -396,22 +387,22 @@ START_TEST(the_planner_sees_what_one_gpu_holds)
     MUST(stage_table_cost(t, 1, 2, 0, &of, &err));
     ck_assert_int_eq(of.forward_ns, 5000000);
     ck_assert_int_eq(of.input_ns, 9000000);
-    ck_assert_int_eq(of.parameter_bytes, 20000);
-    ck_assert_int_eq(of.gradient_bytes, 20000);
+    ck_assert_int_eq(of.parameter_bytes, 40000);
+    ck_assert_int_eq(of.gradient_bytes, 40000);
     /* Buffer rings hold up to three messages more: the gradient that leaves, twice, and what comes next. */
     ck_assert_int_ge(s->class_bytes[SLOT_BUFFER_RING], of.activation_bytes);
     ck_assert_int_le(s->class_bytes[SLOT_BUFFER_RING], of.activation_bytes + 3 * 8000 + 256);
     /* First fit: the last layer's gradient stands between its working memory and the middle one's. */
-    ck_assert_int_eq(of.scratch_bytes, 1000000 + (4000 * 2 + 2 * 2000) * 4);
-    ck_assert_int_eq(s->class_bytes[SLOT_SCRATCH], (2000 * 2 + 2000 + 4000 * 2) * 4);
+    ck_assert_int_eq(of.scratch_bytes, 1000000 + (6000 * 2 + 2 * 2000) * 4);
+    ck_assert_int_eq(s->class_bytes[SLOT_SCRATCH], (3000 * 2 + 2000 + 6000 * 2) * 4);
 }
 END_TEST
 
 START_TEST(a_program_of_measured_layers_is_written_and_read_back)
 {
     struct program p, q;
-    price_all(2);
-    struct plan plan = two_stages(true, 2, 3);
+    price_all();
+    struct plan plan = two_stages(true, 3);
     simulated(&plan, &p);
     char *text = NULL, *again = NULL;
     size_t n = 0, m = 0;
@@ -432,17 +423,11 @@ START_TEST(what_a_measured_layer_cannot_do_is_refused)
 {
     struct program program;
     struct lower_options o = {0};
-    price_all(1);
-    struct plan p = two_stages(true, 1, 2);
+    price_all();
+    struct plan p = two_stages(true, 2);
     p.replicas->stages[1].order = "F0 I0 W0 F1 I1 W1";
     ck_assert_int_eq(lower_plan(a, &p, &o, &program, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "F and B"));
-    struct model m = toy();
-    m.measured->layers[1].kept.n = 1; /* of one GPU only */
-    p = two_stages(true, 2, 2);
-    p.job.model = m;
-    ck_assert_int_eq(lower_plan(a, &p, &o, &program, &err), ERR_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.text, "2 GPUs"));
 }
 END_TEST
 

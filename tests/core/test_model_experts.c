@@ -173,18 +173,6 @@ START_TEST(dispatch_has_the_capacity_of_the_config)
 }
 END_TEST
 
-START_TEST(experts_on_gpus_of_one_device_are_refused)
-{
-    for (int i = 3; i < N_WITH_EXPERTS; i++) {
-        struct model m = model(with_experts[i].name);
-        struct graph *g;
-        m.tensor_parallel = 2;
-        ck_assert_int_eq(model_graph(arena, &m, DTYPE_fp32, 1, 16, &g, &err), ERR_INPUT);
-        ck_assert_msg(strstr(err.text, "tensor_parallel 2") != NULL, "%s", err.text);
-    }
-}
-END_TEST
-
 START_TEST(what_is_written_reads_back_the_same)
 {
     struct model m = model(with_experts[_i].name), again;
@@ -279,7 +267,6 @@ Suite *model_experts_suite(void)
     tcase_add_test(t, experts_are_stacked_and_have_their_names);
     tcase_add_test(t, bert_has_its_names_and_hides_words);
     tcase_add_test(t, dispatch_has_the_capacity_of_the_config);
-    tcase_add_test(t, experts_on_gpus_of_one_device_are_refused);
     tcase_add_test(t, absent_keys_have_the_familys_defaults);
     suite_add_tcase(s, t);
     return s;

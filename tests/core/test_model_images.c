@@ -233,16 +233,6 @@ START_TEST(the_sequence_length_follows_from_the_model)
 }
 END_TEST
 
-START_TEST(operators_of_images_are_not_tensor_parallel)
-{
-    struct model m = model("tiny-vit");
-    struct graph *g;
-    m.tensor_parallel = 2;
-    ck_assert_int_eq(model_graph(arena, &m, DTYPE_fp32, 1, 10, &g, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "not vit") != NULL, "%s", err.text);
-}
-END_TEST
-
 static struct program *lowered(const char *name)
 {
     const char *text = arena_printf(
@@ -321,7 +311,6 @@ Suite *model_images_suite(void)
     tcase_add_test(t, fine_and_coarse_layers_are_found);
     tcase_add_loop_test(t, what_cannot_be_built_is_named, 0, sizeof refused / sizeof *refused);
     tcase_add_test(t, the_sequence_length_follows_from_the_model);
-    tcase_add_test(t, operators_of_images_are_not_tensor_parallel);
     tcase_add_loop_test(
         t, programs_of_images_are_written_as_they_are_read_and_pass_the_token_game, 0, 2);
     tcase_add_test(t, a_program_file_with_other_images_than_its_slots_is_refused);

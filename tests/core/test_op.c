@@ -155,9 +155,6 @@ static const struct row text_rows[] = {
      4 * 4 * 36,
      4 * (144 + 3 * 36),
      4 * (48 + 36 + 2 * 36)},
-    {OP_all_reduce, {.ranks = 4}, "2,3,4", "2,3,4", 0, 96, 96},
-    {OP_all_gather, {.ranks = 4}, "2,3,4", "2,12,4", 0, 96, 384},
-    {OP_reduce_scatter, {.ranks = 4}, "2,12,4", "2,3,4", 0, 384, 96},
     /* 2 of 5 sequences, 3 of 4 */
     {OP_slice, {.start = 3, .sequences = 2}, "5,3,4", "2,3,4", 0, 96, 96},
     {OP_dropout, {.rate = 0.5}, "2,3,4", "2,3,4", 22 * 24, 96, 96},
@@ -362,7 +359,6 @@ static const struct misfit text_misfits[] = {
     {OP_expert_matmul, {.trans_a = true}, "2,4,2,5 x 2,4,3,7 x 2,3,4", "(2,4,2,5)", "(2,4,3,7)"},
     {OP_adamw, {0}, "6 x 6 x 6 x 5", "(6)", "(5)"},
     {OP_add, {0}, "2,3", "takes 2 operands", "not 1"},
-    {OP_reduce_scatter, {.ranks = 4}, "2,10,4", "(2,10,4)", "4 GPUs"},
     {OP_slice, {.start = 4, .sequences = 2}, "5,3", "2 sequences from 4", "(5,3)"},
     {OP_slice, {.start = -1, .sequences = 2}, "5,3", "from -1", "(5,3)"},
     {OP_paste, {.start = 2, .sequences = 4}, "3,2", "3 sequences from 2", "(3,2)"},

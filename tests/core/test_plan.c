@@ -161,16 +161,14 @@ END_TEST
     "job: {version: 1, model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: " \
     "16, vocab_size: 256}, sequence_length: 16, global_batch: 48}\n"                               \
     "cluster: {version: 1, name: team, device_types: [{name: a, device: A100-SXM4-40}, {name: b, " \
-    "device: H100-SXM5}, {name: c, device: A100-SXM4-40, tensor_parallel: 4, gpu_type: a}], "      \
-    "nodes: [{name: a, devices: {type: a, count: 8}}, {name: b, devices: {type: b, count: 4}}, "   \
-    "{name: c, devices: {type: c, count: 4}}]}\n"
+    "device: H100-SXM5}], nodes: [{name: a, devices: {type: a, count: 8}}, {name: b, devices: "     \
+    "{type: b, count: 4}}]}\n"
 #define ONE(stages) HEAD "  - {microbatches: 4, stages: [" stages "]}\n" TAIL
 #define TWO_OF(stage, x, y)                                                                        \
     HEAD "  - {microbatches: 4, stages: [" stage(x) "]}\n"                                         \
          "  - {microbatches: 4, stages: [" stage(y) "]}\n" TAIL
 #define SHARDED(device) "{layers: [0, 5], devices: [" device "], zero: 1, sharding: {operators: [{match: \"*\", shard: batch}]}}"
 #define SINGLE(device) "{layers: [0, 3], device: a." device "}, {layers: [4, 5], device: b." device ", recompute: true}"
-#define GROUP(device) "{layers: [0, 5], device: c." device "}"
 #define SHARDED_BY(rules) ONE("{layers: [0, 5], devices: [a.0, a.1], sharding: {operators: [" rules "]}}")
 static const struct {
     const char *plan, *line;
@@ -178,7 +176,6 @@ static const struct {
     /* equal replicas are one class, and their devices counts */
     {TWO_OF(SINGLE, "0", "1"), "2 replicas of 4 microbatches: layers 0-3 on 1 a | 4-5 on 1 b, recompute"},
     {TWO_OF(SHARDED, "a.0, b.0", "a.1, b.1"), "2 replicas of 4 microbatches: layers 0-5 on 1 a + 1 b (batch), zero 1"},
-    {TWO_OF(GROUP, "0", "1"), "2 replicas of 4 microbatches: layers 0-5 on 4 a (tensor)"},
     /* the same rules on other types are two classes */
     {TWO_OF(SHARDED, "a.0, a.1", "b.0, b.1"), "1 replica of 4 microbatches: layers 0-5 on a.0-1 (batch), zero 1; "
                                               "1 replica of 4 microbatches: layers 0-5 on b.0-1 (batch), zero 1"},
@@ -191,8 +188,6 @@ static const struct {
      "1 replica of 4 microbatches: layers 0-5 on b.1, b.0, a.1 (batch 1+2+3)"},
     {ONE("{layers: [0, 5], devices: [b.0, b.1, a.1], sequences: [2, 2, 2]}"),
      "1 replica of 4 microbatches: layers 0-5 on b.0-1, a.1 (batch 2 each)"},
-    {ONE("{layers: [0, 5], devices: [c.0, c.1], sequences: [3, 3]}"),
-     "1 replica of 4 microbatches: layers 0-5 on 8 a (tensor 4, batch 3 each)"},
     /* what the rules amount to */
     {SHARDED_BY("{match: \"*.attn.attention\", shard: heads}, {match: \"*\", shard: positions}"),
      "1 replica of 4 microbatches: layers 0-5 on a.0-1 (sequence)"},

@@ -351,17 +351,6 @@ START_TEST(other_types_are_refused_by_name)
 }
 END_TEST
 
-START_TEST(what_several_gpus_do_together_is_refused)
-{
-    const struct op_attrs attrs = {.ranks = 2};
-    check_refused(calls_make(OP_all_reduce, &attrs, "2,4,3", DTYPE_fp32),
-                  "all_reduce: a device of several");
-    check_refused(calls_make(OP_all_gather, &attrs, "2,4,3", DTYPE_fp64),
-                  "planned and simulated, not run");
-    check_refused(calls_make(OP_reduce_scatter, &attrs, "2,4,3", DTYPE_fp32), "reduce_scatter");
-}
-END_TEST
-
 /* Another library's cblas_sgemm may stand before OpenBLAS's in the link order: then the two symbols
  * come from different objects. */
 START_TEST(sgemm_is_the_one_of_openblas)
@@ -434,7 +423,6 @@ Suite *kernel_values_suite(void)
                             what_is_sliced_and_pasted_back_is_what_it_was,
                             a_token_outside_the_vocabulary_is_named,
                             other_types_are_refused_by_name,
-                            what_several_gpus_do_together_is_refused,
                             sgemm_is_the_one_of_openblas,
                             the_backend_keeps_memory_aligned_zeroed_and_apart,
                             the_clock_of_blas_runs_where_it_is_asked_for};

@@ -181,9 +181,7 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
         /* in test_loss_scale.c */
         OP_overflow, OP_rescale,
         /* in test_kernel_parts.c, their gradients in test_shard.c */
-        OP_local_slice, OP_add_to_slice, OP_cross_entropy_shard, OP_cross_entropy_join,
-        /* between the GPUs of one device: refused before they run */
-        OP_all_reduce, OP_all_gather, OP_reduce_scatter};
+        OP_local_slice, OP_add_to_slice, OP_cross_entropy_shard, OP_cross_entropy_join};
     bool tested[OP_KIND_COUNT] = {false}, forward[OP_KIND_COUNT] = {false};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) tested[others[i]] = true;
     for (int i = 0; i < N_KERNEL_ROWS; i++) {
@@ -199,8 +197,7 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
         }
         ck_assert_msg(kernels_host_fp32[k] && kernels_host_fp64[k], "no kernel for %s", name);
         ck_assert_msg(tested[k], "no test of %s", name);
-        bool joins = k == OP_all_reduce || k == OP_all_gather || k == OP_reduce_scatter ||
-                     k == OP_local_slice || k == OP_cross_entropy_join;
+        bool joins = k == OP_local_slice || k == OP_cross_entropy_join;
         ck_assert_msg(forward[k] || joins || !op_gradient((enum op_kind)k),
                       "no gradient test of %s", name);
     }

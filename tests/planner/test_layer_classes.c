@@ -136,24 +136,6 @@ START_TEST(the_same_holds_for_cuts_at_any_operator)
 }
 END_TEST
 
-/* A space keeps one table of classes for the graphs of all tensor-parallel degrees. */
-START_TEST(layers_that_are_the_same_on_one_gpu_are_so_on_several)
-{
-    static const enum layers_by all[] = {LAYERS_DEFAULT, LAYERS_COARSE, LAYERS_FINE};
-    for (int i = 0; i < 12; i++) {
-        struct plan p = plan_of(i % 2 ? "gpt2" : "llama", 4, all[i / 2 % 3]);
-        p.job.model.kv_heads = 2;
-        struct layer_classes *one = layer_classes_new(arena, training(&p, true));
-        p.job.model.tensor_parallel = 2, p.job.model.sequence_parallel = i >= 6;
-        struct layer_classes *two = layer_classes_new(arena, training(&p, true));
-        ck_assert_int_eq(one->n_layers, two->n_layers);
-        ck_assert_mem_eq(one->class_of, two->class_of, (size_t)one->n_layers * sizeof(int32_t));
-        ck_assert_uint_ne(one->key[1], two->key[1]);
-        arena_reset(arena);
-    }
-}
-END_TEST
-
 /* --- graphs by hand --- */
 
 static struct graph *g;
@@ -256,7 +238,6 @@ Suite *layer_classes_suite(void)
     tcase_add_test(t, keys_are_the_same_in_deeper_models_and_others_for_other_sizes);
     tcase_add_test(t, ranges_that_are_the_same_cost_the_same_to_the_byte);
     tcase_add_test(t, the_same_holds_for_cuts_at_any_operator);
-    tcase_add_test(t, layers_that_are_the_same_on_one_gpu_are_so_on_several);
     tcase_add_test(t, where_nothing_repeats_it_says_so);
     tcase_add_test(t, an_odd_block_parts_two_runs);
     tcase_add_test(t, layers_that_share_a_parameter_are_like_each_other_only);

@@ -70,7 +70,7 @@ static enum status find(const struct job *j, const struct cluster *c, const stru
 
 START_TEST(a_plan_costs_the_gpus_that_it_uses)
 {
-    struct device_type types[] = {{.name = "x", .price_per_h = 3.5, .tensor_parallel = 4},
+    struct device_type types[] = {{.name = "x", .price_per_h = 14},
                                   {.name = "y", .price_per_h = 0.5}};
     struct device devices[] = {{"a.0", 0, 0, 0}, {"b.0", 1, 1, 0}, {"b.1", 1, 1, 1}};
     struct plan_stage stages[] = {{.device = 1}, {.device = 0}, {.device = 1}};
@@ -78,7 +78,7 @@ START_TEST(a_plan_costs_the_gpus_that_it_uses)
     struct plan p = {.n_replicas = 1,
                      .replicas = &replica,
                      .cluster = {.types = types, .n_types = 2, .devices = devices, .n_devices = 3}};
-    ck_assert_double_eq_tol(plan_price_per_h(&p), 4 * 3.5 + 0.5, 1e-12);
+    ck_assert_double_eq_tol(plan_price_per_h(&p), 14 + 0.5, 1e-12);
     ck_assert_double_eq_tol(plan_cost(&p, INT64_C(720000000000)), 14.5 / 5, 1e-12);
     replica.n_stages = 3; /* two chunks of one device are one GPU */
     ck_assert_double_eq_tol(plan_price_per_h(&p), 14.5, 1e-12);

@@ -166,8 +166,8 @@ static void shared_case_make(struct draw *d, struct shared_case *c)
     c->x.cost = cost_new(arena, &c->x.profile, &c->x.cluster);
     ck_assert_int_eq(
         space_make(arena, &c->x.job, &c->x.cluster, c->x.cost, size, &c->x.lower, &c->s, &err), OK);
-    ck_assert_int_eq(lower_graph_unsharded(arena, &c->x.job, size, &c->forward, &err), OK);
-    ck_assert_int_eq(lower_graph_unsharded(arena, &c->x.job, size, &c->training, &err), OK);
+    ck_assert_int_eq(lower_graph(arena, &c->x.job, size, &c->forward, &err), OK);
+    ck_assert_int_eq(lower_graph(arena, &c->x.job, size, &c->training, &err), OK);
     double part = (double)size / (double)c->x.job.global_batch;
     ck_assert_int_eq(gradient_build(c->training, part, &err), OK);
 }

@@ -89,30 +89,6 @@ START_TEST(the_memory_breakdown_is_all_that_a_device_must_hold)
 }
 END_TEST
 
-/* Three GPUs share the first stage: each holds a third of the sharded memory, and the type's full reserve. */
-START_TEST(gpus_that_share_a_stage_hold_their_shard)
-{
-    struct program *p = two_stages();
-    struct program_stage *s = &p->stages[0];
-    struct footprint whole[2], part[2];
-    struct footprint_options o = {.shards = 1};
-    struct error err = {0};
-    static const char *const shared[] = {"parameters", "gradients", "optimizer state"};
-    ck_assert_int_eq(footprint_stages(arena, p, &o, whole, &err), OK);
-    s->tp = 3, s->reserve_bytes = 5000;
-    ck_assert_int_eq(footprint_stages(arena, p, &o, part, &err), OK);
-    ck_assert_int_eq(part[0].total_bytes, program_lane_bytes(p, 0));
-    ck_assert_int_eq(held(&part[0], "reserve"), 5000);
-    for (int i = 0; i < 3; i++) {
-        int64_t bytes = held(&whole[0], shared[i]), third = held(&part[0], shared[i]);
-        ck_assert_int_gt(bytes, 0);
-        ck_assert(3 * third > bytes - 3 && 3 * third < bytes + 3);
-    }
-    ck_assert_int_eq(held(&part[0], "activations"), held(&whole[0], "activations"));
-    ck_assert_int_eq(part[1].total_bytes, whole[1].total_bytes);
-}
-END_TEST
-
 /* Two stages of 1F1B: the first has two microbatches in flight once F1 has begun, the second never more than one. */
 START_TEST(an_entry_states_how_many_and_since_when)
 {
@@ -203,7 +179,6 @@ Suite *footprint_suite(void)
     tcase_add_loop_test(t, closed_forms_give_the_papers_figures_to_the_last_digit, 0, 4);
     tcase_add_test(t, a_block_by_hand);
     tcase_add_test(t, the_memory_breakdown_is_all_that_a_device_must_hold);
-    tcase_add_test(t, gpus_that_share_a_stage_hold_their_shard);
     tcase_add_test(t, an_entry_states_how_many_and_since_when);
     tcase_add_test(t, zero_divides_state_then_gradients_then_parameters);
     tcase_add_test(t, what_does_not_fit_names_the_largest_entries_of_the_breakdown);

@@ -273,30 +273,6 @@ START_TEST(folding_and_detail_change_nothing)
 }
 END_TEST
 
-/* The same on devices of one GPU, of two, and of two that share positions, at random. */
-START_TEST(devices_of_any_tensor_parallel_degree_share_any_division)
-{
-    for (uint64_t seed = 0; seed < (suites_long() ? 500 : 40); seed++) {
-        struct plan p = random_groups(seed);
-        struct device_type types[3] = {p.cluster.types[0], p.cluster.types[0], p.cluster.types[0]};
-        for (int32_t i = 0; i < 3; i++) {
-            types[i].name = arena_printf(arena, "t%d", i), types[i].catalogue = "A100-SXM4-40";
-            types[i].tensor_parallel = i ? 2 : 1, types[i].sequence_parallel = i == 2;
-        }
-        p.cluster.types = types, p.cluster.n_types = 3;
-        p.job.model.kv_heads = p.job.model.heads;
-        for (int32_t d = 0; d < p.cluster.n_devices; d++)
-            p.cluster.devices[d].type = (int32_t)rng_below(seed, 11, (uint64_t)d, 3);
-        struct program *x = lowered(&p);
-        check_sums(x);
-        int64_t ns = iteration(&p, x, SIM_OPERATOR, false);
-        ck_assert_int_gt(ns, 0);
-        ck_assert_int_eq(iteration(&p, x, SIM_STAGE, true), ns);
-        arena_reset(arena);
-    }
-}
-END_TEST
-
 START_TEST(one_device_with_all_sequences_is_a_plain_stage)
 {
     struct plan p = plans_random_plan(arena, 3), q = p;
@@ -339,7 +315,7 @@ START_TEST(two_halves_take_half_the_work_and_a_ring)
     s->n_shards = 2, s->devices = both, s->sequences = halves;
     struct program *x = plans_lower(arena, &p, false);
     ck_assert_int_eq(x->n_collectives, 1);
-    ck_assert_msg(lower_graphs_need(arena, &graphs, &p.job, &o, 1, false, 3, &g, &err) == OK, "%s",
+    ck_assert_msg(lower_graphs_need(arena, &graphs, &p.job, &o, 3, &g, &err) == OK, "%s",
                   err.text);
     struct stage_table *t = stage_table_new(arena, g, price(&p), &p.job.optimizer);
     ck_assert_int_eq(stage_table_cost(t, 0, last, 0, &c, &err), OK);
@@ -398,7 +374,6 @@ Suite *groups_suite(void)
     tcase_add_test(t, a_deterministic_plan_has_none);
     tcase_add_test(t, any_division_is_whole_and_its_program_reads_back);
     tcase_add_test(t, folding_and_detail_change_nothing);
-    tcase_add_test(t, devices_of_any_tensor_parallel_degree_share_any_division);
     tcase_add_test(t, one_device_with_all_sequences_is_a_plain_stage);
     tcase_add_test(t, two_halves_take_half_the_work_and_a_ring);
     tcase_add_test(t, messages_have_the_sequences_that_both_ends_have);

@@ -67,7 +67,7 @@ START_TEST(mfu_is_model_flops_over_the_peak)
     near(m.model_flops, step);
     near(m.peak_flops, peak);
     near(m.mfu, step / (0.002 * peak));
-    ck_assert_int_eq(m.gpus, 1);
+    ck_assert_int_eq(m.devices, 1);
     ck_assert(!m.no_flops && !m.no_peak && !m.simulated);
     /* The backward of attention computes q·k again: 2 of its 10 FLOPs per feature and pair. */
     near(m.hardware_flops, step + BATCH * T * LAYERS * 2.0 * D * pairs);
@@ -96,7 +96,7 @@ START_TEST(only_used_devices_and_their_slowed_peaks_count)
     int32_t cut[2] = {0, plans_layers(arena, &p) - 1};
     plans_replica(arena, &p, MICROBATCHES, 2, cut);
     struct metrics m = metrics_at(&p, 1000, 0);
-    ck_assert_int_eq(m.gpus, 2);
+    ck_assert_int_eq(m.devices, 2);
     near(m.peak_flops, 2 * 0.05e12 / 4);
     ck_assert_int_eq(m.n_classes, 1);
     ck_assert_int_eq(m.classes[0].devices, 2);
@@ -127,25 +127,6 @@ START_TEST(days_cost_and_energy_by_hand)
     near(metrics_at(&p, 3600000, 48).run.steps, 1);
     p.job.run_tokens = 0;
     ck_assert_int_eq(metrics_at(&p, 3600000, 0).run.tokens, 0);
-}
-END_TEST
-
-START_TEST(groups_of_gpus_count_each_gpu)
-{
-    struct plan p = one_device();
-    p.cluster.types[0].tensor_parallel = 2;
-    p.cluster.types[0].price_per_h = 3;
-    plan_share(&p);
-    struct metrics m = metrics_at(&p, 1000, 0), one;
-    ck_assert_int_eq(m.gpus, 2);
-    ck_assert_int_eq(m.classes[0].devices, 1);
-    near(m.price_per_h, 6);
-    near(m.peak_flops, 2 * 0.05e12);
-    one = (p = one_device(), metrics_at(&p, 1000, 0));
-    near(m.model_flops, one.model_flops);
-    /* products and attention are divided between the two; norms and residuals are not */
-    ck_assert_double_gt(m.hardware_flops, one.hardware_flops);
-    ck_assert_double_lt(m.hardware_flops, 1.2 * one.hardware_flops);
 }
 END_TEST
 
@@ -196,7 +177,7 @@ START_TEST(shares_are_means_over_the_represented_devices)
                                .iteration_ns = 100};
     ck_assert_int_eq(metrics_of(arena, &in, &m, &err), OK);
     ck_assert(m.simulated && m.by_replicas);
-    ck_assert_int_eq(m.gpus, 4);
+    ck_assert_int_eq(m.devices, 4);
     near(m.classes[0].busy, (3 * 0.7 + 0.4) / 4);
     near(m.classes[0].wait[SIM_WAIT_messages], 3 * 0.15 / 4);
     near(m.classes[0].wait[SIM_WAIT_collectives], 3 * 0.05 / 4);
@@ -216,7 +197,6 @@ Suite *metrics_suite(void)
     tcase_add_test(t, recomputation_adds_one_forward_to_the_hardware_flops);
     tcase_add_test(t, only_used_devices_and_their_slowed_peaks_count);
     tcase_add_test(t, days_cost_and_energy_by_hand);
-    tcase_add_test(t, groups_of_gpus_count_each_gpu);
     tcase_add_test(t, experts_and_images);
     tcase_add_test(t, shares_are_means_over_the_represented_devices);
     suite_add_tcase(s, t);

@@ -12,127 +12,6 @@ static void teardown(void) { arena_free(arena); }
 
 enum { LAYERS = 3 };
 
-static struct plan shared(const char *model, int32_t tp, bool positions)
-{
-    struct plan p = plans_new(arena, model, LAYERS, 2);
-    p.job.model.kv_heads = p.job.model.heads; /* tiny llama has one of them */
-    p.cluster.types[0].tensor_parallel = p.job.model.tensor_parallel = tp;
-    p.cluster.types[0].sequence_parallel = p.job.model.sequence_parallel = positions;
-    return p;
-}
-
-static struct graph *training(const struct plan *p)
-{
-    struct lower_options o = {0};
-    struct graph *g;
-    struct error err = {0};
-    struct job j = p->job;
-    j.global_batch = p->microbatch;
-    ck_assert_msg(lower_training_graph(arena, &j, p->microbatch, &o, &g, &err) == OK, "%s",
-                  err.text);
-    return g;
-}
-
-static double flops(const struct graph *g, enum op_kind kind)
-{
-    double sum = 0;
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        struct op_shapes s;
-        if (g->ops[i].kind != kind) continue;
-        graph_op_shapes(g, &g->ops[i], &s);
-        sum += op_flops(kind, &g->ops[i].attrs, &s);
-    }
-    return sum;
-}
-
-static int32_t count(const struct graph *g, enum op_kind kind, enum phase phase)
-{
-    int32_t n = 0;
-    for (int32_t i = 0; i < g->n_ops; i++) n += g->ops[i].kind == kind && g->ops[i].phase == phase;
-    return n;
-}
-
-START_TEST(a_gpu_computes_its_shard_of_every_product)
-{
-    const char *const models[] = {TINY_GPT2, TINY_LLAMA};
-    static const enum op_kind kinds[] = {OP_matmul, OP_attention, OP_attention_grad, OP_gelu};
-    for (int m = 0; m < 2; m++) {
-        struct plan one = shared(models[m], 1, false), two = shared(models[m], 2, false),
-                    also = shared(models[m], 2, true);
-        for (int k = 0; k < 4; k++) {
-            double whole = flops(training(&one), kinds[k]);
-            ck_assert_double_eq(2 * flops(training(&two), kinds[k]), whole);
-            ck_assert_double_eq(2 * flops(training(&also), kinds[k]), whole);
-        }
-    }
-}
-END_TEST
-
-/* Behind the embedding and each half of a block; backwards before each norm whose output is divided, ln_f's too. */
-START_TEST(gpus_take_two_collectives_a_block_and_pass)
-{
-    const char *const models[] = {TINY_GPT2, TINY_LLAMA};
-    for (int m = 0; m < 2; m++) {
-        struct plan p = shared(models[m], 2, false);
-        struct graph *g = training(&p);
-        ck_assert_int_eq(count(g, OP_all_reduce, PHASE_F), 2 * LAYERS + 1);
-        ck_assert_int_eq(count(g, OP_all_reduce, PHASE_I), 2 * LAYERS + 1);
-        ck_assert_int_eq(count(g, OP_all_gather, PHASE_F), 0);
-        p = shared(models[m], 2, true);
-        g = training(&p);
-        ck_assert_int_eq(count(g, OP_all_reduce, PHASE_F) + count(g, OP_all_reduce, PHASE_I), 0);
-        ck_assert_int_eq(count(g, OP_all_gather, PHASE_F), 2 * LAYERS + 1);
-        ck_assert_int_eq(count(g, OP_reduce_scatter, PHASE_F), 2 * LAYERS + 1);
-        ck_assert_int_eq(count(g, OP_all_gather, PHASE_I), 2 * LAYERS + 1);
-        ck_assert_int_eq(count(g, OP_reduce_scatter, PHASE_I), 2 * LAYERS + 1);
-    }
-}
-END_TEST
-
-START_TEST(norms_and_residuals_are_whole_or_divided_by_positions)
-{
-    for (int positions = 0; positions < 2; positions++) {
-        struct plan p = shared(TINY_GPT2, 2, positions);
-        struct graph *g = training(&p);
-        for (int32_t i = 0; i < g->n_forward; i++)
-            if (g->ops[i].kind == OP_layer_norm || strstr(g->ops[i].name, ".residual")) {
-                const struct shape *s = &g->tensors[g->ops[i].output[0]].shape;
-                ck_assert_int_eq(s->dim[1], positions ? 4 : 8);
-                ck_assert_int_eq(s->dim[2], 32);
-            }
-    }
-}
-END_TEST
-
-/* h = 32, ffn 128, vocabulary 64, 64 positions. A GPU has half of each matrix and of the biases of divided columns. */
-START_TEST(a_gpus_parameters_add_up)
-{
-    struct plan p = shared(TINY_GPT2, 2, false);
-    struct graph *g = training(&p);
-    int64_t n = 0, block = 12 * 32 * 32 / 2 + (96 + 128) / 2 + 2 * 32 + 4 * 32;
-    for (int32_t t = 0; t < g->n_tensors; t++)
-        if (g->tensors[t].role == TENSOR_PARAMETER) n += shape_elements(&g->tensors[t].shape);
-    ck_assert_int_eq(n, LAYERS * block + 64 * 32 / 2 + 64 * 32 + 2 * 32);
-    ck_assert_int_eq(model_parameters(&p.job.model),
-                     LAYERS * (12 * 32 * 32 + 96 + 128 + 2 * 32 + 4 * 32) + 2 * 64 * 32 + 2 * 32);
-}
-END_TEST
-
-START_TEST(tensor_parallel_degrees_must_divide_the_model)
-{
-    struct plan p = shared(TINY_GPT2, 4, false);
-    struct graph *g;
-    struct error err = {0};
-    ck_assert_int_eq(lower_graph(arena, &p.job, 2, &g, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "tensor_parallel 4 does not divide its 2 heads"), "%s",
-                  err.text);
-    p = shared(TINY_GPT2, 2, true);
-    p.job.sequence_length = 7;
-    ck_assert_int_eq(lower_graph(arena, &p.job, 2, &g, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "positions"), "%s", err.text);
-}
-END_TEST
-
 static const char written[] =
     "version: 1\nname: x\nmicrobatch: 2\nreplicas:\n"
     "  - {microbatches: 4, stages: [{layers: [0, 3], device: a.0, recompute: selective}, "
@@ -140,9 +19,7 @@ static const char written[] =
     "  - {microbatches: 4, stages: [{layers: [0, 9], device: c.0, recompute: %s}]}\n"
     "job: {version: 1, sequence_length: 8, global_batch: 16, model: {model_type: gpt2, n_embd: 32,"
     " n_layer: 3, n_head: 2, n_positions: 64, vocab_size: 64, attn_implementation: eager}}\n"
-    "cluster: {version: 1, name: c, device_types: [{name: t, device: A100-SXM4-80, "
-    "tensor_parallel: "
-    "2, sequence_parallel: true}], nodes: [{name: a, host: h, devices: [{type: t}]}, {name: b, "
+    "cluster: {version: 1, name: c, device_types: [{name: t, device: A100-SXM4-80}], nodes: [{name: a, host: h, devices: [{type: t}]}, {name: b, "
     "host: i, devices: [{type: t}]}, {name: c, host: j, devices: [{type: t}]}], links: [{name: l, "
     "between: [a, b], bandwidth: 1 GB/s, latency: 1 us}]}\n";
 
@@ -155,7 +32,7 @@ static enum status read_written(const char *recompute, struct plan *p, struct er
     return plan_parse(arena, root, ".", p, err);
 }
 
-START_TEST(files_say_the_tensor_parallel_degree_and_what_runs_again)
+START_TEST(files_say_what_runs_again)
 {
     struct plan p, again;
     struct node *root;
@@ -166,8 +43,7 @@ START_TEST(files_say_the_tensor_parallel_degree_and_what_runs_again)
     ck_assert_int_eq(p.replicas[0].stages[0].recompute, RECOMPUTE_SELECTIVE);
     ck_assert_int_eq(p.replicas[0].stages[1].recompute, RECOMPUTE_BLOCKS);
     ck_assert_int_eq(p.replicas[1].stages[0].recompute, RECOMPUTE_STAGE);
-    ck_assert_int_eq(p.job.model.tensor_parallel, 2);
-    ck_assert(p.job.model.sequence_parallel && p.job.model.eager);
+    ck_assert(p.job.model.eager);
     FILE *f = open_memstream(&text, &n);
     plan_write(f, arena, &p);
     fclose(f);
@@ -176,7 +52,7 @@ START_TEST(files_say_the_tensor_parallel_degree_and_what_runs_again)
     free(text);
     ck_assert_uint_eq(plan_hash(arena, &again), plan_hash(arena, &p));
     ck_assert_int_eq(again.replicas[0].stages[1].recompute, RECOMPUTE_BLOCKS);
-    ck_assert(again.job.model.sequence_parallel && again.job.model.eager);
+    ck_assert(again.job.model.eager);
     ck_assert_int_eq(read_written("some", &p, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "must be one of false, true, blocks, selective"), "%s",
                   err.text);
@@ -370,12 +246,7 @@ END_TEST
 static Suite *suite(void)
 {
     static const TTest *const *tests[] = {
-        &a_gpu_computes_its_shard_of_every_product,
-        &gpus_take_two_collectives_a_block_and_pass,
-        &norms_and_residuals_are_whole_or_divided_by_positions,
-        &a_gpus_parameters_add_up,
-        &tensor_parallel_degrees_must_divide_the_model,
-        &files_say_the_tensor_parallel_degree_and_what_runs_again,
+        &files_say_what_runs_again,
         &selective_recomputation_keeps_all_but_the_scores,
         &blocks_run_again_each_before_its_own_gradients,
         &less_is_kept_the_more_runs_again,

@@ -51,7 +51,7 @@ static enum status graph_of_operators(struct arena *a, const struct harp_team *t
                                       struct error *err)
 {
     struct graph *whole;
-    TRY(lower_graph_unsharded(a, &t->job, t->job.microbatch_sizes[0], &whole, err));
+    TRY(lower_graph(a, &t->job, t->job.microbatch_sizes[0], &whole, err));
     TRY(shard_graph(a, whole, rules, 0, 0, whole->n_layers - 1, out, err));
     *out = graph_fuse(*out, lower->fused, lower->n_fused);
     return gradient_build(*out, (double)t->job.microbatch_sizes[0] / (double)t->job.global_batch,
@@ -431,5 +431,4 @@ void harp_model_plan(struct arena *a, const struct harp_team *t, const struct ha
                                      .receive_ahead = 2};
         on_gpus(a, t, p->node[s], stage);
     }
-    plan_share(out);
 }

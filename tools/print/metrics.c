@@ -33,7 +33,7 @@ static void print_use_line(const struct metrics *m)
     int digits = m->mfu < 0.0995 ? 2 : 1;
     printf("  %-*s %.*f %%, HFU %.*f %% of %s, the %s peak of %lld %s\n", MEMBER_WIDTH, "MFU", digits,
            100 * m->mfu, digits, 100 * m->hfu, units_print_flops(peak, m->peak_flops), m->precision,
-           (long long)m->gpus, m->gpus == 1 ? "device" : "devices");
+           (long long)m->devices, m->devices == 1 ? "device" : "devices");
 }
 
 /* Only where a price is stated: a cluster of one's own has none. */
@@ -92,7 +92,7 @@ static void print_device_types(const struct metrics *m)
     for (int32_t i = 0; i < m->n_classes; i++) {
         const struct metrics_class *x = &m->classes[i];
         char peak[32], limit[64];
-        printf("  %-*s  %7lld", width, x->type, (long long)x->gpus);
+        printf("  %-*s  %7lld", width, x->type, (long long)x->devices);
         if (m->simulated)
             printf("  %5.1f %%  %6.1f %%  %9.1f %%  %5.1f %%  %7.1f %%", 100 * x->busy,
                    100 * x->wait[SIM_WAIT_messages], 100 * x->wait[SIM_WAIT_collectives],
@@ -164,7 +164,6 @@ static void put_class(struct json *j, const struct metrics *m, const struct metr
     json_put_object_line(j, NULL);
     json_put_text(j, "type", x->type);
     json_put_int(j, "devices", x->devices);
-    json_put_int(j, "gpus", x->gpus);
     put(j, "busy", x->busy, m->simulated);
     for (int w = 0; w < SIM_WAIT_COUNT; w++) put(j, sim_wait_name((enum sim_wait)w), x->wait[w], m->simulated);
     json_put_int(j, "peak_bytes", x->peak_bytes);
@@ -187,7 +186,7 @@ void print_metrics_json(struct json *j, const struct metrics *m)
     if (!m->images) json_put_double(j, "tokens_per_s", m->tokens_per_s);
     put(j, "model_flops", m->model_flops, !m->no_flops);
     put(j, "hardware_flops", m->hardware_flops, !m->no_flops);
-    json_put_int(j, "gpus", m->gpus);
+    json_put_int(j, "n_devices", m->devices);
     put(j, "peak_flops", m->peak_flops, !m->no_peak);
     put(j, "mfu", m->mfu, used);
     put(j, "hfu", m->hfu, used);

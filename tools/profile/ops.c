@@ -86,7 +86,7 @@ static enum status add_share(struct profile_ops *b, const struct graph *whole, e
 static enum status add_shares(struct profile_ops *b, int64_t microbatch, struct error *err)
 {
     struct graph *whole = NULL;
-    if (b->cluster->n_devices < 2 || b->job->model.measured || b->job->model.tensor_parallel > 1)
+    if (b->cluster->n_devices < 2 || b->job->model.measured)
         return OK;
     TRY(lower_graph(b->arena, b->job, microbatch, &whole, err));
     for (int index = INDEX_batch; index < INDEX_COUNT; index++)
@@ -161,7 +161,7 @@ static void add_program(struct profile_ops *b, const struct program *p)
         for (int32_t i = 0; i < p->stages[s].n_ops; i++) {
             struct program_op op = p->stages[s].ops[i];
             if (op_is_group(op.kind) || op_is_measured(op.kind) || op.attrs.tp > 1 ||
-                op.attrs.ranks > 1 || !op.shapes.n_outputs || !shape_elements(&op.shapes.output[0]))
+                !op.shapes.n_outputs || !shape_elements(&op.shapes.output[0]))
                 continue;
             program_op_wide(&p->stages[s], &op);
             op.attrs.scaled = false; /* a benchmark has no loss scale */

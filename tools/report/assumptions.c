@@ -43,7 +43,7 @@ static int by_number(const void *a, const void *b)
 static size_t measured(struct arena *a, const struct profile *p, const struct device_type *t,
                        double *spread)
 {
-    const char *own = arena_printf(a, "type:%s", t->gpu_type ? t->gpu_type : t->name);
+    const char *own = arena_printf(a, "type:%s", t->name);
     double *all = ARENA_ARRAY(a, double, p->n_ops + 1);
     size_t n = 0;
     for (size_t i = 0; i < p->n_ops; i++)

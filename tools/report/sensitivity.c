@@ -52,7 +52,7 @@ static void find_classes(struct arena *a, const struct report_plan *x, struct cl
     c->of_link = ARENA_ARRAY(a, int32_t, (size_t)p->n_links + 1);
     for (int32_t d = 0; d < p->n_devices; d++) {
         const struct device_type *t = &cluster->types[p->devices[d].type_index];
-        c->of_device[d] = find(a, c, t->gpu_type ? t->gpu_type : t->name, false);
+        c->of_device[d] = find(a, c, t->name, false);
         c->items[c->of_device[d]].n += x->weight[d];
         c->items[c->of_device[d]].path_ns += x->why.devices[d].path_ns;
     }

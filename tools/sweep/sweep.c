@@ -71,7 +71,6 @@ static enum status apply(struct arena *a, const struct sweep_search *q, const st
         for (int32_t k = 0; k < s->n_axes; k++)
             if (s->axes[k].kind == (enum axis_kind)kind)
                 TRY(axis_apply(a, &s->axes[k], x->at[k], q->profile, j, c, err));
-    team_share(c, &j->model);
     return OK;
 }
 

@@ -2,7 +2,7 @@
 #include "tools/team/edit.h"
 
 #include "core/base/arena.h"
-#include "core/cluster/group.h"
+#include "core/cluster/cluster.h"
 #include "profiles/team.h"
 
 #include <string.h>

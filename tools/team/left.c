@@ -47,13 +47,11 @@ enum status team_left_of_plan(struct arena *a, const struct plan *p, struct team
                               .types = ARENA_ARRAY(a, const char *, n),
                               .devices = ARENA_ARRAY(a, int64_t, n),
                               .spares = ARENA_ARRAY(a, int64_t, n),
-                              .gpus = ARENA_ARRAY(a, int64_t, n),
                               .weights = ARENA_ARRAY(a, double, n),
                               .unit = 1};
     for (int32_t t = 0; t < c->n_types; t++) {
         out->types[t] = c->types[t].name;
-        out->gpus[t] = c->types[t].tensor_parallel > 1 ? c->types[t].tensor_parallel : 1;
-        out->weights[t] = (double)out->gpus[t];
+        out->weights[t] = 1;
     }
     bool *used = ARENA_ARRAY(a, bool, (size_t)c->n_devices);
     replan_mark(p, used);

@@ -14,7 +14,6 @@ struct team_left {
     int32_t n_types;
     const char **types;
     int64_t *devices, *spares; /* (n_types) in use; spare */
-    int64_t *gpus;             /* (n_types) GPUs of one device, each of which may fail; NULL: 1 */
     double *weights;           /* (n_types) relative speed of one device; NULL: the table is used */
     int64_t unit;              /* devices of a type that are useful only together (a replica), >= 1 */
     double *table;   /* relative speed by device counts in mixed radix, the first type fastest; 1 with all devices */
