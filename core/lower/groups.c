@@ -332,6 +332,8 @@ enum status lower_groups(struct lowering *l, struct error *err)
     TRY(lower_zero_check(l, err));
     l->groups = ARENA_ARRAY(l->tables, struct lower_groups, 1);
     l->groups->mixed = ARENA_ARRAY(l->tables, bool, (size_t)l->uses->n_param_uses);
+    l->groups->zero = ARENA_ARRAY(l->tables, int8_t, (size_t)l->uses->n_param_uses);
+    memset(l->groups->zero, -1, (size_t)l->uses->n_param_uses);
     TRY(lower_shard_mixed(l, l->groups->mixed, err));
     for (int32_t last = l->uses->n_param_uses - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && joins(l, first - 1, last);) first--;
