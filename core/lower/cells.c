@@ -104,7 +104,8 @@ static int ascending(const void *x, const void *y)
 /* Bounds of all holders' runs, ascending; returns their number. */
 static int32_t find_bounds(const struct maker *m, int32_t dim, int64_t **out)
 {
-    int64_t *at = ARENA_ARRAY(m->l->tables, int64_t, 2 * (size_t)RUNS_MAX * (size_t)m->n_holders + 2);
+    int64_t *at =
+        ARENA_ARRAY(m->l->tables, int64_t, 2 * (size_t)RUNS_MAX * (size_t)m->n_holders + 2);
     int32_t n = 0, unique = 0;
     for (int32_t h = 0; h < m->n_holders; h++) {
         const struct run *run;
@@ -293,8 +294,8 @@ static bool same_refinement(const struct known_cells *x, const struct maker *m,
     bool same = x->n_holders == m->n_holders && x->plan.first_use == plan->first_use &&
                 x->plan.last_use == plan->last_use && x->plan.tied == plan->tied;
     for (int32_t h = 0; same && h < m->n_holders; h++)
-        same = x->holders[h].owner == m->holders[h].owner &&
-               x->holders[h].b->v == m->holders[h].b->v;
+        same =
+            x->holders[h].owner == m->holders[h].owner && x->holders[h].b->v == m->holders[h].b->v;
     return same;
 }
 

@@ -51,7 +51,8 @@ static void order_from_warmup(struct lane_order *o)
 {
     int32_t m = o->microbatches, w = o->warmup;
     for (int32_t i = 0; i < w - 1; i++) append(o, PHASE_F, 0, i);
-    for (int32_t i = w - 1; i < m; i++) append(o, PHASE_F, 0, i), append(o, PHASE_B, 0, i - (w - 1));
+    for (int32_t i = w - 1; i < m; i++)
+        append(o, PHASE_F, 0, i), append(o, PHASE_B, 0, i - (w - 1));
     for (int32_t i = m - (w - 1); i < m; i++) append(o, PHASE_B, 0, i);
 }
 
@@ -86,10 +87,7 @@ static struct lane_order order_of(const struct lowering *l, const struct lane_bu
     return o;
 }
 
-static bool same_text(const char *x, const char *y)
-{
-    return x == y || (x && y && !strcmp(x, y));
-}
+static bool same_text(const char *x, const char *y) { return x == y || (x && y && !strcmp(x, y)); }
 
 static bool same_calls(const struct lane_order *known, const struct lane_order *o)
 {
@@ -153,11 +151,11 @@ static void list_chunk(struct arena *a, const struct lane_order *o, int32_t chun
 
 static void set_order(const struct lowering *l, struct stage_build *b, struct stage_calls *c)
 {
-    *b->order = (struct stage_order){
-        .split = c->split,
-        .apart = l->plan->deterministic && (b->replica > 0 || !c->ascending),
-        .last_weight = c->last_weight,
-        .calls = c};
+    *b->order =
+        (struct stage_order){.split = c->split,
+                             .apart = l->plan->deterministic && (b->replica > 0 || !c->ascending),
+                             .last_weight = c->last_weight,
+                             .calls = c};
 }
 
 /* All calls are listed before orders are coded, some 50 bytes each. */

@@ -158,9 +158,11 @@ static void begin_stage(const struct lowering *l, struct stage_build *first)
 /* The collectives of a view: of stages with it, and of devices on as many nodes, all have the same algorithms. */
 struct view_collectives {
     const struct stage_build *of; /* the first stage with the view; NULL: none yet */
-    int32_t n, *op;               /* (n) operators of distinct algorithms and entries of the plan, along each axis */
+    int32_t n,
+        *op; /* (n) operators of distinct algorithms and entries of the plan, along each axis */
     size_t capacity;
-    int32_t first, first_again; /* collectives whose first member the device is; those of the forward, which may run again */
+    int32_t first,
+        first_again; /* collectives whose first member the device is; those of the forward, which may run again */
 };
 
 static bool new_use(const struct stage_build *b, const struct view_collectives *x,

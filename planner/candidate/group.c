@@ -54,7 +54,9 @@ static enum status view_kept(struct arena *a, struct space *s, struct shard_choi
     struct graph *g;
     enum status st = view_new(own, s, choices, x, &g, err);
     if (st == OK)
-        *out = stage_graph_of(stage_graph_pool_new(a, a), g, s->whole->layer_name, x->first, x->last).g;
+        *out =
+            stage_graph_of(stage_graph_pool_new(a, a), g, s->whole->layer_name, x->first, x->last)
+                .g;
     arena_free(own);
     return st;
 }

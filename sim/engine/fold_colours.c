@@ -138,8 +138,7 @@ static void colour_group(struct folding *f, int32_t group)
     for (int32_t i = 0; i < g->n_members; i++) base[i] = base_of(f, group, i);
     if (g->flow_link) fixed = fold_mix(fixed, f->paths[fold_path(f, g->flow_link - 1, 0)].colour);
     if (f->rounds[group])
-        see_partners(g, f->rounds[group], fixed,
-                     &f->receives[f->first_traffic[group]], base, out);
+        see_partners(g, f->rounds[group], fixed, &f->receives[f->first_traffic[group]], base, out);
     else if (fold_meets(f, group))
         see_all(g, false, fixed, base, out);
     else if (g->algorithm == ALGORITHM_RING)

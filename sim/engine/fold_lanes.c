@@ -103,8 +103,7 @@ static struct membership find_members(const struct folding *f, struct arena *a)
 {
     const struct program *p = f->p;
     size_t stages = (size_t)p->n_stages, members = (size_t)f->first_member[p->n_collectives];
-    struct membership m = {ARENA_ARRAY(a, int32_t, stages + 2),
-                           ARENA_ARRAY(a, int32_t, members),
+    struct membership m = {ARENA_ARRAY(a, int32_t, stages + 2), ARENA_ARRAY(a, int32_t, members),
                            ARENA_ARRAY(a, int32_t, members),
                            ARENA_ARRAY(a, int32_t, (size_t)p->n_collectives)};
     for (int32_t i = 0; i < p->n_collectives; i++)

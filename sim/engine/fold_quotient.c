@@ -259,9 +259,7 @@ static void announce(struct quotient *q)
         const struct collective *g = &f->p->collectives[q->group_of[i]];
         const struct folding_rounds *r = f->rounds[q->group_of[i]];
         if (!fold_moves(f, q->group_of[i])) continue;
-        most += g->flow_link ? 1
-                : r          ? (size_t)r->first_to[g->n_members]
-                             : 2 * (size_t)g->n_members;
+        most += g->flow_link ? 1 : r ? (size_t)r->first_to[g->n_members] : 2 * (size_t)g->n_members;
     }
     q->links = fold_links_new(f, most);
     for (int32_t i = 0; i < q->channels.count; i++)

@@ -389,8 +389,8 @@ START_TEST(a_part_of_all_layers_is_the_graph)
     struct graph *g;
     ck_assert(shard_stage_graph(own, all, 1, &g, &err) == OK);
     ck_assert_msg(gradient_build(g, 0.5, &err) == OK, "%s", err.text);
-    struct stage_graph part = stage_graph_of(stage_graph_pool_new(arena, arena), g,
-                                             whole->layer_name, 0, last);
+    struct stage_graph part =
+        stage_graph_of(stage_graph_pool_new(arena, arena), g, whole->layer_name, 0, last);
     compare_stage(g, part.g, 0, last);
     ck_assert_int_eq(g->n_ops, part.g->n_ops);
     for (int32_t t = 0; t < g->n_tensors; t++) {
