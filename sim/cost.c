@@ -3,6 +3,7 @@
 #include "sim/cost.h"
 
 #include "core/base/arena.h"
+#include "core/base/rng.h"
 #include "core/base/units.h"
 #include "profiles/skew.h"
 
@@ -30,6 +31,10 @@ struct cost {
     struct cost_entry *entries;
     size_t n_pairs, pair_capacity;
     struct cost_pair *pairs;
+    /* Links by name, made when a link is first asked for by name alone: an open hash of indices + 1, of these links */
+    const struct link *named;
+    size_t n_named, name_capacity;
+    int32_t *by_name;
 };
 
 struct cost *cost_new(struct arena *a, const struct profile *p, const struct cluster *c)
@@ -195,13 +200,34 @@ enum status cost_program_link(struct cost *k, const struct program_link *l, int3
     return error_set(err, ERR_INPUT, "link %s is not a link of the cluster", l->name);
 }
 
-int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name)
+/* The place of the name, or the free one where it belongs. */
+static int32_t *place_of(const struct cost *k, const char *name)
+{
+    size_t at = (size_t)rng_hash_text(1, name);
+    for (;; at++) {
+        int32_t *place = &k->by_name[at & (k->name_capacity - 1)];
+        if (!*place || !strcmp(k->cluster->links[*place - 1].name, name)) return place;
+    }
+}
+
+static void name_links(struct cost *k)
+{
+    const struct cluster *c = k->cluster;
+    k->named = c->links, k->n_named = (size_t)c->n_links;
+    for (k->name_capacity = 16; k->name_capacity < 2 * k->n_named;) k->name_capacity *= 2;
+    k->by_name = ARENA_ARRAY(k->arena, int32_t, k->name_capacity);
+    for (int32_t i = 0; i < c->n_links; i++) {
+        int32_t *place = place_of(k, c->links[i].name);
+        if (!*place) *place = i + 1;
+    }
+}
+
+int32_t cost_link_index(struct cost *k, int32_t hint, const char *name)
 {
     const struct cluster *c = k->cluster;
     if (hint >= 0 && hint < c->n_links && !strcmp(c->links[hint].name, name)) return hint;
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!strcmp(c->links[i].name, name)) return i;
-    return -1;
+    if (!k->by_name || k->named != c->links || k->n_named != (size_t)c->n_links) name_links(k);
+    return *place_of(k, name) - 1;
 }
 
 int64_t cost_occupancy_ns(const struct cost_link *l, int64_t bytes)

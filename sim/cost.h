@@ -46,7 +46,7 @@ MUST_CHECK enum status cost_program_link(struct cost *k, const struct program_li
 MUST_CHECK enum status cost_path(struct cost *k, const struct program_link *l, int32_t index,
                                 struct cost_link *out, struct error *err);
 /* The cluster's link of this name (index hint is tried first); -1 if there is none. */
-int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);
+int32_t cost_link_index(struct cost *k, int32_t hint, const char *name);
 int64_t cost_occupancy_ns(const struct cost_link *l,
                           int64_t bytes); /* bytes ÷ bandwidth; at most COST_MAX_NS */
 int64_t cost_profile_id(const struct cost *k);

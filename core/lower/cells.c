@@ -11,8 +11,10 @@
  * owner that also hold the cell have the same sum of partial values. Of each owner, therefore, the first holder and those of its
  * key contribute; the others contribute zero. If every holder already has its owner's reduced gradient (summed), the first contributes.
  *
- * Cost: O(cells · devices) a parameter, cells the product of the numbers of classes; zero except in plans of mixed replicas
- * or with sharded tied parameters.
+ * Owners with equal shards of the same parameters, as the two stages of a tied one in each of many equal replicas, share one refinement.
+ *
+ * Cost: O(cells · devices) a parameter of each distinct refinement, cells the product of the numbers of classes; zero except in plans of
+ * mixed replicas or with sharded tied parameters.
  */
 #include "core/lower/cells.h"
 
@@ -43,6 +45,19 @@ struct cell_group { /* cells with the same holders */
     size_t param_use_capacity, region_capacity;
     int32_t *param_use;
     struct region *within; /* (n, holders) */
+    const struct cells *cells;
+    int64_t elements;
+};
+
+/* Refinements that a new one is compared with, the latest first: replicas of one kind usually follow one another. */
+enum { COMPARED_MAX = 8 };
+
+struct known_cells {
+    struct group_plan plan;
+    int32_t n_holders, n_groups;
+    const struct holder *holders;
+    struct cell_group *groups;
+    struct known_cells *next;
 };
 
 struct maker {
@@ -89,7 +104,8 @@ static int ascending(const void *x, const void *y)
 /* Bounds of all holders' runs, ascending; returns their number. */
 static int32_t find_bounds(const struct maker *m, int32_t dim, int64_t **out)
 {
-    int64_t *at = ARENA_ARRAY(m->l->a, int64_t, 2 * (size_t)RUNS_MAX * (size_t)m->n_holders + 2);
+    int64_t *at =
+        ARENA_ARRAY(m->l->tables, int64_t, 2 * (size_t)RUNS_MAX * (size_t)m->n_holders + 2);
     int32_t n = 0, unique = 0;
     for (int32_t h = 0; h < m->n_holders; h++) {
         const struct run *run;
@@ -112,7 +128,7 @@ static void note_run(const struct maker *m, struct class *c, int64_t first, int6
         before->n += last - first;
         return;
     }
-    c->run = arena_grow(m->l->a, c->run, (size_t)c->n_runs, &c->capacity, sizeof *c->run);
+    c->run = arena_grow(m->l->tables, c->run, (size_t)c->n_runs, &c->capacity, sizeof *c->run);
     c->run[c->n_runs++] = (struct run){first, last - first};
 }
 
@@ -120,10 +136,10 @@ static void find_classes(struct maker *m, int32_t dim)
 {
     int64_t *at;
     int32_t n = find_bounds(m, dim, &at);
-    struct class *all = m->classes[dim] = ARENA_ARRAY(m->l->a, struct class, (size_t)n + 1);
+    struct class *all = m->classes[dim] = ARENA_ARRAY(m->l->tables, struct class, (size_t)n + 1);
     m->n_classes[dim] = 0;
     for (int32_t i = 0; i + 1 < n; i++) {
-        uint64_t *in = ARENA_ARRAY(m->l->a, uint64_t, (size_t)m->n_words);
+        uint64_t *in = ARENA_ARRAY(m->l->tables, uint64_t, (size_t)m->n_words);
         for (int32_t h = 0; h < m->n_holders; h++) {
             const struct run *run;
             struct run whole;
@@ -192,27 +208,27 @@ static void find_silent(const struct maker *m, const uint64_t *in, uint64_t *sil
 
 static struct cell_group *group_of(struct maker *m, const uint64_t *in)
 {
-    uint64_t *silent = ARENA_ARRAY(m->l->a, uint64_t, (size_t)m->n_words);
+    uint64_t *silent = ARENA_ARRAY(m->l->tables, uint64_t, (size_t)m->n_words);
     find_silent(m, in, silent);
     for (int32_t i = 0; i < m->n_groups; i++)
         if (!memcmp(m->groups[i].in, in, set_bytes(m)) &&
             !memcmp(m->groups[i].silent, silent, set_bytes(m)))
             return &m->groups[i];
     m->groups =
-        arena_grow(m->l->a, m->groups, (size_t)m->n_groups, &m->capacity, sizeof *m->groups);
+        arena_grow(m->l->tables, m->groups, (size_t)m->n_groups, &m->capacity, sizeof *m->groups);
     m->groups[m->n_groups] =
-        (struct cell_group){.in = arena_copy(m->l->a, in, set_bytes(m)), .silent = silent};
+        (struct cell_group){.in = arena_copy(m->l->tables, in, set_bytes(m)), .silent = silent};
     return &m->groups[m->n_groups++];
 }
 
 static void add_cell(struct maker *m, const uint64_t *in)
 {
     struct cell_group *g = group_of(m, in);
-    g->param_use = arena_grow(m->l->a, g->param_use, (size_t)g->n, &g->param_use_capacity,
+    g->param_use = arena_grow(m->l->tables, g->param_use, (size_t)g->n, &g->param_use_capacity,
                               sizeof *g->param_use);
     g->param_use[g->n] = m->param_use;
     for (int32_t h = 0; h < m->n_holders; h++) {
-        g->within = arena_grow(m->l->a, g->within, (size_t)(g->n * m->n_holders + h),
+        g->within = arena_grow(m->l->tables, g->within, (size_t)(g->n * m->n_holders + h),
                                &g->region_capacity, sizeof *g->within);
         g->within[g->n * m->n_holders + h] = has(in, h) ? region_of(m, h) : (struct region){0};
     }
@@ -226,7 +242,7 @@ static void find_cells(struct maker *m, int32_t d, const uint64_t *in)
         add_cell(m, in);
         return;
     }
-    uint64_t *both = ARENA_ARRAY(m->l->a, uint64_t, (size_t)m->n_words);
+    uint64_t *both = ARENA_ARRAY(m->l->tables, uint64_t, (size_t)m->n_words);
     for (int32_t k = 0; k < m->n_classes[d]; k++) {
         uint64_t any = 0;
         m->cell[d] = &m->classes[d][k];
@@ -242,25 +258,81 @@ static int32_t members_of(const struct maker *m, const struct cell_group *g)
     return n;
 }
 
+/* Of each member its own regions, one after the other. */
+static void set_cells(const struct maker *m, struct cell_group *x)
+{
+    int32_t n = members_of(m, x), at = 0;
+    struct cells *cells = ARENA_ARRAY(m->l->a, struct cells, 1);
+    *cells = (struct cells){x->n, x->param_use,
+                            ARENA_ARRAY(m->l->a, struct region, (size_t)n * (size_t)x->n)};
+    for (int32_t h = 0; h < m->n_holders; h++)
+        for (int32_t k = 0; has(x->in, h) && k < x->n; k++)
+            cells->within[at++] = x->within[k * m->n_holders + h];
+    for (int32_t k = 0; k < x->n; k++) x->elements += region_elements(&cells->within[k]);
+    x->cells = cells;
+}
+
 static enum status make_group(const struct maker *m, const struct cell_group *from,
                               const char *name, struct group_plan plan, struct error *err)
 {
     int32_t n = members_of(m, from), at = 0;
     if (n < 2) BUG("%s: what one device alone keeps", name);
-    struct cells *cells = ARENA_ARRAY(m->l->a, struct cells, 1);
-    *cells = (struct cells){from->n, from->param_use,
-                            ARENA_ARRAY(m->l->a, struct region, (size_t)n * (size_t)from->n)};
-    plan.cells = cells;
+    plan.cells = from->cells;
     struct collective *g = lower_group_new(m->l, name, ALGORITHM_RING, n, plan);
-    for (int32_t h = 0; h < m->n_holders; h++) {
-        if (!has(from->in, h)) continue;
-        for (int32_t k = 0; k < from->n; k++)
-            cells->within[at * from->n + k] = from->within[k * m->n_holders + h];
-        g->members[at++] = (struct collective_member){
-            .stage = m->holders[h].b->index, .chain_ring = -1, .silent = has(from->silent, h)};
-    }
-    for (int32_t k = 0; k < from->n; k++) g->elements += region_elements(&cells->within[k]);
+    for (int32_t h = 0; h < m->n_holders; h++)
+        if (has(from->in, h))
+            g->members[at++] = (struct collective_member){
+                .stage = m->holders[h].b->index, .chain_ring = -1, .silent = has(from->silent, h)};
+    g->elements = from->elements;
     return lower_group_join(m->l, m->l->p->n_collectives - 1, err);
+}
+
+/* The view of a device determines what it keeps of each parameter, and its key. */
+static bool same_refinement(const struct known_cells *x, const struct maker *m,
+                            const struct group_plan *plan)
+{
+    bool same = x->n_holders == m->n_holders && x->plan.first_use == plan->first_use &&
+                x->plan.last_use == plan->last_use && x->plan.tied == plan->tied;
+    for (int32_t h = 0; same && h < m->n_holders; h++)
+        same =
+            x->holders[h].owner == m->holders[h].owner && x->holders[h].b->v == m->holders[h].b->v;
+    return same;
+}
+
+static bool find_refinement(struct maker *m, const struct group_plan *plan)
+{
+    int32_t n = 0;
+    for (const struct known_cells *x = m->l->groups->cells; x && n < COMPARED_MAX; x = x->next, n++)
+        if (same_refinement(x, m, plan)) {
+            m->n_groups = x->n_groups, m->groups = x->groups;
+            return true;
+        }
+    return false;
+}
+
+static void add_refinement(const struct maker *m, const struct group_plan *plan)
+{
+    struct known_cells *x = ARENA_ARRAY(m->l->tables, struct known_cells, 1);
+    *x = (struct known_cells){.plan = *plan,
+                              .n_holders = m->n_holders,
+                              .n_groups = m->n_groups,
+                              .holders = m->holders,
+                              .groups = m->groups,
+                              .next = m->l->groups->cells};
+    m->l->groups->cells = x;
+}
+
+static void refine(struct maker *m, const struct stage_build *first, const struct group_plan *plan,
+                   const uint64_t *all)
+{
+    int32_t last = plan->tied ? plan->first_use : plan->last_use;
+    for (m->param_use = plan->first_use; m->param_use <= last; m->param_use++) {
+        m->whole = tensor_shard_whole(shape_on(first, m->param_use),
+                                      lower_parameter_shard(first, m->param_use));
+        for (int32_t d = 0; d < m->whole.rank; d++) find_classes(m, d);
+        find_cells(m, 0, all);
+    }
+    for (int32_t i = 0; i < m->n_groups; i++) set_cells(m, &m->groups[i]);
 }
 
 enum status lower_cells(struct lowering *l, const struct stage_build *const *owner,
@@ -269,19 +341,15 @@ enum status lower_cells(struct lowering *l, const struct stage_build *const *own
 {
     struct maker m = {.l = l, .summed = plan.tied};
     for (int32_t i = 0; i < n_owners; i++) m.n_holders += owner[i]->n_shards;
-    m.holders = ARENA_ARRAY(l->a, struct holder, (size_t)m.n_holders);
+    m.holders = ARENA_ARRAY(l->tables, struct holder, (size_t)m.n_holders);
     m.n_words = (m.n_holders + 63) / 64;
-    uint64_t *all = ARENA_ARRAY(l->a, uint64_t, (size_t)m.n_words);
+    uint64_t *all = ARENA_ARRAY(l->tables, uint64_t, (size_t)m.n_words);
     for (int32_t i = 0, h = 0; i < n_owners; i++)
         for (int32_t k = 0; k < owner[i]->n_shards; k++, h++)
             m.holders[h] = (struct holder){owner[i] + k, i}, put(all, h);
-    int32_t last = plan.tied ? plan.first_use : plan.last_use;
-    for (m.param_use = plan.first_use; m.param_use <= last; m.param_use++) {
-        const struct stage_build *b = owner[0];
-        m.whole =
-            tensor_shard_whole(shape_on(b, m.param_use), lower_parameter_shard(b, m.param_use));
-        for (int32_t d = 0; d < m.whole.rank; d++) find_classes(&m, d);
-        find_cells(&m, 0, all);
+    if (!find_refinement(&m, &plan)) {
+        refine(&m, owner[0], &plan, all);
+        add_refinement(&m, &plan);
     }
     for (int32_t i = 0; i < m.n_groups; i++)
         TRY(make_group(&m, &m.groups[i], arena_printf(l->a, "%s.%" PRId32, name, i), plan, err));

@@ -4,7 +4,7 @@
 
 #include "core/lower/groups.h"
 
-/* Intersections of the members' shards. */
+/* Intersections of the members' shards. Exchanges of owners with equal shards have the same one. */
 struct cells {
     int32_t n;             /* segments */
     int32_t *param_use;    /* (n) of a tied exchange: either of the two */

@@ -11,9 +11,9 @@
 
 #include <string.h>
 
-/* Lowered stages of one view that a new stage is compared with, the latest first. Stages of one view differ by their place in the
- * pipeline and by their replicas' settings, so few are distinct; a plan whose stages all differ pays this many comparisons, of
- * some hundred integers each, in place of a search among all of them. */
+/* Lowered stages of one key (view, settings, numbers of messages and groups) that a new stage is compared with, the latest first. Few
+ * of one key are distinct; a plan whose stages all differ pays this many comparisons, of some hundred integers each, in place of
+ * a search among all of them. */
 enum { COMPARED_MAX = 8 };
 
 struct patch { /* an instruction whose argument is entry `local` of the stage's numbers */
@@ -22,37 +22,19 @@ struct patch { /* an instruction whose argument is entry `local` of the stage's 
 
 struct lowered {
     const struct stage_build *b;
+    uint64_t key;
     struct patch *patches; /* NULL: not found yet */
     int32_t n_patches, n_numbers;
-    struct lowered *next; /* of the same view */
+    struct lowered *next; /* in the same place */
 };
 
 struct equal_stages {
     struct lowering *l;
-    struct lowered **first;                                    /* by view (n_views) */
+    struct lowered **first; /* (n_first) by key, a power of two */
+    size_t n_first;
     int32_t *numbers, *local_of_channel, *local_of_collective; /* work space */
     size_t n_numbers, n_channels, n_collectives;
 };
-
-struct equal_stages *equal_stages_new(struct lowering *l)
-{
-    struct equal_stages *x = ARENA_ARRAY(l->tables, struct equal_stages, 1);
-    *x = (struct equal_stages){
-        .l = l, .first = ARENA_ARRAY(l->tables, struct lowered *, (size_t)l->uses->n_views)};
-    return x;
-}
-
-static struct lowered **list_of(const struct equal_stages *x, const struct stage_build *b)
-{
-    return &x->first[b->v - x->l->uses->views];
-}
-
-void equal_stages_add(struct equal_stages *x, struct stage_build *b)
-{
-    struct lowered **list = list_of(x, b), *s = ARENA_ARRAY(x->l->tables, struct lowered, 1);
-    *s = (struct lowered){.b = b, .next = *list};
-    *list = s;
-}
 
 /* --- comparison --- */
 
@@ -65,6 +47,56 @@ static int32_t copies_on(const struct lowering *l, const struct stage_build *b)
 {
     const struct cluster *c = &l->plan->cluster;
     return c->types[c->devices[b->device].type].parameter_copies;
+}
+
+static uint64_t mixed(uint64_t h, int64_t x)
+{
+    h = (h ^ (uint64_t)x) * UINT64_C(0x9E3779B97F4A7C15);
+    return h ^ h >> 29;
+}
+
+static uint64_t key_of(const struct lowering *l, const struct stage_build *b)
+{
+    const int64_t numbers[] = {b->v - l->uses->views,
+                               b->plan->first_layer,
+                               b->plan->last_layer,
+                               b->plan->recompute,
+                               b->plan->receive_ahead,
+                               b->shard,
+                               b->chunk,
+                               b->s->microbatches,
+                               b->first_sequence,
+                               b->sequences,
+                               b->edge[ACTIVATIONS_IN].n,
+                               b->edge[ACTIVATIONS_OUT].n,
+                               b->edge[GRADIENTS_IN].n,
+                               b->edge[GRADIENTS_OUT].n,
+                               b->groups->n};
+    uint64_t h = 1;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) h = mixed(h, numbers[i]);
+    return h;
+}
+
+struct equal_stages *equal_stages_new(struct lowering *l)
+{
+    struct equal_stages *x = ARENA_ARRAY(l->tables, struct equal_stages, 1);
+    *x = (struct equal_stages){.l = l, .n_first = 64};
+    while (x->n_first < (size_t)l->p->n_stages) x->n_first *= 2;
+    x->first = ARENA_ARRAY(l->tables, struct lowered *, x->n_first);
+    return x;
+}
+
+static struct lowered **list_of(const struct equal_stages *x, uint64_t key)
+{
+    return &x->first[(size_t)(key >> 20) & (x->n_first - 1)];
+}
+
+void equal_stages_add(struct equal_stages *x, struct stage_build *b)
+{
+    uint64_t key = key_of(x->l, b);
+    struct lowered **list = list_of(x, key), *s = ARENA_ARRAY(x->l->tables, struct lowered, 1);
+    *s = (struct lowered){.b = b, .key = key, .next = *list};
+    *list = s;
 }
 
 static bool same_settings(const struct lowering *l, const struct stage_build *a,
@@ -134,8 +166,8 @@ static bool same_zero(const struct lowering *l, const struct stage_build *a, int
     return same;
 }
 
-/* Groups of cells have regions of their own, and exchanges within a device concern two of its chunks: both are lowered each time. So
- * are overflow checks of gradient shards, because they leave out the padding in the member's chunk. */
+/* Members of one number in groups of the same cells have equal regions. Exchanges within a device concern two of its chunks: they are
+ * lowered each time. So are overflow checks of gradient shards, because they leave out the padding in the member's chunk. */
 static bool same_group(const struct lowering *l, const struct stage_build *a,
                        const struct stage_build *b, int32_t i)
 {
@@ -143,8 +175,8 @@ static bool same_group(const struct lowering *l, const struct stage_build *a,
     const struct group_plan *x = lower_group_plan(l, group), *y = lower_group_plan(l, other);
     const struct collective *g = &l->p->collectives[group], *h = &l->p->collectives[other];
     if (x->first_use != y->first_use || x->last_use != y->last_use || x->bucketed != y->bucketed ||
-        x->tied != y->tied || x->overflow != y->overflow || x->zero != y->zero || x->cells ||
-        y->cells)
+        x->tied != y->tied || x->overflow != y->overflow || x->zero != y->zero ||
+        x->cells != y->cells || (x->cells && a->groups->member[i] != b->groups->member[i]))
         return false;
     if (g->kind != h->kind || g->algorithm != h->algorithm || g->n_members != h->n_members ||
         g->dtype != h->dtype || g->elements != h->elements ||
@@ -359,7 +391,10 @@ static void copy_stage(struct equal_stages *x, const struct lowered *s, struct s
 bool equal_stages_copy(struct equal_stages *x, struct stage_build *b)
 {
     int32_t n = 0;
-    for (struct lowered *s = *list_of(x, b); s && n < COMPARED_MAX; s = s->next, n++) {
+    uint64_t key = key_of(x->l, b);
+    for (struct lowered *s = *list_of(x, key); s && n < COMPARED_MAX; s = s->next) {
+        if (s->key != key) continue;
+        n++;
         if (!equal(x->l, s->b, b)) continue;
         if (!s->patches) find_patches(x, s);
         copy_stage(x, s, b);

@@ -97,6 +97,20 @@ struct collective *lower_group_add(struct lowering *l, struct group_plan plan)
     return &p->collectives[p->n_collectives++];
 }
 
+/* At once, because an array that doubles leaves as much memory behind as it takes. */
+static void reserve(struct lowering *l, int32_t more)
+{
+    struct program *p = l->p;
+    struct lower_groups *g = l->groups;
+    size_t n = (size_t)p->n_collectives, all = n + (size_t)more;
+    struct collective *collectives = ARENA_ARRAY(l->a, struct collective, all);
+    struct group_plan *plans = ARENA_ARRAY(l->tables, struct group_plan, all);
+    if (n) memcpy(collectives, p->collectives, n * sizeof *collectives);
+    if (n) memcpy(plans, g->plans, n * sizeof *plans);
+    p->collectives = collectives, g->plans = plans;
+    g->group_capacity = g->plan_capacity = all;
+}
+
 struct collective *lower_group_new(struct lowering *l, const char *name,
                                    enum collective_algorithm algorithm, int32_t n,
                                    struct group_plan plan)
@@ -313,6 +327,8 @@ enum status lower_groups(struct lowering *l, struct error *err)
     TRY(lower_zero_check(l, err));
     l->groups = ARENA_ARRAY(l->tables, struct lower_groups, 1);
     l->groups->mixed = ARENA_ARRAY(l->tables, bool, (size_t)l->uses->n_param_uses);
+    l->groups->zero = ARENA_ARRAY(l->tables, int8_t, (size_t)l->uses->n_param_uses);
+    memset(l->groups->zero, -1, (size_t)l->uses->n_param_uses);
     TRY(lower_shard_mixed(l, l->groups->mixed, err));
     for (int32_t last = l->uses->n_param_uses - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && joins(l, first - 1, last);) first--;
@@ -324,6 +340,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
                 TRY(make_exchange(l, r, lower_param_use(l, u)->uses[0], u, err));
     if (lower_scales(l)) TRY(lower_scale_groups(l, err));
     lower_zero_gathers(l);
+    reserve(l, l->n_tensor_collectives);
     tell_members(l);
     return OK;
 }

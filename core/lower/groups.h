@@ -20,6 +20,8 @@ struct group_plan {                /* for the program's collective of the same i
 struct lower_groups {
     struct group_plan *plans; /* (p->n_collectives); zero.c fills `divided` */
     bool *mixed;              /* (n_param_uses): replicas keep its parameter in different shards */
+    int8_t *zero;             /* (n_param_uses) lower_zero_of, -1: not asked for yet */
+    struct known_cells *cells; /* core/lower/cells.c: the latest refinements */
     size_t group_capacity, plan_capacity;
     int32_t *known; /* core/lower/tensor_collectives.c's table of the current stage */
     size_t known_capacity;

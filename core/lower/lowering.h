@@ -47,6 +47,7 @@ struct lowering {
     struct param_uses *uses; /* param_uses.c */
     struct links *links;     /* links.c */
     struct lower_groups *groups;   /* groups.c */
+    int32_t n_tensor_collectives;  /* tensor_collectives.c: about as many as the stages will have */
 };
 
 /* Sets an error, prefixed with the position in the plan. */

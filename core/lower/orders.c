@@ -27,51 +27,84 @@ struct stage_calls {         /* of a stage in one step */
     int32_t *microbatch;     /* (n) */
     int32_t *at[PHASE_INDICES]; /* (microbatches): position of the call of each phase */
     int32_t in_flight;       /* forwards before the first backward */
+    bool split, ascending;   /* separate I and W; weight gradients in the order of microbatches */
+    int64_t last_weight;     /* stage_order.last_weight */
 };
 
-struct lane_order { /* a device's calls of one step in turn, without the updates */
+/* A device's calls of one step in turn, without the updates. The devices of a stage have one, and so have those of equal stages of
+ * consecutive replicas. */
+struct lane_order {
+    int32_t n_chunks, microbatches, warmup; /* warmup 0: of a text or a schedule */
+    const char *text;                       /* NULL: of a warm-up count or a schedule */
     int64_t n_calls;
-    struct schedule_op *calls; /* (n_calls) */
+    struct schedule_op *calls;  /* (n_calls) */
+    struct stage_calls *chunks; /* (n_chunks) */
+    int32_t coded;              /* the latest lane whose program order is coded, -1 */
 };
 
-static void append(struct lane_build *lane, enum phase phase, int32_t chunk, int32_t microbatch)
+static void append(struct lane_order *o, enum phase phase, int32_t chunk, int32_t microbatch)
 {
-    lane->order->calls[lane->order->n_calls++] = (struct schedule_op){phase, chunk, microbatch};
+    o->calls[o->n_calls++] = (struct schedule_op){phase, chunk, microbatch};
 }
 
-static void order_from_warmup(struct lane_build *lane, const struct stage_build *b,
-                              int32_t stages_behind)
+static void order_from_warmup(struct lane_order *o)
 {
-    int32_t m = b->s->microbatches, w = b->plan->warmup ? b->plan->warmup : stages_behind + 1;
-    if (w > m) w = m;
-    for (int32_t i = 0; i < w - 1; i++) append(lane, PHASE_F, 0, i);
-    for (int32_t i = w - 1; i < m; i++) append(lane, PHASE_F, 0, i), append(lane, PHASE_B, 0, i - (w - 1));
-    for (int32_t i = m - (w - 1); i < m; i++) append(lane, PHASE_B, 0, i);
+    int32_t m = o->microbatches, w = o->warmup;
+    for (int32_t i = 0; i < w - 1; i++) append(o, PHASE_F, 0, i);
+    for (int32_t i = w - 1; i < m; i++)
+        append(o, PHASE_F, 0, i), append(o, PHASE_B, 0, i - (w - 1));
+    for (int32_t i = m - (w - 1); i < m; i++) append(o, PHASE_B, 0, i);
 }
 
 /* "F0 F1 B0 …"; plan_check has verified completeness and order. */
-static void order_from_text(struct lane_build *lane, const char *text, int64_t most)
+static void order_from_text(struct lane_order *o, int64_t most)
 {
     struct schedule_op x;
     enum plan_word w;
-    for (const char *t = text; (w = plan_next_call(&t, &x)) != PLAN_WORD_END;) {
-        if (w == PLAN_WORD_BAD || x.chunk >= lane->n_stages || lane->order->n_calls == most)
-            BUG("order '%s' has not been checked", text);
-        append(lane, x.phase, x.chunk < 0 ? 0 : x.chunk, x.microbatch);
+    for (const char *t = o->text; (w = plan_next_call(&t, &x)) != PLAN_WORD_END;) {
+        if (w == PLAN_WORD_BAD || x.chunk >= o->n_chunks || o->n_calls == most)
+            BUG("order '%s' has not been checked", o->text);
+        append(o, x.phase, x.chunk < 0 ? 0 : x.chunk, x.microbatch);
     }
 }
 
-static void lane_calls(struct lowering *l, struct lane_build *lane)
+/* What determines the calls; those of a schedule, which are there. */
+static struct lane_order order_of(const struct lowering *l, const struct lane_build *lane,
+                                  const struct schedule *schedule)
 {
     const struct plan_replica *r = &l->plan->replicas[lane->replica];
     const struct stage_build *first = &l->stages[lane->stages[0]];
-    int64_t most = 3 * (int64_t)r->microbatches * lane->n_stages;
-    const char *text = r->orders ? r->orders[first->stage] : first->plan->order;
-    lane->order->calls = ARENA_ARRAY(l->tables, struct schedule_op, (size_t)most);
-    if (text)
-        order_from_text(lane, text, most);
+    struct lane_order o = {
+        .n_chunks = lane->n_stages, .microbatches = r->microbatches, .coded = -1};
+    if (schedule) {
+        o.n_calls = schedule->lanes[lane->turn].n_ops, o.calls = schedule->lanes[lane->turn].ops;
+        return o;
+    }
+    o.text = r->orders ? r->orders[first->stage] : first->plan->order;
+    if (o.text) return o;
+    o.warmup = first->plan->warmup ? first->plan->warmup : r->n_stages - first->stage;
+    if (o.warmup > o.microbatches) o.warmup = o.microbatches;
+    return o;
+}
+
+static bool same_text(const char *x, const char *y) { return x == y || (x && y && !strcmp(x, y)); }
+
+static bool same_calls(const struct lane_order *known, const struct lane_order *o)
+{
+    return known->n_chunks == o->n_chunks && known->microbatches == o->microbatches &&
+           known->warmup == o->warmup && same_text(known->text, o->text) &&
+           (o->text || o->warmup || known->calls == o->calls);
+}
+
+static void list_calls(struct arena *a, struct lane_order *o)
+{
+    int64_t most = 3 * (int64_t)o->microbatches * o->n_chunks;
+    if (!o->text && !o->warmup) return;
+    o->calls = ARENA_ARRAY(a, struct schedule_op, (size_t)most);
+    if (o->text)
+        order_from_text(o, most);
     else
-        order_from_warmup(lane, first, r->n_stages - 1 - first->stage);
+        order_from_warmup(o);
 }
 
 /* --- a stage's calls --- */
@@ -95,27 +128,34 @@ static bool is_ascending(const int32_t *at, int32_t n)
     return true;
 }
 
-static void stage_part(struct lowering *l, const struct lane_build *lane, struct stage_build *b)
+static void list_chunk(struct arena *a, const struct lane_order *o, int32_t chunk)
 {
-    struct stage_order *o = b->order;
-    struct stage_calls *c = o->calls = ARENA_ARRAY(l->tables, struct stage_calls, 1);
-    size_t most = 3 * (size_t)b->s->microbatches + 1;
-    c->phase = ARENA_ARRAY(l->tables, enum phase, most);
-    c->microbatch = ARENA_ARRAY(l->tables, int32_t, most);
-    for (int64_t i = 0; i < lane->order->n_calls; i++) {
-        const struct schedule_op *x = &lane->order->calls[i];
-        if (x->chunk != b->chunk) continue;
+    struct stage_calls *c = &o->chunks[chunk];
+    size_t most = 3 * (size_t)o->microbatches + 1;
+    c->phase = ARENA_ARRAY(a, enum phase, most);
+    c->microbatch = ARENA_ARRAY(a, int32_t, most);
+    for (int64_t i = 0; i < o->n_calls; i++) {
+        const struct schedule_op *x = &o->calls[i];
+        if (x->chunk != chunk) continue;
         c->phase[c->n] = x->phase;
         c->microbatch[c->n++] = x->microbatch;
-        if (x->phase == PHASE_I || x->phase == PHASE_W) o->split = true;
-        if (x->phase == PHASE_B || x->phase == PHASE_W) o->last_weight = i;
+        if (x->phase == PHASE_I || x->phase == PHASE_W) c->split = true;
+        if (x->phase == PHASE_B || x->phase == PHASE_W) c->last_weight = i;
     }
-    note_positions(l->tables, c, b->s->microbatches);
+    note_positions(a, c, o->microbatches);
     for (c->in_flight = 0; c->in_flight < c->n && c->phase[c->in_flight] == PHASE_F;) c->in_flight++;
-    o->apart = l->plan->deterministic &&
-               (b->replica > 0 || !is_ascending(c->at[phase_index(PHASE_W)], b->s->microbatches));
+    c->ascending = is_ascending(c->at[phase_index(PHASE_W)], o->microbatches);
     c->phase[c->n] = PHASE_U;
     c->microbatch[c->n++] = -1;
+}
+
+static void set_order(const struct lowering *l, struct stage_build *b, struct stage_calls *c)
+{
+    *b->order =
+        (struct stage_order){.split = c->split,
+                             .apart = l->plan->deterministic && (b->replica > 0 || !c->ascending),
+                             .last_weight = c->last_weight,
+                             .calls = c};
 }
 
 /* All calls are listed before orders are coded, some 50 bytes each. */
@@ -131,28 +171,61 @@ static enum status count_calls(const struct lowering *l, struct error *err)
                      calls, SCHEDULE_MAX_OPS);
 }
 
+/* The schedule of a replica. That of the replica before is kept if it has the same settings: plan_check has found that each fits
+ * its devices. */
+struct scheduled {
+    const struct plan_replica *of;
+    int32_t n_lanes, n_chunks;
+    struct schedule schedule;
+};
+
+static bool same_schedule(const struct scheduled *known, const struct plan_replica *r,
+                          const struct scheduled *now)
+{
+    return known->of && !strcmp(known->of->schedule, r->schedule) && known->of->split == r->split &&
+           known->of->microbatches == r->microbatches && known->n_lanes == now->n_lanes &&
+           known->n_chunks == now->n_chunks;
+}
+
+/* first: the replica's first lane. */
+static enum status find_schedule(struct lowering *l, int32_t first, struct scheduled *known,
+                                 struct error *err)
+{
+    int32_t replica = l->lanes[first].replica, last = first;
+    const struct plan_replica *r = &l->plan->replicas[replica];
+    struct plan_place at = {l->plan, replica, -1, err};
+    if (!r->schedule) return OK;
+    while (last + 1 < l->p->n_devices && l->lanes[last + 1].replica == replica) last++;
+    struct scheduled now = {r, l->lanes[last].turn + 1, l->lanes[first].n_stages, {0}};
+    if (same_schedule(known, r, &now)) return OK;
+    TRY(plan_schedule(l->tables, &at, &now.schedule));
+    *known = now;
+    return OK;
+}
+
 enum status lower_orders(struct lowering *l, struct error *err)
 {
-    struct schedule schedule;
-    struct lane_order *lanes = ARENA_ARRAY(l->tables, struct lane_order, (size_t)l->p->n_devices);
+    struct scheduled scheduled = {0};
+    struct lane_order **latest = /* by turn */
+        ARENA_ARRAY(l->tables, struct lane_order *, (size_t)l->p->n_devices);
     struct stage_order *stages = ARENA_ARRAY(l->tables, struct stage_order, (size_t)l->p->n_stages);
     TRY(count_calls(l, err));
     for (int32_t i = 0; i < l->p->n_stages; i++) l->stages[i].order = &stages[i];
     for (int32_t i = 0; i < l->p->n_devices; i++) {
         struct lane_build *lane = &l->lanes[i];
-        lane->order = &lanes[i];
-        if (!i || lane->replica != l->lanes[i - 1].replica) {
-            struct plan_place at = {l->plan, lane->replica, -1, err};
-            if (l->plan->replicas[lane->replica].schedule) TRY(plan_schedule(l->tables, &at, &schedule));
-        }
-        if (l->plan->replicas[lane->replica].schedule) {
-            lane->order->n_calls = schedule.lanes[lane->turn].n_ops;
-            lane->order->calls = schedule.lanes[lane->turn].ops;
-        } else {
-            lane_calls(l, lane);
+        if (!i || lane->replica != l->lanes[i - 1].replica)
+            TRY(find_schedule(l, i, &scheduled, err));
+        bool named = l->plan->replicas[lane->replica].schedule;
+        struct lane_order o = order_of(l, lane, named ? &scheduled.schedule : NULL);
+        lane->order = latest[lane->turn];
+        if (!lane->order || !same_calls(lane->order, &o)) {
+            list_calls(l->tables, &o);
+            o.chunks = ARENA_ARRAY(l->tables, struct stage_calls, (size_t)o.n_chunks);
+            for (int32_t c = 0; c < o.n_chunks; c++) list_chunk(l->tables, &o, c);
+            lane->order = latest[lane->turn] = arena_copy(l->tables, &o, sizeof o);
         }
         for (int32_t c = 0; c < lane->n_stages; c++)
-            stage_part(l, lane, &l->stages[lane->stages[c]]);
+            set_order(l, &l->stages[lane->stages[c]], &lane->order->chunks[c]);
     }
     return OK;
 }
@@ -268,6 +341,20 @@ static bool same_order(const struct order *a, const struct order *b)
     return true;
 }
 
+/* Whether two lanes of one order call procedures of the same numbers. */
+static bool same_procedures(const struct lowering *l, const struct lane_build *a,
+                            const struct lane_build *b)
+{
+    bool same = true;
+    for (int32_t c = 0; same && c < a->n_stages; c++) {
+        const struct stage_procedures *x = l->stages[a->stages[c]].procedures,
+                                      *y = l->stages[b->stages[c]].procedures;
+        same = x->f == y->f && x->back == y->back && x->w == y->w && x->last == y->last &&
+               x->check == y->check && x->u == y->u;
+    }
+    return same;
+}
+
 void lower_share_orders(struct lowering *l)
 {
     struct program *p = l->p;
@@ -276,6 +363,12 @@ void lower_share_orders(struct lowering *l)
     struct arena *scratch = arena_new();
     for (int32_t k = 0; k < p->n_devices; k++) {
         const struct lane_build *lane = &l->lanes[k];
+        int32_t known = lane->order->coded;
+        lane->order->coded = k;
+        if (known >= 0 && same_procedures(l, lane, &l->lanes[known])) {
+            p->lanes[k] = (struct lane){p->lanes[known].order, lane->n_stages, lane->stages};
+            continue;
+        }
         struct order *fresh = &p->orders[p->n_orders];
         int64_t updates = lane->n_stages * (lower_checks_separately(l, lane) ? 2 : 1);
         order_code(l->a, coded_calls(scratch, l, lane), lane->order->n_calls + updates, fresh);

@@ -95,6 +95,13 @@ struct shard_views *shard_views_new(const struct lowering *l)
     return x;
 }
 
+int32_t shard_views_kept(const struct lower_memo *m)
+{
+    size_t n = 0;
+    for (const struct shard_views *x = m->views; x; x = x->next) n += x->n_known;
+    return (int32_t)n;
+}
+
 void shard_views_end(struct shard_views *x)
 {
     arena_free(x->of_stage);

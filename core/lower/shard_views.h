@@ -11,6 +11,7 @@
 #include "core/lower/stages.h"
 
 struct lowering;
+struct lower_memo;
 
 /* The whole forward graph, and the views made so far. */
 struct shard_views;
@@ -19,5 +20,7 @@ void shard_views_end(struct shard_views *x);                   /* frees what onl
 /* Sets the view of the stage, and its share of the loss. ERR_INPUT. O(operators of the stage) for a new view, else O(1). */
 MUST_CHECK enum status shard_views_set(const struct lowering *l, struct shard_views *x,
                                        struct stage_build *b, struct error *err);
+/* The number of views that a memo keeps; for tests. */
+int32_t shard_views_kept(const struct lower_memo *m);
 
 #endif

@@ -124,7 +124,9 @@ static void copy_tensors(struct parting *x, struct graph *to, const struct tenso
         struct tensor *copy = &to->tensors[to->n_tensors];
         *copy = x->from->tensors[t];
         copy->name = intern_text(x->pool->contents, copy->name);
-        copy->of = copy->gradient = -1; /* lowering reads neither */
+        /* what a gradient is of precedes it */
+        copy->of = copy->of >= 0 && copy->of < t ? x->tensor[copy->of] : -1;
+        copy->gradient = -1; /* neither lowering nor a stage's price reads it */
         shard[to->n_tensors++] = shard_of(x->pool->contents, copy);
     }
 }
@@ -160,11 +162,11 @@ static void copy_cut(const struct parting *x, const struct cut *from, struct cut
 static void copy_cuts(const struct parting *x, struct graph *to, struct cut *gradient_cut)
 {
     const struct graph *g = x->from;
-    const int32_t layers[2] = {x->first_layer - 1, x->last_layer};
-    for (int e = 0; e < 2; e++) {
-        if (layers[e] < 0 || layers[e] + 1 >= g->n_layers) continue;
-        copy_cut(x, &g->cut[layers[e]], &to->cut[layers[e]]);
-        copy_cut(x, &x->gradient_cut[layers[e]], &gradient_cut[layers[e]]);
+    for (int32_t k = x->first_layer - 1; k <= x->last_layer; k++) {
+        if (k < 0 || k + 1 >= g->n_layers) continue;
+        copy_cut(x, &g->cut[k], &to->cut[k]);
+        if (k >= x->first_layer && k < x->last_layer) continue; /* inside the stage */
+        copy_cut(x, &x->gradient_cut[k], &gradient_cut[k]);
     }
     for (int32_t e = 0; e < g->n_edges; e++) {
         const struct cut *cut = &g->cut[g->edge[e]];

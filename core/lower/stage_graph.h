@@ -3,7 +3,8 @@
  * A device's view is differentiated as a whole (core/sharding/shard.h), but a stage computes the operators of its own layers only. The
  * part has those, the tensors that they read and write, the tensors that cross the stage's two cuts with the conversions that made
  * them, and the forward operators of the two blocks behind the stage, which determine where a block ends and what the next one reads
- * (core/lower/uses.c). Their order is that of the graph. Names, shards and exchanges of equal content are stored once.
+ * (core/lower/uses.c). Their order is that of the graph. Names, shards and exchanges of equal content are stored once. The part refers to
+ * nothing of the graph, whose memory is some times as large.
  */
 #ifndef CORE_LOWER_STAGE_GRAPH_H
 #define CORE_LOWER_STAGE_GRAPH_H

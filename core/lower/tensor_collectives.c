@@ -155,21 +155,84 @@ static void begin_stage(const struct lowering *l, struct stage_build *first)
     all->algorithms_used = ARENA_ARRAY(l->a, bool, (size_t)first->plan->sharding->n_algorithms);
 }
 
+/* The collectives of a view: of stages with it, and of devices on as many nodes, all have the same algorithms. */
+struct view_collectives {
+    const struct stage_build *of; /* the first stage with the view; NULL: none yet */
+    int32_t n,
+        *op; /* (n) operators of distinct algorithms and entries of the plan, along each axis */
+    size_t capacity;
+    int32_t first,
+        first_again; /* collectives whose first member the device is; those of the forward, which may run again */
+};
+
+static bool new_use(const struct stage_build *b, const struct view_collectives *x,
+                    const struct graph_op *op)
+{
+    const struct sharding *s = b->plan->sharding;
+    int32_t axis = op->attrs.exchange->axis;
+    const int32_t *tier = b->collectives->team[axis]->tier;
+    for (int32_t i = 0; i < x->n; i++) {
+        const struct graph_op *known = &b->v->g->ops[x->op[i]];
+        if (known->attrs.exchange->axis == axis &&
+            shard_collective_algorithm(s, known, tier) == shard_collective_algorithm(s, op, tier) &&
+            entry_of(b, known) == entry_of(b, op))
+            return false;
+    }
+    return true;
+}
+
+static enum status use_team(struct lowering *l, struct stage_build *b, const struct graph_op *op,
+                            struct error *err)
+{
+    struct stage_build *first = b - b->shard;
+    TRY(find_team(l, first, op, err));
+    int32_t entry = entry_of(b, op);
+    if (entry >= 0) first->collectives->algorithms_used[entry] = true;
+    return OK;
+}
+
+static enum status all_teams(struct lowering *l, struct stage_build *b, struct view_collectives *x,
+                             struct error *err)
+{
+    const struct graph *g = b->v->g;
+    struct view_collectives all = {.of = b};
+    for (int32_t k = 0; k < g->n_ops; k++) {
+        if (!op_is_group(g->ops[k].kind) || !lower_owns(b, g->ops[k].layer)) continue;
+        TRY(use_team(l, b, &g->ops[k], err));
+        all.first += g->ops[k].attrs.exchange->self == 0;
+        all.first_again += g->ops[k].attrs.exchange->self == 0 && k < g->n_forward;
+        if (!new_use(b, &all, &g->ops[k])) continue;
+        all.op = arena_grow(l->tables, all.op, (size_t)all.n, &all.capacity, sizeof *all.op);
+        all.op[all.n++] = k;
+    }
+    if (!x->of) *x = all;
+    return OK;
+}
+
+static enum status teams_of(struct lowering *l, struct stage_build *b, struct view_collectives *x,
+                            struct error *err)
+{
+    if (x->of)
+        for (int32_t i = 0; i < x->n; i++)
+            team_of(l, b - b->shard, b->v->g->ops[x->op[i]].attrs.exchange);
+    if (!x->of || !lower_same_teams(l, x->of, b)) return all_teams(l, b, x, err);
+    for (int32_t i = 0; i < x->n; i++) TRY(use_team(l, b, &b->v->g->ops[x->op[i]], err));
+    return OK;
+}
+
 enum status lower_shard_teams(struct lowering *l, struct error *err)
 {
+    struct view_collectives *known =
+        ARENA_ARRAY(l->tables, struct view_collectives, (size_t)l->uses->n_views);
+    l->n_tensor_collectives = 0;
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         struct stage_build *b = &l->stages[i], *first = b - b->shard;
-        const struct graph *g = b->v->g;
-        const struct sharding *s = b->plan->sharding;
-        if (!s) continue;
+        struct view_collectives *x = &known[b->v - l->uses->views];
+        if (!b->plan->sharding) continue;
         TRY(stop_check(err));
         if (b == first) begin_stage(l, first);
-        for (int32_t k = 0; k < g->n_ops; k++) {
-            if (!op_is_group(g->ops[k].kind) || !lower_owns(b, g->ops[k].layer)) continue;
-            TRY(find_team(l, first, &g->ops[k], err));
-            int32_t entry = entry_of(b, &g->ops[k]);
-            if (entry >= 0) first->collectives->algorithms_used[entry] = true;
-        }
+        TRY(teams_of(l, b, x, err));
+        l->n_tensor_collectives += x->first + (b->plan->recompute ? x->first_again : 0);
         if (b->shard + 1 == b->n_shards)
             TRY(check_entries(l, first, first->collectives->algorithms_used, err));
     }

@@ -28,7 +28,7 @@ static bool used_twice(const struct lowering *l, int32_t param_use)
     return uses_of(l, param_use)[0] >= 0 && uses_of(l, param_use)[1] >= 0;
 }
 
-int32_t lower_zero_of(const struct lowering *l, int32_t param_use)
+static int32_t level_of(const struct lowering *l, int32_t param_use)
 {
     const struct stage_build *first = lower_param_use_owner(l, 0, param_use);
     const int32_t *uses = uses_of(l, param_use);
@@ -42,6 +42,13 @@ int32_t lower_zero_of(const struct lowering *l, int32_t param_use)
         if (!lower_shard_same_keys(b, uses[0], uses[1])) return 0;
     }
     return holders > 1 ? first->plan->zero : 0;
+}
+
+int32_t lower_zero_of(const struct lowering *l, int32_t param_use)
+{
+    int8_t *known = &l->groups->zero[param_use];
+    if (*known < 0) *known = (int8_t)level_of(l, param_use);
+    return *known;
 }
 
 bool lower_zero_alone(const struct lowering *l, int32_t param_use)

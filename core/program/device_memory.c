@@ -85,12 +85,21 @@ struct known {
     int64_t *bytes; /* (n_members) */
 };
 
+/* Stages that differ in their devices only share their operators (core/lower/equal_stages.h). */
+struct known_ops {
+    const struct program_op *ops;
+    int32_t n_ops;
+    int64_t scratch, workspace;
+    const char *largest;
+};
+
 struct counting {
     struct arena *a;
     const struct program *p;
     struct device_memory *out;
     struct counted *device; /* (n_devices) */
     struct known known[KNOWN_MAX]; /* by hash, the latest one */
+    struct known_ops known_ops[KNOWN_MAX];
 };
 
 static bool is_host(const struct program *p, int32_t device)
@@ -204,16 +213,25 @@ static int64_t to_granule(int64_t bytes)
     return rest ? DEVICE_GRANULE - rest : 0;
 }
 
-static void count_stage(const struct program_stage *s, struct device_memory *m)
+static const struct known_ops *count_ops(struct counting *c, const struct program_stage *s)
 {
+    struct known_ops *x = &c->known_ops[mixed(5, (uint64_t)(uintptr_t)s->ops) % KNOWN_MAX];
+    if (x->ops == s->ops && x->n_ops == s->n_ops) return x;
+    *x = (struct known_ops){.ops = s->ops, .n_ops = s->n_ops};
     for (int32_t i = 0; i < s->n_ops; i++) {
-        const struct program_op *x = &s->ops[i];
-        int64_t bytes = op_scratch(x->kind, &x->attrs, &x->shapes, x->dtype);
-        if (op_uses_workspace(x->kind)) m->workspace = DEVICE_WORKSPACE;
-        if (bytes <= m->scratch) continue;
-        m->scratch = bytes;
-        m->largest = x->name;
+        const struct program_op *op = &s->ops[i];
+        int64_t bytes = op_scratch(op->kind, &op->attrs, &op->shapes, op->dtype);
+        if (op_uses_workspace(op->kind)) x->workspace = DEVICE_WORKSPACE;
+        if (bytes > x->scratch) x->scratch = bytes, x->largest = op->name;
     }
+    return x;
+}
+
+static void count_stage(struct counting *c, const struct program_stage *s, struct device_memory *m)
+{
+    const struct known_ops *x = count_ops(c, s);
+    if (x->workspace) m->workspace = x->workspace;
+    if (x->scratch > m->scratch) m->scratch = x->scratch, m->largest = x->largest;
     for (int i = 0; i < SLOT_CLASS_COUNT; i++) m->rounding += to_granule(s->class_bytes[i]);
     m->rounding += to_granule(s->buffer_bytes);
 }
@@ -243,7 +261,8 @@ void device_memory_of(struct arena *a, const struct program *p, struct device_me
                          .device = ARENA_ARRAY(a, struct counted, (size_t)p->n_devices + 1)};
     for (int32_t i = 0; i < p->n_devices; i++) out[i] = (struct device_memory){0};
     for (int32_t i = 0; i < p->n_stages; i++)
-        if (!is_host(p, p->stages[i].device)) count_stage(&p->stages[i], &out[p->stages[i].device]);
+        if (!is_host(p, p->stages[i].device))
+            count_stage(&c, &p->stages[i], &out[p->stages[i].device]);
     if (!p->emulated) { /* else the host carries everything */
         count_channels(&c);
         for (int32_t g = 0; g < p->n_collectives; g++) count_group(&c, &p->collectives[g]);

@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "core/graph/gradient.h"
+#include "core/lower/stage_graph.h"
 #include "core/sharding/shard.h"
 
 struct space_group {
@@ -23,7 +24,7 @@ static struct cost_link hop(const void *of, int32_t from, int32_t to)
 struct group_view {
     const struct sharding *sharding;
     int32_t member, first, last;
-    struct graph *graph;
+    const struct graph *graph;
     struct group_view *next;
 };
 
@@ -44,10 +45,26 @@ static enum status view_new(struct arena *a, struct space *s, struct shard_choic
     return OK;
 }
 
+/* A graph that is kept for the whole search is copied from the memory in which it was made. */
+static enum status view_kept(struct arena *a, struct space *s, struct shard_choices **choices,
+                             const struct group_view *x, const struct graph **out,
+                             struct error *err)
+{
+    struct arena *own = arena_new();
+    struct graph *g;
+    enum status st = view_new(own, s, choices, x, &g, err);
+    if (st == OK)
+        *out =
+            stage_graph_of(stage_graph_pool_new(a, a), g, s->whole->layer_name, x->first, x->last)
+                .g;
+    arena_free(own);
+    return st;
+}
+
 /* Groups of one sharding have one graph, whatever their GPUs' type. */
 static enum status view_of(struct arena *a, struct space *s, struct shard_choices **choices,
                            struct group_view **views, const struct group_view *x,
-                           struct graph **out, struct error *err)
+                           const struct graph **out, struct error *err)
 {
     struct group_view *v = *views;
     while (v && (v->sharding != x->sharding || v->member != x->member || v->first != x->first ||
@@ -56,7 +73,13 @@ static enum status view_of(struct arena *a, struct space *s, struct shard_choice
     if (!v) {
         struct group_view made = *x;
         made.next = *views;
-        TRY(view_new(a, s, choices, &made, &made.graph, err));
+        struct graph *g = NULL;
+        if (a == s->arena) {
+            TRY(view_kept(a, s, choices, x, &made.graph, err));
+        } else {
+            TRY(view_new(a, s, choices, x, &g, err));
+            made.graph = g;
+        }
         *views = v = arena_copy(a, &made, sizeof made);
     }
     *out = v->graph;
@@ -70,7 +93,7 @@ static enum status table_of(struct arena *a, struct space *s, struct group_view 
 {
     struct group_view v = {
         .sharding = x->stage.sharding, .member = x->slowest, .first = first, .last = last};
-    struct graph *g;
+    const struct graph *g;
     TRY(view_of(a, s, &x->choices, views, &v, &g, err));
     *out = stage_table_new(a, g, s->cost, &s->job->optimizer);
     stage_table_fused(*out, s->lower->fused, s->lower->n_fused);

@@ -91,22 +91,19 @@ static void find_lanes(struct folding *f)
 static void set_up(struct folding *f)
 {
     const struct program *p = f->p;
-    size_t n = (size_t)p->n_devices, groups = (size_t)p->n_collectives;
+    size_t n = (size_t)p->n_devices, groups = (size_t)p->n_collectives, most = 0;
     find_lanes(f);
     f->first_member = ARENA_ARRAY(f->scratch, int32_t, groups + 1);
     f->price_ns = ARENA_ARRAY(f->scratch, int64_t, groups);
     for (size_t i = 0; i < groups; i++) {
         const struct collective *g = &p->collectives[i];
         f->first_member[i + 1] = f->first_member[i] + g->n_members;
+        if ((size_t)g->n_members > most) most = (size_t)g->n_members;
         f->price_ns[i] = collective_price_ns(f->cost, p, g, NULL);
     }
-    size_t members = (size_t)f->first_member[groups];
     f->fixed = ARENA_ARRAY(f->scratch, uint64_t, groups);
-    f->base = ARENA_ARRAY(f->scratch, uint64_t, members);
-    f->member = ARENA_ARRAY(f->scratch, uint64_t, members);
-    f->sends = ARENA_ARRAY(f->scratch, uint64_t, members);
-    f->receives = ARENA_ARRAY(f->scratch, uint64_t, members);
-    f->traffic = ARENA_ARRAY(f->scratch, uint64_t, members);
+    f->base = ARENA_ARRAY(f->scratch, uint64_t, most);
+    f->member = ARENA_ARRAY(f->scratch, uint64_t, (size_t)f->first_member[groups]);
     f->channel = ARENA_ARRAY(f->scratch, uint64_t, (size_t)p->n_channels);
     f->colour = ARENA_ARRAY(f->scratch, uint64_t, n),
     f->next = ARENA_ARRAY(f->scratch, uint64_t, n);

@@ -110,7 +110,7 @@ static uint64_t base_of(struct folding *f, int32_t group, int32_t i)
         if (i + 1 < n) h = with_path(f, g, i, i + 1, h);
         return i > 0 ? with_path(f, g, i, i - 1, h) : h;
     }
-    return fold_mix(h, f->sends[f->first_member[f->first_alike[group]] + i]);
+    return fold_mix(h, f->sends[f->first_traffic[group] + i]);
 }
 
 /* The links between members and their partners. */
@@ -118,8 +118,8 @@ static void colour_partners(struct folding *f, int32_t group)
 {
     const struct collective *g = &f->p->collectives[group];
     const struct folding_rounds *r = f->rounds[group];
-    uint64_t *sends = &f->sends[f->first_member[group]],
-             *receives = &f->receives[f->first_member[group]];
+    uint64_t *sends = &f->sends[f->first_traffic[group]],
+             *receives = &f->receives[f->first_traffic[group]];
     if (!fold_moves(f, group) || g->flow_link || g->algorithm == ALGORITHM_CHAIN) return;
     for (int32_t i = 0; i < g->n_members; i++) {
         sends[i] = r ? 0 : with_path(f, g, i, (i + 1) % g->n_members, 0);
@@ -134,13 +134,11 @@ static void colour_partners(struct folding *f, int32_t group)
 static void colour_group(struct folding *f, int32_t group)
 {
     const struct collective *g = &f->p->collectives[group];
-    uint64_t *base = &f->base[f->first_member[group]], *out = &f->member[f->first_member[group]],
-             fixed = f->fixed[group];
+    uint64_t *base = f->base, *out = &f->member[f->first_member[group]], fixed = f->fixed[group];
     for (int32_t i = 0; i < g->n_members; i++) base[i] = base_of(f, group, i);
     if (g->flow_link) fixed = fold_mix(fixed, f->paths[fold_path(f, g->flow_link - 1, 0)].colour);
     if (f->rounds[group])
-        see_partners(g, f->rounds[group], fixed,
-                     &f->receives[f->first_member[f->first_alike[group]]], base, out);
+        see_partners(g, f->rounds[group], fixed, &f->receives[f->first_traffic[group]], base, out);
     else if (fold_meets(f, group))
         see_all(g, false, fixed, base, out);
     else if (g->algorithm == ALGORITHM_RING)
@@ -217,7 +215,7 @@ static void colour_names(struct folding *f)
     for (int32_t i = 0; i < f->p->n_collectives; i++) {
         int32_t first = f->first_alike[i];
         const uint64_t *colour = &f->member[f->first_member[i]];
-        uint64_t *traffic = &f->traffic[f->first_member[first]];
+        uint64_t *traffic = &f->traffic[f->first_traffic[i]];
         if (first == i) colour_partners(f, i);
         colour_group(f, i);
         for (int32_t m = 0; m < f->p->collectives[i].n_members; m++)

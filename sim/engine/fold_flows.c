@@ -103,7 +103,7 @@ void fold_visit_group(struct folding *f, int32_t group, fold_visit *visit, void 
     const struct collective *g = &f->p->collectives[group];
     const struct folding_rounds *r = f->rounds[group];
     int32_t n = g->n_members;
-    const uint64_t *colour = &f->traffic[f->first_member[f->first_alike[group]]];
+    const uint64_t *colour = &f->traffic[f->first_traffic[group]];
     if (!fold_moves(f, group)) return;
     if (g->flow_link) {
         int32_t lane = fold_lane_of(f, g, 0);

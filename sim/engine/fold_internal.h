@@ -77,13 +77,14 @@ struct folding {
     uint64_t *fixed;         /* (n_collectives) colour of a collective by itself */
     uint64_t *colour, *next; /* (n_devices) */
     uint64_t *channel;       /* (n_channels) colours */
-    uint64_t *base,
-        *member; /* (members of all collectives) a member by itself; as it sees all others */
+    uint64_t *base;          /* (members of the current collective) a member by itself … */
+    uint64_t *member;        /* (members of all collectives) … as it sees all others */
     const struct folding_rounds **rounds; /* (n_collectives) of tensors, except rings; else NULL */
     /* (n_collectives) The first collective of the same members, who send to the same partners on the same links: a sharded stage has
      * hundreds of them. Their messages are coloured together, as flows of the first one. */
     int32_t *first_alike;
-    /* (members) of each first_alike: the links to and from its partners; the colours of all collectives like it */
+    int32_t *first_traffic; /* (n_collectives) where the first_alike's members begin in: */
+    /* the links to and from their partners; the colours of all collectives like it */
     uint64_t *sends, *receives, *traffic;
     /* Position in its lane of the first instruction that names a channel, (n_channels), or a collective, (its members from
      * first_member[group] on); -1. */

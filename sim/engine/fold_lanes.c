@@ -99,14 +99,13 @@ static uint64_t lane_colour(struct folding *f, const struct membership *m, int32
     return h;
 }
 
-static struct membership find_members(struct folding *f)
+static struct membership find_members(const struct folding *f, struct arena *a)
 {
     const struct program *p = f->p;
     size_t stages = (size_t)p->n_stages, members = (size_t)f->first_member[p->n_collectives];
-    struct membership m = {ARENA_ARRAY(f->scratch, int32_t, stages + 2),
-                           ARENA_ARRAY(f->scratch, int32_t, members),
-                           ARENA_ARRAY(f->scratch, int32_t, members),
-                           ARENA_ARRAY(f->scratch, int32_t, (size_t)p->n_collectives)};
+    struct membership m = {ARENA_ARRAY(a, int32_t, stages + 2), ARENA_ARRAY(a, int32_t, members),
+                           ARENA_ARRAY(a, int32_t, members),
+                           ARENA_ARRAY(a, int32_t, (size_t)p->n_collectives)};
     for (int32_t i = 0; i < p->n_collectives; i++)
         for (int32_t k = 0; k < p->collectives[i].n_members; k++)
             m.first[p->collectives[i].members[k].stage + 2]++;
@@ -128,10 +127,12 @@ void fold_lanes(struct folding *f)
     f->sent_at = at, f->received_at = at + channels, f->member_at = at + 2 * channels;
     f->first_ref = ARENA_ARRAY(f->scratch, int32_t, (size_t)p->n_devices + 1);
     f->refs = ARENA_ARRAY(f->scratch, int32_t, 2 * channels + members);
-    struct membership m = find_members(f);
+    struct arena *own = arena_new();
+    struct membership m = find_members(f, own);
     for (int32_t i = 0; i < p->n_devices; i++) {
         f->first_ref[i] = n_refs;
         f->colour[i] = lane_colour(f, &m, i, &n_refs);
     }
     f->first_ref[p->n_devices] = n_refs;
+    arena_free(own);
 }

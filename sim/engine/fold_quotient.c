@@ -258,7 +258,8 @@ static void announce(struct quotient *q)
     for (int32_t i = 0; i < q->groups.count; i++) {
         const struct collective *g = &f->p->collectives[q->group_of[i]];
         const struct folding_rounds *r = f->rounds[q->group_of[i]];
-        most += r ? (size_t)r->first_to[g->n_members] : 2 * (size_t)g->n_members;
+        if (!fold_moves(f, q->group_of[i])) continue;
+        most += g->flow_link ? 1 : r ? (size_t)r->first_to[g->n_members] : 2 * (size_t)g->n_members;
     }
     q->links = fold_links_new(f, most);
     for (int32_t i = 0; i < q->channels.count; i++)

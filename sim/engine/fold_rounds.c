@@ -82,14 +82,23 @@ static void find_alike(struct folding *f)
     struct folding_names keys;
     int32_t *first = ARENA_ARRAY(f->scratch, int32_t, n);
     f->first_alike = ARENA_ARRAY(f->scratch, int32_t, n);
+    f->first_traffic = ARENA_ARRAY(f->scratch, int32_t, n);
+    int32_t n_members = 0;
     fold_names_new(f->scratch, n, &keys);
     for (int32_t i = 0; i < f->p->n_collectives; i++) {
         f->first_alike[i] = i;
-        if (!collective_of_tensor(&f->p->collectives[i]) || !fold_moves(f, i)) continue;
-        int32_t before = keys.count, at = fold_name(&keys, traffic_key(f, i));
-        if (at == before) first[at] = i;
-        f->first_alike[i] = first[at];
+        if (collective_of_tensor(&f->p->collectives[i]) && fold_moves(f, i)) {
+            int32_t before = keys.count, at = fold_name(&keys, traffic_key(f, i));
+            if (at == before) first[at] = i;
+            f->first_alike[i] = first[at];
+        }
+        bool new = f->first_alike[i] == i;
+        f->first_traffic[i] = new ? n_members : f->first_traffic[f->first_alike[i]];
+        if (new) n_members += f->p->collectives[i].n_members;
     }
+    f->sends = ARENA_ARRAY(f->scratch, uint64_t, (size_t)n_members);
+    f->receives = ARENA_ARRAY(f->scratch, uint64_t, (size_t)n_members);
+    f->traffic = ARENA_ARRAY(f->scratch, uint64_t, (size_t)n_members);
 }
 
 void fold_rounds(struct folding *f)
