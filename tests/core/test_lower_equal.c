@@ -383,7 +383,7 @@ START_TEST(a_part_of_all_layers_is_the_graph)
     struct shard_stage *all;
     struct graph *whole;
     struct error err = {0};
-    ck_assert(lower_graph_unsharded(own, &p.job, p.microbatch, &whole, &err) == OK);
+    ck_assert(lower_graph(own, &p.job, p.microbatch, &whole, &err) == OK);
     int32_t last = whole->n_layers - 1;
     ck_assert(shard_stage_new(own, whole, sharding(texts[_i % 3], 2), 0, last, &all, &err) == OK);
     struct graph *g;
