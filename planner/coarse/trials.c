@@ -296,20 +296,17 @@ static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, str
 
 /* --- all of it --- */
 
-/* Orders of F, I and W for the stages of the fastest plan, as many microbatches in flight as memory admits. */
-static enum status order_stages(struct coarse *q, const struct parallel_score_item *x, int32_t n,
+/* Orders of F, I and W for the stages of a plan, as many microbatches in flight as memory admits. */
+static enum status order_stages(struct coarse *q, const struct parallel_score_item *x,
                                 struct error *err)
 {
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (x[i].ns < x[best].ns) best = i;
-    if (!n || x[best].ns == INT64_MAX || search_context_stopped(q->t)) return OK;
-    struct plan plan = scorer_copy_plan(q->t->arena, &x[best].plan);
-    int64_t ns = x[best].ns, left = q->t->evaluations_left;
-    TRY(schedule_plan(q->t->arena, q->t->scorer, &x[best].space, &plan, &ns, &left,
-                      ORDER_OPERATIONS, q->t->o->stop, err));
+    if (x->ns == INT64_MAX || search_context_stopped(q->t)) return OK;
+    struct plan plan = scorer_copy_plan(q->t->arena, &x->plan);
+    int64_t ns = x->ns, left = q->t->evaluations_left;
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &plan, &ns, &left, ORDER_OPERATIONS,
+                      q->t->o->stop, err));
     q->t->evaluations_left = left;
-    if (ns < x[best].ns) incumbents_add(&q->t->incumbents, &plan, ns);
+    if (ns < x->ns) incumbents_add(&q->t->incumbents, &plan, ns);
     return OK;
 }
 
@@ -327,7 +324,8 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
-    return order_stages(q, items, taken, err);
+    for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));
+    return OK;
 }
 
 /* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */
