@@ -31,7 +31,7 @@ struct baseline_setting {
     bool too_large;      /* scored: lacks memory with recomputation too */
 };
 
-/* The cluster's GPUs in groups of tp: the devices of grids of this tensor-parallel degree. */
+/* The cluster's GPUs in groups of tp, each of which takes one stage of a grid. */
 struct baseline_degree {
     int32_t tp, n;        /* n: groups */
     const int32_t *first; /* (n) first GPU of each, in the order of the file; the others follow it */
@@ -47,7 +47,7 @@ struct baseline_task {
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes, n_degrees;
     const struct baseline_degree *degrees; /* degrees[0]: single GPUs */
-    const struct tp_options *options;      /* prices of the other degrees; NULL: there are none */
+    const struct tp_options *options;      /* prices of stages on several GPUs; NULL: there are none */
     struct space **spaces;                 /* (n_sizes) NULL: not made yet */
     bool **usable;                         /* (n_sizes) of tp_options_space */
     bool part; /* the devices of degrees[0] are a part of the cluster's */

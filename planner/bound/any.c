@@ -359,7 +359,7 @@ static double min_cost(struct bound_any *b)
 static const char *const class_texts[] = {
     [BOUND_STAGES_WHOLE] =
         "all stages, replicas, shares and orders, but no sharded operators, at the microbatch "
-        "sizes and tensor-parallel degrees tried",
+        "sizes tried",
     [BOUND_STAGES_ON_NODE] =
         "all stages (operators sharded over devices of a node, or not), replicas, shares and "
         "orders, at the microbatch sizes tried",

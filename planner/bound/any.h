@@ -3,7 +3,7 @@
  * Device classes g with N_g devices each; layers l; a batch of B samples. x_lg: samples that class g takes through layer l;
  * z_lg: fraction of layer l's update on class g. A device does one operation at a time, so
  *   compute   min T:  Σ_g x_lg = B,  Σ_g z_lg = 1 for every l;  Σ_l w_lg x_lg + u_lg z_lg <= N_g T for every g
- * w_lg: least device time of a sample in layer l on class g over all microbatch sizes and tensor-parallel degrees; u_lg: the
+ * w_lg: least device time of a sample in layer l on class g over all microbatch sizes and numbers of GPUs a stage; u_lg: the
  * same of the layer's update. (Σ z >= 1 also holds with sharded optimizer state; replicas only repeat updates.)
  *   latency   Between two updates some sample passes all layers forward and back, alone or in a microbatch: Σ_l of the least
  *             F + I for any number of samples, then W of layer 0.
@@ -55,7 +55,7 @@ void bound_any_sharded(struct bound_any *b, enum bound_stages stages, int64_t mo
 bool bound_any_is_sharded(const struct bound_any *b);
 
 /* Offer: `tp` devices of a class together take `samples` through a layer in these times. Made for every microbatch size,
- * tensor-parallel degree and shard of a microbatch; the least per sample counts. A class without an offer cannot hold the
+ * number of GPUs a stage and shard of a microbatch; the least per sample counts. A class without an offer cannot hold the
  * layer. Precondition: a stage of several layers takes at least the sum of its layers' offers. */
 struct bound_offer {
     int32_t tp;

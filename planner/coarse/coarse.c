@@ -11,7 +11,7 @@ enum {
         2 /* microbatch sizes without a better estimate after which larger ones are left out */
 };
 
-/* Any offered number of GPUs a stage, and each number by itself if there are several. */
+/* Any number of GPUs a stage that nodes allow, and each number by itself if there are several. */
 static void list_offers(struct coarse *q)
 {
     q->offers[0].n = 0, q->n_offers = 1;

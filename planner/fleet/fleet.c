@@ -185,7 +185,7 @@ static enum status search_sizes(struct fleet *q, struct error *err)
     return settle(q, &best[first], err);
 }
 
-/* The bound covers only the offered numbers of GPUs a stage, so its class text names them. */
+/* The bound covers only these numbers of GPUs a stage, so its class text names them. */
 static const char *class_of(struct fleet *q, const char *text)
 {
     for (int32_t i = 0; i < q->n_numbers && q->n_numbers > 1; i++)

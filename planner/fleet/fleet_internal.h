@@ -12,7 +12,7 @@ enum {
     FLEET_CUTS_MAX = 24
 };
 
-/* A plan on its own grouping of GPUs into devices, with the cost of its simulation. */
+/* A plan with the cost of its simulation. */
 struct fleet_plan {
     struct plan plan;
     struct space space;

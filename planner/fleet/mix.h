@@ -26,7 +26,7 @@ struct mix_options {
     bool one_class;    /* only templates of a single class */
     bool one_zone;     /* only templates within one zone */
     uint64_t left_out; /* excluded pools, by bit */
-    bool widest;       /* only the largest tensor-parallel degree of each pool: fewest lanes */
+    bool widest;       /* only the most GPUs a stage of each pool: fewest stages */
 };
 
 /* false: nothing fits. *relaxed_ns: T of the LP relaxation (fractional replica counts). The result lives in the maker's arena. */

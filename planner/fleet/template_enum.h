@@ -2,7 +2,7 @@
  * classes.
  *
  * Column generation (planner/fleet/mix) finds only templates of extreme dual prices. With few classes (GPUs of two types, with
- * tensor-parallel degree one, two or four) all orders of up to TEMPLATE_ENUM_STAGES classes can be balanced: 1F1B warm-ups, no
+ * one, two or four of them a stage) all orders of up to TEMPLATE_ENUM_STAGES classes can be balanced: 1F1B warm-ups, no
  * recomputation, messages that block compute streams and their assembly counted as work. A linear program over the best
  * template of each use of GPUs gives dual prices of GPUs. Templates whose value is close to their price are combined in pairs,
  * in all sensible counts, and the remaining GPUs go to a third.

@@ -1,7 +1,8 @@
 /* planner/spmd_stage/tp_options.h - numbers of GPUs in a stage, and their prices.
  *
  * Equal GPUs of one node may shard every operator of a stage, by rules that shard every parameter (planner/spmd_stage/group_rules.h).
- * One space per microbatch size prices all numbers: its cluster is the task's with one more device type for each type and number.
+ * One space per microbatch size prices all numbers: its cluster is the task's with one more device type for each type and number. Such
+ * a type stands for a stage of n GPUs in prices only; no plan and no file has it.
  */
 #ifndef PLANNER_SPMD_STAGE_TP_OPTIONS_H
 #define PLANNER_SPMD_STAGE_TP_OPTIONS_H
