@@ -51,6 +51,8 @@ static enum status search(struct coarse *q, struct error *err)
     q->spaces = ARENA_ARRAY(q->arena, struct space, (size_t)q->task->n_sizes);
     TRY(coarse_classes(q, err));
     TRY(estimate(q, err));
+    arena_free(q->templates);
+    q->templates = NULL;
     TRY(coarse_trials(q, err));
     if (q->t->incumbents.n == before) q->n_tried = 0;
     return OK;
@@ -84,7 +86,8 @@ enum status coarse_search(struct search_context *t, const struct fleet_task *tas
     *n_tried = 0;
     struct arena *a = arena_new();
     struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
-    *q = (struct coarse){.t = t, .task = task, .arena = a, .solved = spmd_stage_new()};
+    *q = (struct coarse){
+        .t = t, .task = task, .arena = a, .templates = arena_new(), .solved = spmd_stage_new()};
     enum status st = search(q, err);
     if ((st == OK || st == ERR_INTERRUPTED) && search_context_stopped(t) && !t->incumbents.n) {
         enum status rescued = rescue(q, err);
@@ -92,6 +95,7 @@ enum status coarse_search(struct search_context *t, const struct fleet_task *tas
     }
     *n_tried = q->n_tried;
     spmd_stage_free(q->solved);
+    arena_free(q->templates);
     arena_free(a);
     return st;
 }

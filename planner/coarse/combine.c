@@ -223,7 +223,7 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
         int32_t found = coarse_templates(q, classes, tried[i], TEMPLATES_EACH, out);
         for (int32_t k = 0; k < found; k++) {
             m->templates =
-                arena_grow(q->arena, m->templates, (size_t)m->n, &m->capacity, sizeof *out);
+                arena_grow(q->templates, m->templates, (size_t)m->n, &m->capacity, sizeof *out);
             out[k].idle = idle;
             m->templates[m->n++] = out[k];
         }
@@ -255,11 +255,26 @@ static int32_t count(uint32_t set)
     return n;
 }
 
+/* The templates of the kept candidates of the current size remain; all others are dropped. */
+static void keep_templates(struct coarse *q)
+{
+    for (int32_t i = 0; i < q->offer->n_kept; i++) {
+        struct coarse_candidate *c = &q->offer->kept[i];
+        for (int32_t k = 0; k < c->n_teams && c->size == q->size; k++) {
+            struct coarse_template *t = arena_copy(q->arena, c->team[k], sizeof *t);
+            t->stages = arena_copy(q->arena, t->stages, (size_t)t->n_stages * sizeof *t->stages);
+            c->team[k] = t;
+        }
+    }
+}
+
 void coarse_combine(struct coarse *q)
 {
     struct combining m = {.q = q, .left = COMBINATIONS};
+    arena_reset(q->templates);
     uint32_t all = (1U << q->n_classes) - 1;
     for (uint32_t set = all; set; set--)
         if (set == all || count(set) <= COARSE_TEAM) add_teams_of(&m, set);
     add_teams(&m, 0, 0);
+    keep_templates(q);
 }

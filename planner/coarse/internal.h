@@ -67,7 +67,7 @@ struct coarse_offer {
 struct coarse {
     struct search_context *t;
     const struct fleet_task *task;
-    struct arena *arena;
+    struct arena *arena, *templates; /* templates: those of the current size and offer */
     struct cluster priced; /* the task's, with one more type for each class and degree */
     struct cost *cost;
     struct device_graph *graph;
@@ -84,7 +84,8 @@ struct coarse {
 MUST_CHECK enum status coarse_classes(struct coarse *q, struct error *err);
 /* The space of a size, with the prices of all degrees; degrees without rules are dropped. */
 MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error *err);
-/* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1. */
+/* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1. Their
+ * stages are valid until the next coarse_combine. */
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
                          struct coarse_template *out);
 /* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. */

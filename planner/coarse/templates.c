@@ -300,12 +300,16 @@ static void keep(struct making *m, struct coarse_template *x)
     int32_t at = m->n[z];
     if (at == m->most && ns >= m->ns[z][at - 1]) return;
     x->classes = m->classes;
-    x->stages = arena_copy(m->q->arena, x->stages, (size_t)x->n_stages * sizeof *x->stages);
-    if (at < m->most)
-        m->n[z]++;
-    else
-        at--;
     struct coarse_template *list = m->out + z * m->most;
+    struct coarse_stage *stages; /* of the template that is dropped, if one is */
+    if (at < m->most) {
+        stages = ARENA_ARRAY(m->scratch, struct coarse_stage, COARSE_STAGES);
+        m->n[z]++;
+    } else {
+        stages = list[--at].stages;
+    }
+    memcpy(stages, x->stages, (size_t)x->n_stages * sizeof *stages);
+    x->stages = stages;
     for (; at > 0 && m->ns[z][at - 1] > ns; at--)
         list[at] = list[at - 1], m->ns[z][at] = m->ns[z][at - 1];
     list[at] = *x, m->ns[z][at] = ns;
@@ -413,7 +417,6 @@ static void try_order(struct making *m, const int32_t *order, int32_t n)
     size_t capacity = 0;
     int32_t found = 0, k = 0;
     struct arena *a = m->scratch;
-    arena_reset(a);
     while (k < n) {
         x.ns = one_kind(m, order, n, x.degree) ? estimate_of(m, order, n, x.degree) : 0;
         if (x.ns > 0) {
@@ -455,7 +458,10 @@ int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, i
     try_order(&m, order, n);
     for (int32_t i = 0; i < n / 2; i++) swap(&order[i], &order[n - 1 - i]);
     if (n > 1) try_order(&m, order, n);
-    arena_free(m.scratch);
     memmove(out + m.n[0], out + most, (size_t)m.n[1] * sizeof *out);
+    for (int32_t i = 0; i < m.n[0] + m.n[1]; i++)
+        out[i].stages = arena_copy(q->templates, out[i].stages,
+                                   (size_t)out[i].n_stages * sizeof *out[i].stages);
+    arena_free(m.scratch);
     return m.n[0] + m.n[1];
 }

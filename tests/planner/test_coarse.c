@@ -73,6 +73,7 @@ static void make(struct made *m, struct cluster c, const char *job)
     m->coarse = (struct coarse){.t = &m->context,
                                 .task = &m->task,
                                 .arena = arena,
+                                .templates = arena,
                                 .spaces = ARENA_ARRAY(arena, struct space, 3),
                                 .solved = spmd_stage_new()};
 }
