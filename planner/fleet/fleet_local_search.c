@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { SMALL_PARTS = 8 }; /* small buckets: an 8th of a stage's parameters, the least of try_buckets */
+
 struct improvement {
     struct search_context *q;
     const struct space *s;
@@ -16,6 +18,7 @@ struct improvement {
     int64_t left; /* simulations */
     struct fleet_local_search_score score;
     bool better; /* whether the last candidate improved */
+    bool tight;  /* or did not fit, or only with more recomputation */
     int32_t n_groups;
     int32_t *group; /* (n_replicas) groups of equal replicas */
 };
@@ -24,10 +27,21 @@ static bool over(struct improvement *x) { return x->left <= 0 || search_context_
 
 static struct plan copy_of(struct improvement *x) { return scorer_copy_plan(x->arena, x->plan); }
 
+/* p: of as many replicas and stages as `than`. */
+static bool recomputes_more(const struct plan *p, const struct plan *than)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].recompute != RECOMPUTE_NONE &&
+                than->replicas[r].stages[i].recompute == RECOMPUTE_NONE)
+                return true;
+    return false;
+}
+
 static enum status score_variant(struct improvement *x, struct plan *p, struct error *err)
 {
     int64_t ns = INT64_MAX;
-    x->better = false;
+    x->better = x->tight = false;
     if (over(x)) return OK;
     x->left--;
     if (x->score.of_plan) {
@@ -36,6 +50,7 @@ static enum status score_variant(struct improvement *x, struct plan *p, struct e
         TRY(search_context_score(x->q, x->s, p, &ns, err));
         if (ns < INT64_MAX) incumbents_add(&x->q->incumbents, p, ns); /* may improve again */
     }
+    x->tight = ns == INT64_MAX || recomputes_more(p, x->plan);
     if (ns >= *x->iteration_ns) return OK;
     *x->plan = *p;
     *x->iteration_ns = ns;
@@ -74,18 +89,25 @@ static void find_groups(struct improvement *x)
     }
 }
 
+/* One n-th of each stage's parameters; false: the plan has no sums that overlap. */
+static bool set_buckets(struct improvement *x, struct plan *p, int64_t parts)
+{
+    if (p->n_replicas < 2 || space_awaits(x->s)) return false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *y = &p->replicas[r].stages[i];
+            int64_t bytes = group_stage(x->s, y)->parameter_bytes;
+            y->bucket_bytes = bytes / parts > 65536 ? bytes / parts : 65536;
+        }
+    return true;
+}
+
 static enum status try_buckets(struct improvement *x, struct error *err)
 {
     static const int64_t parts[] = {4, 2, 8};
     for (size_t k = 0; k < sizeof parts / sizeof *parts && !over(x); k++) {
         struct plan p = copy_of(x);
-        if (p.n_replicas < 2 || space_awaits(x->s)) return OK;
-        for (int32_t r = 0; r < p.n_replicas; r++)
-            for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
-                struct plan_stage *y = &p.replicas[r].stages[i];
-                int64_t bytes = group_stage(x->s, y)->parameter_bytes;
-                y->bucket_bytes = bytes / parts[k] > 65536 ? bytes / parts[k] : 65536;
-            }
+        if (!set_buckets(x, &p, parts[k])) return OK;
         TRY(score_variant(x, &p, err));
     }
     return OK;
@@ -101,15 +123,27 @@ static enum status try_warmups(struct improvement *x, struct error *err)
     return OK;
 }
 
-/* Schedules of the replicas of a group; group -1: of all. They divide the backward, so measured layers have none. */
+/* The plan with schedule k in the replicas of a group; group -1: in all. false: there is none. */
+static bool schedule_of(struct improvement *x, int32_t group, int32_t k, struct plan *out)
+{
+    bool set = true;
+    *out = copy_of(x);
+    for (int32_t r = 0; r < out->n_replicas; r++)
+        if (group < 0 || x->group[r] == group) set &= replica_order_set(&out->replicas[r], k);
+    return set;
+}
+
+/* Schedules of the replicas of a group; group -1: of all. They divide the backward, so measured layers have none. What does not fit, or only with
+ * recomputation, is tried with small buckets, because a sum of all gradients at once needs a copy of them. */
 static enum status try_schedules(struct improvement *x, int32_t group, struct error *err)
 {
     bool more = !x->s->job->model.measured;
     for (int k = 1; more && !over(x); k++) {
-        struct plan p = copy_of(x);
-        for (int32_t r = 0; r < p.n_replicas; r++)
-            if (group < 0 || x->group[r] == group) more &= replica_order_set(&p.replicas[r], k);
-        if (more) TRY(score_variant(x, &p, err));
+        struct plan p;
+        if (!schedule_of(x, group, k, &p)) return OK;
+        TRY(score_variant(x, &p, err));
+        if (x->better || !x->tight || !schedule_of(x, group, k, &p)) continue;
+        if (set_buckets(x, &p, SMALL_PARTS)) TRY(score_variant(x, &p, err));
     }
     return OK;
 }
