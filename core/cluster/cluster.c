@@ -17,7 +17,6 @@
 
 enum { SWITCHES_MAX = 65536 };
 #define MEMORY_MAX_BYTES 0x1p50
-#define TENSOR_PARALLEL_MAX 1024
 #define MULTIPROCESSORS_MAX 4096
 #define PRICE_MAX_PER_H 1e9
 /* Of one device: a thousand times what any has. A number in a wrong unit is outside. */

@@ -150,7 +150,7 @@ static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32
     writer_op(w, &op);
 }
 
-/* Behind a message in pieces: each GPU of a tensor-parallel stage has one, and they exchange these. */
+/* Behind a message in pieces: each GPU of a stage of measured layers has one, and they exchange these. */
 static void add_assembly(struct writer *w, const struct crossing *x, enum phase phase, int32_t slot)
 {
     const struct stage_build *b = w->b;

@@ -30,7 +30,7 @@ int32_t lower_shard_keys(const struct stage_build *first, int32_t param_use);
 int32_t lower_shard_key(const struct stage_build *b, int32_t param_use);
 bool lower_shard_same_keys(const struct stage_build *first, int32_t param_use, int32_t other);
 /* mixed: (n_param_uses) replicas keep its parameter in different shards. ERR_INPUT: such a parameter is also divided
- * by ZeRO or tensor parallelism. */
+ * by ZeRO. */
 MUST_CHECK enum status lower_shard_mixed(const struct lowering *l, bool *mixed, struct error *err);
 /* The shard of the parameter use's parameter on the device; whether the devices of two stages keep equal shards
  * pairwise; whether every device of the stage keeps the full parameter. */

@@ -2,7 +2,7 @@
  *
  * A job states `layers: coarse`, `fine` or a number; so do the jobs inside plans, which define the plan's layer numbers.
  * Cuts are chosen on the unfused forward graph of one sequence on one GPU, so they depend neither on microbatch
- * sizes nor on the tensor-parallel degree nor on fused kinds.
+ * sizes nor on fused kinds.
  *   default  cuts of one activation (core/graph/graph): about two layers a block
  *   coarse   one layer a block, one before the first block, one after the last
  *   N        the same with k layers a block, 1 + k·blocks + 1 = N
@@ -39,7 +39,7 @@ struct layers_choice {
 MUST_CHECK enum status layers_find(struct graph *g, const struct layers_choice *c,
                                    struct error *err);
 /* The same layers in another graph of the same model, matched by the names of operators; operators that `like` lacks
- * (collectives of tensor parallelism) belong to the layer of the preceding operator. */
+ * belong to the layer of the preceding operator. */
 void layers_like(struct graph *g, const struct graph *like);
 
 /* Operators in order, to be divided into groups. */

@@ -1,7 +1,6 @@
 /* planner/replan/warm_start.h - warm start: an old plan adapted to a changed cluster.
  *
- * Devices are matched by name. If the old plan used GPUs in tensor parallelism (core/cluster/group), the new plan groups the
- * remaining GPUs of each node likewise, with half the degree if they do not suffice. The old layout is adapted by several
+ * Devices are matched by name. The old layout is adapted by several
  * rules (planner/replan/adapt), those with the best estimates are simulated, and the best is improved by local search
  * (planner/fleet/fleet_local_search). The cost is limited by counts of lowered stages and simulated calls: about 0.1 s for 64
  * devices. If the job does not have the old microbatch size, the layout is carried over to the job's nearest one. Of a plan with

@@ -11,8 +11,7 @@ struct unused {
     const char **names; /* (n) in the order of the cluster */
     bool *apart;        /* (n) no link, over any switches, joins it to a device of the plan */
 };
-/* c: the cluster as given. If GPUs were grouped (core/cluster/group), the plan's cluster lacks the GPUs that are members of another
- * device; they are in use. O(devices + links). */
+/* c: the cluster as given. O(devices + links). */
 void unused_find(struct arena *a, const struct cluster *c, const struct plan *p,
                  struct unused *out);
 void unused_print(struct arena *a, const struct unused *x);
