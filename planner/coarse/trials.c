@@ -11,7 +11,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "planner/candidate/parallel_score.h"
-#include "planner/fleet/fleet_local_search.h"
+#include "planner/local_search/local_search.h"
 #include "planner/schedule/plan.h"
 
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
@@ -21,14 +21,13 @@ enum {
     BEYOND = 115,  /* percent of the best estimate: candidates above are left out … */
     MISSES =
         8, /* trials that are made one by one, whatever they take, until one fits: memory is estimated */
-    FIRST = 3,        /* of the plans of an offer, by the first steps of a local search */
-    FIRST_STEPS = 10, /* 3 sizes of buckets, 7 schedules */
+    FIRST = 3, /* of the plans of an offer, by buckets and schedules */
     FAR =
         160, /* … but for the best of a division into teams; also of the best trial for plans to improve */
-    IMPROVED = 3, /* of all plans, by more steps */
-    STEPS = 24,   /* of each local search */
+    IMPROVED = 3, /* of all plans, by every move */
     CHUNK = 8,    /* trials in parallel between two looks at the work */
     WHOLE = 3,    /* plans simulated whole */
+    POLISH_PART = 2, /* fraction of the work for neighbours of the best of them, simulated whole */
     WITHIN =
         104, /* percent of the best trial, for the second and third of them, if there is work for them */
     WORK_MS =
@@ -95,15 +94,15 @@ struct
 };
 
 static struct pair pair_of(struct arena *a, const struct space *s, const struct plan *p,
-                           struct parallel_score_item *item)
+                           bool steady, struct parallel_score_item *item)
 {
     double part = part_of(p);
-    struct pair x = {.item = item, .whole = 2 * part > 0.5};
+    struct pair x = {.item = item, .whole = steady || 2 * part > 0.5};
     for (int i = 0; i < (x.whole ? 1 : 2); i++)
         item[i] = (struct parallel_score_item){
             .plan = shorten(a, p, x.whole ? 1 : (i + 1) * part, &x.n[i]),
             .space = *s,
-            .quick = true};
+            .quick = !steady};
     for (int32_t r = 0; r < p->n_replicas; r++) x.all += p->replicas[r].microbatches;
     return x;
 }
@@ -194,7 +193,7 @@ static int32_t list(struct coarse *q, struct trial *out)
 
 /* Trials first … last - 1, in parallel. */
 static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int32_t last,
-                           struct error *err)
+                           bool whole, struct error *err)
 {
     struct arena *a = q->t->arena;
     size_t n = (size_t)(last - first);
@@ -202,7 +201,7 @@ static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int
     struct parallel_score_item *items = ARENA_ARRAY(a, struct parallel_score_item, 2 * n);
     struct pair *pairs = ARENA_ARRAY(a, struct pair, n);
     for (int32_t i = first; i < last; i++) {
-        pairs[i - first] = pair_of(a, &x[i].space, &x[i].plan, &items[used]);
+        pairs[i - first] = pair_of(a, &x[i].space, &x[i].plan, whole, &items[used]);
         used += pairs[i - first].whole ? 1 : 2;
     }
     TRY(parallel_score(q->t, q->task->profile, items, used, err));
@@ -228,30 +227,43 @@ static void sort(struct trial *x, int32_t n)
 enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p, int64_t *ns,
                          struct error *err)
 {
-    struct parallel_score_item items[2];
-    struct pair pair = pair_of(q->t->arena, s, p, items);
-    TRY(parallel_score(q->t, q->task->profile, items, pair.whole ? 1 : 2, err));
-    *ns = time_of(&pair);
-    adopt(p, &items[!pair.whole].plan);
+    struct trial x = {.plan = *p, .space = *s};
+    TRY(try_all(q, &x, 0, 1, false, err));
+    *p = x.plan, *ns = x.ns;
     return OK;
 }
 
-struct improving {
+/* Plans of one space in parallel; whole: simulated with all microbatches. */
+struct scoring {
     struct coarse *q;
     const struct space *space;
+    bool whole;
 };
 
-static enum status score(void *of, struct plan *p, int64_t *ns, struct error *err)
+static enum status score(void *of, struct plan *plans, int32_t n, int64_t *ns, struct error *err)
 {
-    const struct improving *x = of;
-    return coarse_trial(x->q, x->space, p, ns, err);
+    const struct scoring *x = of;
+    struct trial trials[LOCAL_SEARCH_BATCH];
+    for (int32_t i = 0; i < n; i++)
+        trials[i] = (struct trial){.plan = plans[i], .space = *x->space};
+    TRY(try_all(x->q, trials, 0, n, x->whole, err));
+    for (int32_t i = 0; i < n; i++) plans[i] = trials[i].plan, ns[i] = trials[i].ns;
+    return OK;
 }
 
-static enum status improve(struct coarse *q, struct trial *x, int32_t steps, struct error *err)
+/* orders_only: buckets and schedules of all stages. tried: of all plans scored alike. */
+static enum status improve(struct coarse *q, struct trial *x, bool orders_only, bool whole,
+                           struct plan_set *tried, struct error *err)
 {
-    struct improving of = {q, &x->space};
-    return fleet_local_search_plan(q->t, &x->space, &x->plan, &x->ns, steps,
-                                   (struct fleet_local_search_score){score, &of}, err);
+    struct scoring of = {q, &x->space, whole};
+    struct local_search_task task = {.t = q->t,
+                                     .s = &x->space,
+                                     .evaluations = INT64_MAX,
+                                     .orders_only = orders_only,
+                                     .named = true,
+                                     .tried = tried,
+                                     .score = {score, &of}};
+    return local_search_plan(&task, &x->plan, &x->ns, err);
 }
 
 /* The plan of offer k to improve next, from *at on; n: none. Plans of equal time differ in their devices only. */
@@ -263,7 +275,8 @@ static int32_t next_of(const struct trial *x, const int64_t *ns, int32_t n, int3
 
 /* A few steps, which find buckets and a schedule, for the best of every offer in turn: the gains of plans of different numbers of GPUs a
  * stage differ by tens of percent. */
-static enum status improve_first(struct coarse *q, struct trial *x, int32_t n, struct error *err)
+static enum status improve_first(struct coarse *q, struct trial *x, int32_t n,
+                                 struct plan_set *tried, struct error *err)
 {
     int32_t at[COARSE_OFFERS] = {0};
     int64_t *ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n);
@@ -272,7 +285,7 @@ static enum status improve_first(struct coarse *q, struct trial *x, int32_t n, s
         for (int32_t k = 0; k < q->n_offers; k++) {
             int32_t i = next_of(x, ns, n, k, at[k]);
             at[k] = i + 1;
-            if (i < n) TRY(improve(q, &x[i], FIRST_STEPS, err));
+            if (i < n) TRY(improve(q, &x[i], true, false, tried, err));
         }
     return OK;
 }
@@ -282,13 +295,14 @@ static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, str
 {
     struct search_context *t = q->t;
     int64_t end = t->work_end;
-    int32_t steps = (int32_t)(STEPS * units_max(1, (int64_t)search_context_budget(t)));
+    struct plan_set tried;
+    plan_set_init(&tried, q->arena);
     t->work_end = scorer_work(t->scorer) + work_ns(q);
-    TRY(improve_first(q, x, n, err));
+    TRY(improve_first(q, x, n, &tried, err));
     sort(x, n);
     for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++) {
         t->work_end = scorer_work(t->scorer) + work_ns(q) / IMPROVED;
-        TRY(improve(q, &x[i], steps, err));
+        TRY(improve(q, &x[i], false, false, &tried, err));
     }
     t->work_end = end;
     return OK;
@@ -310,6 +324,27 @@ static enum status order_stages(struct coarse *q, const struct parallel_score_it
     return OK;
 }
 
+/* The fastest of n plans simulated whole, improved by neighbours simulated whole, because trials err by up to a few percent. */
+static enum status polish(struct coarse *q, struct parallel_score_item *items, int32_t n,
+                          struct error *err)
+{
+    struct search_context *t = q->t;
+    struct plan_set tried;
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (items[i].ns < items[best].ns) best = i;
+    if (!n || items[best].ns == INT64_MAX) return OK;
+    struct trial x = {.plan = items[best].plan, .space = items[best].space, .ns = items[best].ns};
+    int64_t end = t->work_end;
+    plan_set_init(&tried, q->arena);
+    t->work_end = scorer_work(t->scorer) + work_ns(q) / POLISH_PART;
+    enum status st = improve(q, &x, false, true, &tried, err);
+    t->work_end = end;
+    if (x.ns < items[best].ns) incumbents_add(&t->incumbents, &x.plan, x.ns);
+    items[best].plan = x.plan, items[best].ns = x.ns;
+    return st;
+}
+
 static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n,
                                   struct error *err)
 {
@@ -320,10 +355,13 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
             items[taken++] = (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
     int64_t before = scorer_work(q->t->scorer);
     TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
-    if (taken * (scorer_work(q->t->scorer) - before) > work_ns(q)) taken = 1;
+    int64_t each = scorer_work(q->t->scorer) - before;
+    if (taken * each > work_ns(q)) taken = 1;
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
+    if (LOCAL_SEARCH_BATCH * each <= work_ns(q) / POLISH_PART)
+        TRY(polish(q, items, taken, err));
     for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));
     return OK;
 }
@@ -335,7 +373,7 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
     int32_t all = *n, next = 1;
     bool fits = false;
     for (*n = 0; *n < all && next > *n && !(*n && search_context_stopped(q->t));) {
-        TRY(try_all(q, x, *n, next, err));
+        TRY(try_all(q, x, *n, next, false, err));
         int64_t used = scorer_work(q->t->scorer) - start, more = (left - used) / (used / next + 1);
         fits |= x[*n].ns < INT64_MAX;
         *n = next;

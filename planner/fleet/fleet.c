@@ -4,7 +4,7 @@
 #include "planner/bound/cluster.h"
 #include "planner/candidate/parallel_score.h"
 #include "planner/fleet/balance_shares.h"
-#include "planner/fleet/fleet_local_search.h"
+#include "planner/local_search/local_search.h"
 #include "planner/schedule/plan.h"
 
 enum {
@@ -173,7 +173,8 @@ static enum status search_sizes(struct fleet *q, struct error *err)
         if (o->evaluations > 0) tries = q->t->evaluations_left / (n_best - i);
         if (tries < 1) continue;
         scorer_quick(q->t->scorer, best[i].quick);
-        TRY(fleet_local_search_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, tries, (struct fleet_local_search_score){0}, err));
+        struct local_search_task task = {.t = q->t, .s = &best[i].space, .evaluations = tries};
+        TRY(local_search_plan(&task, &best[i].plan, &best[i].ns, err));
         q->left_us -= tries * best[i].cost_us;
         incumbents_add(&q->t->incumbents, &best[i].plan, best[i].ns);
     }

@@ -4,7 +4,7 @@
  * For each microbatch size and several limits of layers per stage: pipeline templates over device classes, whose devices may
  * be several GPUs (planner/fleet/template_classes), a mix of templates by linear program (planner/fleet/mix), and its placement in
  * two orders (planner/fleet/place). Candidates are ranked by an estimate; the best are lowered and simulated, and only the
- * simulated time counts. The best of those is improved by local search (planner/fleet/fleet_local_search) until the budget of
+ * simulated time counts. The best of those is improved by local search (planner/local_search/local_search) until the budget of
  * evaluations is spent. All costs but simulation grow with the number of classes, not of devices.
  * Plans of more than FLEET_QUICK_LANES lanes are compared by the first step of a run. Only the winner is simulated to its
  * steady step, unless that exceeds the rest of the budget. The budget of simulation counts calls and messages, never seconds,

@@ -2,27 +2,9 @@
 
 #include "core/base/arena.h"
 #include "planner/fleet/balance_shares.h"
+#include "planner/schedule/refine.h"
 
 #include <string.h>
-
-/* Orders tried on each replica; the first is its own. */
-static const struct {
-    const char *schedule;
-    bool split;
-} orders[] = {
-    {NULL, false}, {"1f1b", true}, {"zb-h1", true}, {"zb-h2", true}, {"eager-1f1b", true}};
-enum { ORDERS = sizeof orders / sizeof *orders };
-
-bool replica_order_set(struct plan_replica *r, int order)
-{
-    if (order >= ORDERS || r->orders) return false;
-    for (int32_t i = 0; i < r->n_stages; i++) {
-        if (r->stages[i].order) return false;
-        if (orders[order].schedule) r->stages[i].warmup = 0;
-    }
-    r->schedule = orders[order].schedule, r->split = orders[order].split;
-    return true;
-}
 
 struct replica_order {
     struct search_context *t;
@@ -64,11 +46,9 @@ static struct plan alone(const struct replica_order *q, int order)
     struct plan_replica *r = p.replicas;
     r->microbatches = q->turns;
     p.job.global_batch = q->turns * p.microbatch;
-    r->schedule = orders[order].schedule, r->split = orders[order].split;
-    for (int32_t i = 0; i < r->n_stages; i++) {
-        struct plan_stage *x = &r->stages[i];
-        if (r->schedule || x->warmup > q->turns) x->warmup = r->schedule ? 0 : q->turns;
-    }
+    (void)refine_schedule(r, order); /* it has no orders of its own: `ordered` */
+    for (int32_t i = 0; i < r->n_stages; i++)
+        if (r->stages[i].warmup > q->turns) r->stages[i].warmup = q->turns;
     return p;
 }
 
@@ -94,7 +74,7 @@ static enum status find_order(struct replica_order *q, struct error *err)
     q->best_ns = INT64_MAX;
     q->turns = r->microbatches;
     if (q->turns > REPLICA_ORDER_TURNS * r->n_stages) q->turns = REPLICA_ORDER_TURNS * r->n_stages;
-    for (int k = 0; k < (halves ? ORDERS : 1) && !search_context_over(q->t); k++)
+    for (int k = 0; k < (halves ? REFINE_SCHEDULES : 1) && !search_context_over(q->t); k++)
         TRY(try_order(q, k, false, err));
     if (q->best_ns == INT64_MAX) TRY(try_order(q, 0, true, err));
     return OK;

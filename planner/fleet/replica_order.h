@@ -16,10 +16,6 @@
 
 enum { REPLICA_ORDER_TURNS = 6 };
 
-/* Makes the replica's schedule the order-th of the table, 0: none, and drops its warm-up counts. false: there are no more, or the
- * replica has orders of its own. */
-bool replica_order_set(struct plan_replica *r, int order);
-
 /* Sets orders, recomputation and shares such that all replicas end together. *end_ns: estimated end of the last backward;
  * INT64_MAX: a replica fits in no order. No change to a plan whose replicas have explicit orders. */
 MUST_CHECK enum status replica_order_plan(struct search_context *t, const struct space *s,

@@ -2,11 +2,11 @@
 #ifndef PLANNER_MULTI_DEVICE_INTERNAL_H
 #define PLANNER_MULTI_DEVICE_INTERNAL_H
 
+#include "planner/candidate/plan_set.h"
 #include "planner/multi_device/multi_device_stage.h"
 
 enum {
     MULTI_DEVICE_SPACES_MAX = 16,
-    MULTI_DEVICE_SEEN_MAX = 1 << 13, /* hash set of plans tried, a power of two */
     MULTI_DEVICE_SMALL_MAX = 40      /* simulations of small moves from one plan */
 };
 
@@ -17,8 +17,7 @@ struct multi_device {
     struct space
         spaces[MULTI_DEVICE_SPACES_MAX]; /* copies with the graphs of batch shards */
     int64_t left, looks;                 /* remaining simulations; remaining plans to construct */
-    uint64_t *seen;                      /* (MULTI_DEVICE_SEEN_MAX) hashes; 0: free */
-    int32_t n_seen;
+    struct plan_set seen;                /* plans tried */
 };
 
 /* A plan, its time and its space. */
@@ -29,7 +28,7 @@ struct multi_device_point {
 
 /* Whether either budget is spent. */
 bool multi_device_over(const struct multi_device *c);
-/* Whether the cluster is large: small moves are then left to planner/fleet/fleet_local_search.h, because simulations are few. */
+/* Whether the cluster is large: small moves are then left to planner/local_search/local_search.h, because simulations are few. */
 bool multi_device_many(const struct multi_device *c);
 /* A copy with default orders; counts towards `looks`. */
 struct plan multi_device_copy(struct multi_device *c, const struct plan *p);

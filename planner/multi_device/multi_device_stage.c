@@ -157,7 +157,7 @@ enum status multi_device_search(struct search_context *t, const struct space *sp
                              .left = evaluations,
                              .looks = LOOKS_EACH * evaluations};
     memcpy(c.spaces, spaces, (size_t)n_spaces * sizeof *spaces);
-    c.seen = ARENA_ARRAY(c.arena, uint64_t, MULTI_DEVICE_SEEN_MAX);
+    plan_set_init(&c.seen, c.arena);
     enum status st = climb_all(&c, err);
     arena_free(c.arena);
     return st;

@@ -1,6 +1,5 @@
 /* planner/multi_device/small.c - evaluation of plans, and local search with small moves. */
 #include "core/base/arena.h"
-#include "core/base/rng.h"
 #include "planner/multi_device/internal.h"
 #include "planner/multi_device/moves.h"
 
@@ -12,37 +11,6 @@ bool multi_device_many(const struct multi_device *c)
 bool multi_device_over(const struct multi_device *c)
 {
     return c->left <= 0 || c->looks <= 0 || search_context_over(c->t);
-}
-
-static uint64_t hash_of(const struct plan *p)
-{
-    uint64_t h = rng_hash_bytes((uint64_t)p->microbatch, &p->n_replicas, sizeof p->n_replicas);
-    for (int32_t r = 0; r < p->n_replicas; r++) {
-        const struct plan_replica *x = &p->replicas[r];
-        h = rng_hash_bytes(h, &x->microbatches, sizeof x->microbatches);
-        for (int32_t i = 0; i < x->n_stages; i++) {
-            const struct plan_stage *y = &x->stages[i];
-            int32_t n = plan_stage_devices(y);
-            int64_t stage[3] = {y->last_layer, n, y->bucket_bytes};
-            h = rng_hash_bytes(h, stage, sizeof stage);
-            for (int32_t k = 0; k < n; k++) {
-                int64_t part[2] = {plan_stage_device(y, k), y->n_shards ? y->sequences[k] : 0};
-                h = rng_hash_bytes(h, part, sizeof part);
-            }
-        }
-    }
-    return h ? h : 1;
-}
-
-/* Whether it was tried before; marks it as tried. */
-static bool is_seen(struct multi_device *c, const struct plan *p)
-{
-    uint64_t h = hash_of(p);
-    size_t at = h % MULTI_DEVICE_SEEN_MAX;
-    for (; c->seen[at]; at = (at + 1) % MULTI_DEVICE_SEEN_MAX)
-        if (c->seen[at] == h) return true;
-    if (c->n_seen < MULTI_DEVICE_SEEN_MAX / 2) c->seen[at] = h, c->n_seen++;
-    return false;
 }
 
 /* Lower bound: some device alone is busy for at least the best plan's iteration. */
@@ -79,7 +47,8 @@ enum status multi_device_try(struct multi_device *c, struct plan *p, int32_t spa
 {
     struct space *s = &c->spaces[space];
     *y = (struct multi_device_point){.x = {.iteration_ns = INT64_MAX}, .space = space};
-    if (multi_device_over(c) || is_hopeless(c, s, p, best) || is_seen(c, p)) return OK;
+    if (multi_device_over(c) || is_hopeless(c, s, p, best) || !plan_set_add(&c->seen, p))
+        return OK;
     TRY(multi_device_graphs(c->arena, c->t->lower, s, p, err));
     c->left--;
     TRY(search_context_score(c->t, s, p, &y->x.iteration_ns, err));

@@ -3,10 +3,10 @@
 #include "core/base/arena.h"
 #include "planner/bound/cluster.h"
 #include "planner/exact/candidate.h"
-#include "planner/fleet/fleet_local_search.h"
 #include "planner/multi_device/multi_device_stage.h"
 #include "planner/replan/adapt.h"
 #include "planner/replan/balance_layers.h"
+#include "planner/local_search/local_search.h"
 #include "planner/schedule/plan.h"
 #include "planner/spmd_stage/spmd_stage.h"
 #include "profiles/team.h"
@@ -182,8 +182,9 @@ static enum status improve(struct warm *q, struct warm_plans *out, struct error 
     struct search_plan best = out->plans[0];
     int64_t tries = q->left_us / cost_us(&best.plan);
     if (tries < 1 || search_context_over(q->t)) return OK;
-    TRY(fleet_local_search_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4,
-                                (struct fleet_local_search_score){0}, err));
+    struct local_search_task task = {
+        .t = q->t, .s = &q->space, .evaluations = tries - tries / 4};
+    TRY(local_search_plan(&task, &best.plan, &best.iteration_ns, err));
     TRY(order(q, &best, tries / 4, err));
     if (best.iteration_ns < out->plans[0].iteration_ns)
         insert_plan(q, out, &best.plan, best.iteration_ns);

@@ -2,7 +2,7 @@
  *
  * Devices are matched by name. The old layout is adapted by several
  * rules (planner/replan/adapt), those with the best estimates are simulated, and the best is improved by local search
- * (planner/fleet/fleet_local_search). The cost is limited by counts of lowered stages and simulated calls: about 0.1 s for 64
+ * (planner/local_search/local_search). The cost is limited by counts of lowered stages and simulated calls: about 0.1 s for 64
  * devices. If the job does not have the old microbatch size, the layout is carried over to the job's nearest one. Of a plan with
  * sharded stages (core/sharding/sharding.h) the replicas are kept whose devices all remain, if the job has its microbatch size; they take
  * over the batch of the others in proportion.

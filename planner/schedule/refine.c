@@ -68,14 +68,29 @@ void refine_warmups(const struct space *s, struct plan *p, int rule)
     }
 }
 
-static void set_buckets(const struct space *s, struct plan *p, int64_t parts)
+void refine_buckets(const struct space *s, struct plan *p, int64_t parts)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
-            struct plan_stage *stage = &p->replicas[r].stages[i];
-            int64_t bytes = group_stage(s, stage)->parameter_bytes / parts;
-            stage->bucket_bytes = bytes > 65536 ? bytes : 65536;
+            struct plan_stage *x = &p->replicas[r].stages[i];
+            int64_t bytes = parts ? group_stage(s, x)->parameter_bytes / parts : 0;
+            x->bucket_bytes = parts && bytes < REFINE_BUCKET_MIN ? REFINE_BUCKET_MIN : bytes;
         }
+}
+
+bool refine_schedule(struct plan_replica *r, int k)
+{
+    static const struct {
+        const char *name;
+        bool split;
+    } schedules[REFINE_SCHEDULES] = {
+        {NULL, false}, {"1f1b", true}, {"zb-h1", true}, {"zb-h2", true}, {"eager-1f1b", true}};
+    bool own = r->orders;
+    for (int32_t i = 0; i < r->n_stages; i++) own |= r->stages[i].order != NULL;
+    if (own) return false;
+    for (int32_t i = 0; i < r->n_stages && schedules[k].name; i++) r->stages[i].warmup = 0;
+    r->schedule = schedules[k].name, r->split = schedules[k].split;
+    return true;
 }
 
 struct refinement {
@@ -134,7 +149,7 @@ enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s
     bool hidden = plan->n_replicas > 1 && !space_awaits(s);
     for (size_t i = 0; hidden && i < sizeof parts / sizeof *parts; i++) {
         struct plan variant = scorer_copy_plan(a, plan);
-        set_buckets(s, &variant, parts[i]);
+        refine_buckets(s, &variant, parts[i]);
         TRY(fit_variant(&x, &variant, err));
     }
     return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, ORDER_OPERATIONS, stop,

@@ -1,0 +1,52 @@
+#include "planner/candidate/plan_set.h"
+
+#include "core/base/arena.h"
+#include "core/base/rng.h"
+
+#include <string.h>
+
+static uint64_t text_hash(uint64_t h, const char *text)
+{
+    return text ? rng_hash_bytes(h, text, strlen(text)) : h;
+}
+
+static uint64_t stage_hash(uint64_t h, const struct plan_stage *x)
+{
+    int32_t n = plan_stage_devices(x);
+    int64_t stage[] = {
+        x->last_layer, n,       x->bucket_bytes, x->recompute,     x->zero,
+        x->warmup,     x->receive_ahead, (int64_t)(uintptr_t)x->sharding};
+    h = text_hash(rng_hash_bytes(h, stage, sizeof stage), x->order);
+    for (int32_t k = 0; k < n; k++) {
+        int64_t part[2] = {plan_stage_device(x, k), x->sequences ? x->sequences[k] : 0};
+        h = rng_hash_bytes(h, part, sizeof part);
+    }
+    return h;
+}
+
+static uint64_t hash_of(const struct plan *p)
+{
+    uint64_t h = rng_hash_bytes((uint64_t)p->microbatch, &p->n_replicas, sizeof p->n_replicas);
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        const struct plan_replica *x = &p->replicas[r];
+        int64_t replica[] = {x->microbatches, x->split, (int64_t)(uintptr_t)x->orders};
+        h = text_hash(rng_hash_bytes(h, replica, sizeof replica), x->schedule);
+        for (int32_t i = 0; i < x->n_stages; i++) h = stage_hash(h, &x->stages[i]);
+    }
+    return h ? h : 1;
+}
+
+void plan_set_init(struct plan_set *x, struct arena *a)
+{
+    *x = (struct plan_set){.hash = ARENA_ARRAY(a, uint64_t, PLAN_SET_SIZE)};
+}
+
+bool plan_set_add(struct plan_set *x, const struct plan *p)
+{
+    uint64_t h = hash_of(p);
+    size_t at = h % PLAN_SET_SIZE;
+    for (; x->hash[at]; at = (at + 1) % PLAN_SET_SIZE)
+        if (x->hash[at] == h) return false;
+    if (x->n < PLAN_SET_SIZE / 2) x->hash[at] = h, x->n++;
+    return true;
+}

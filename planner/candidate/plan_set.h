@@ -1,0 +1,23 @@
+/* planner/candidate/plan_set.h - a set of plans of one cluster, by hash: the tabu list of local searches (Glover 1989).
+ *
+ * The hash covers microbatches, schedules, stages with their devices, sequences, sharding rules (by identity), recomputation, ZeRO,
+ * warm-up counts and buckets. A collision of two 64-bit hashes makes a search leave out a plan, which costs quality only.
+ */
+#ifndef PLANNER_CANDIDATE_PLAN_SET_H
+#define PLANNER_CANDIDATE_PLAN_SET_H
+
+#include "core/plan/plan.h"
+
+struct arena;
+
+enum { PLAN_SET_SIZE = 1 << 13 }; /* a power of two; half of it is used, further plans are not remembered */
+struct plan_set {
+    int32_t n;
+    uint64_t *hash; /* (PLAN_SET_SIZE); 0: free */
+};
+
+void plan_set_init(struct plan_set *x, struct arena *a);
+/* Whether the plan was new; it is a member afterwards. O(stages + devices of stages). */
+bool plan_set_add(struct plan_set *x, const struct plan *p);
+
+#endif

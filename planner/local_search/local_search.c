@@ -1,0 +1,148 @@
+#include "planner/local_search/local_search.h"
+
+#include "core/base/arena.h"
+#include "planner/local_search/internal.h"
+
+/* --- groups of replicas --- */
+
+static bool same_devices(const struct plan *p, const struct plan_replica *a,
+                         const struct plan_replica *b)
+{
+    if (a->n_stages != b->n_stages) return false;
+    for (int32_t i = 0; i < a->n_stages; i++) {
+        const struct plan_stage *x = &a->stages[i], *y = &b->stages[i];
+        if (x->last_layer != y->last_layer || x->n_shards != y->n_shards ||
+            !x->sharding != !y->sharding)
+            return false;
+        if (x->sharding && !sharding_equal(x->sharding, y->sharding)) return false;
+        for (int32_t k = 0; k < plan_stage_devices(x); k++)
+            if (p->cluster.devices[plan_stage_device(x, k)].type !=
+                    p->cluster.devices[plan_stage_device(y, k)].type ||
+                (x->sequences && y->sequences && x->sequences[k] != y->sequences[k]))
+                return false;
+    }
+    return true;
+}
+
+static void find_groups(struct local_search *x)
+{
+    const struct plan *p = &x->plan;
+    x->group = ARENA_ARRAY(x->arena, int32_t, (size_t)p->n_replicas);
+    x->example = ARENA_ARRAY(x->arena, int32_t, (size_t)p->n_replicas);
+    x->n_groups = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        int32_t g = 0;
+        while (g < x->n_groups && !same_devices(p, &p->replicas[x->example[g]], &p->replicas[r])) g++;
+        if (g == x->n_groups) x->example[x->n_groups++] = r;
+        x->group[r] = g;
+    }
+}
+
+/* --- variants --- */
+
+struct batch {
+    int32_t n, variant[LOCAL_SEARCH_BATCH];
+    struct plan plan[LOCAL_SEARCH_BATCH];
+    int64_t ns[LOCAL_SEARCH_BATCH];
+};
+
+static bool over(struct local_search *x) { return x->left <= 0 || search_context_over(x->task->t); }
+
+/* p: of as many replicas and stages as `than`. */
+static bool recomputes_more(const struct plan *p, const struct plan *than)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].recompute != RECOMPUTE_NONE &&
+                than->replicas[r].stages[i].recompute == RECOMPUTE_NONE)
+                return true;
+    return false;
+}
+
+static void add_variant(struct local_search *x, const struct local_search_move *m, int32_t variant,
+                        struct batch *b)
+{
+    struct plan p = scorer_copy_plan(x->arena, &x->plan);
+    if (!m->make(x, &p, variant) || !plan_set_add(x->tried, &p)) return;
+    b->variant[b->n] = variant, b->plan[b->n++] = p;
+}
+
+static enum status score(struct local_search *x, struct batch *b, struct error *err)
+{
+    const struct local_search_task *k = x->task;
+    x->left -= b->n;
+    if (k->score.of_plans) return k->score.of_plans(k->score.of, b->plan, b->n, b->ns, err);
+    for (int32_t i = 0; i < b->n; i++) {
+        TRY(search_context_score(k->t, k->s, &b->plan[i], &b->ns[i], err));
+        if (b->ns[i] < INT64_MAX) incumbents_add(&k->t->incumbents, &b->plan[i], b->ns[i]);
+    }
+    return OK;
+}
+
+/* Scores a batch and takes its best plan if it is better. *taken: its variant; -1: none. */
+static enum status try_batch(struct local_search *x, const struct local_search_move *m,
+                             struct batch *b, int32_t *taken, struct error *err)
+{
+    int32_t best = -1;
+    *taken = -1;
+    if (b->n > x->left) b->n = (int32_t)x->left;
+    if (b->n) TRY(score(x, b, err));
+    for (int32_t i = 0; i < b->n; i++) {
+        bool tight = b->ns[i] == INT64_MAX || recomputes_more(&b->plan[i], &x->plan);
+        if (m->schedules && tight) x->tight |= 1u << b->variant[i];
+        if (b->ns[i] < (best < 0 ? *x->iteration_ns : b->ns[best])) best = i;
+    }
+    if (best < 0) return OK;
+    x->plan = b->plan[best], *x->iteration_ns = b->ns[best], *taken = b->variant[best];
+    (void)plan_set_add(x->tried, &x->plan); /* as fitted */
+    return OK;
+}
+
+static enum status try_move(struct local_search *x, const struct local_search_move *m,
+                            struct error *err)
+{
+    int32_t n = m->count(x), next = 0, again = -1;
+    if (m->schedules) x->tight = 0;
+    while ((next < n || again >= 0) && !over(x)) {
+        struct batch b = {.n = 0};
+        if (again >= 0) add_variant(x, m, again, &b);
+        while (next < n && b.n < LOCAL_SEARCH_BATCH) add_variant(x, m, next++, &b);
+        TRY(try_batch(x, m, &b, &again, err));
+        if (!m->repeats) again = -1;
+    }
+    return OK;
+}
+
+static enum status search(struct local_search *x, struct error *err)
+{
+    int32_t n;
+    const struct local_search_move *m = local_search_moves(&n);
+    for (bool better = true; better && !over(x);) {
+        int64_t before = *x->iteration_ns;
+        find_groups(x);
+        if (x->task->orders_only) n = LOCAL_SEARCH_ORDERS;
+        for (int32_t k = 0; k < n && !over(x); k++) TRY(try_move(x, &m[k], err));
+        better = *x->iteration_ns < before && !x->task->orders_only;
+    }
+    return OK;
+}
+
+enum status local_search_plan(const struct local_search_task *task, struct plan *plan,
+                              int64_t *iteration_ns, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct plan_set own;
+    struct local_search x = {.task = task,
+                             .s = task->s,
+                             .arena = a,
+                             .plan = scorer_copy_plan(a, plan),
+                             .iteration_ns = iteration_ns,
+                             .left = task->evaluations,
+                             .tried = task->tried ? task->tried : &own};
+    if (!task->tried) plan_set_init(&own, a);
+    (void)plan_set_add(x.tried, &x.plan);
+    enum status st = search(&x, err);
+    *plan = scorer_copy_plan(task->t->arena, &x.plan);
+    arena_free(a);
+    return st;
+}

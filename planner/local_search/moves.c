@@ -1,0 +1,177 @@
+/* planner/local_search/moves.c - the table of moves. */
+#include "planner/candidate/group.h"
+#include "planner/local_search/internal.h"
+#include "planner/schedule/refine.h"
+
+/* --- gradient buckets --- */
+
+static const int64_t bucket_parts[] = {4, 2, 8, 0};
+enum {
+    BUCKETS = sizeof bucket_parts / sizeof *bucket_parts,
+    SMALL_PARTS = 8 /* small buckets: an 8th of a stage's parameters, the least of bucket_parts */
+};
+
+static bool has_buckets(const struct local_search *x)
+{
+    return x->plan.n_replicas > 1 && !space_awaits(x->s);
+}
+
+static int32_t count_buckets(const struct local_search *x) { return has_buckets(x) ? BUCKETS : 0; }
+
+static bool make_buckets(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    refine_buckets(x->s, p, bucket_parts[variant]);
+    return true;
+}
+
+/* --- stages of groups: variant = stage · EACH + kind --- */
+
+static int32_t stages_of(const struct local_search *x, int32_t group)
+{
+    return x->plan.replicas[x->example[group]].n_stages;
+}
+
+/* Stages of all groups, but for the last `less` of each. */
+static int32_t count_stages(const struct local_search *x, int32_t less)
+{
+    int32_t n = 0;
+    for (int32_t g = 0; g < x->n_groups; g++) n += stages_of(x, g) - less;
+    return n;
+}
+
+/* Returns the group of the at-th of those stages; *at becomes its index in the replica. */
+static int32_t find_stage(const struct local_search *x, int32_t less, int32_t *at)
+{
+    int32_t g = 0;
+    for (; *at >= stages_of(x, g) - less; g++) *at -= stages_of(x, g) - less;
+    return g;
+}
+
+/* Twice, and half the bucket of one stage. */
+static int32_t count_stage_buckets(const struct local_search *x)
+{
+    return has_buckets(x) ? 2 * count_stages(x, 0) : 0;
+}
+
+static bool make_stage_bucket(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    int32_t i = variant / 2, g = find_stage(x, 0, &i);
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        struct plan_stage *y = &p->replicas[r].stages[i];
+        if (x->group[r] != g) continue;
+        int64_t all = group_stage(x->s, y)->parameter_bytes,
+                now = y->bucket_bytes ? y->bucket_bytes : all,
+                next = variant % 2 ? now * 2 : now / 2;
+        if (next < REFINE_BUCKET_MIN || now > all || (variant % 2 && !y->bucket_bytes)) return false;
+        y->bucket_bytes = next >= all ? 0 : next;
+    }
+    return true;
+}
+
+/* One layer over the boundary behind a stage, up or down. */
+static int32_t count_layers(const struct local_search *x) { return 2 * count_stages(x, 1); }
+
+static bool make_layers(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    int32_t i = variant / 2, up = variant % 2 ? -1 : 1, g = find_stage(x, 1, &i);
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        if (x->group[r] != g) continue;
+        struct plan_stage *a = &p->replicas[r].stages[i], *b = a + 1;
+        const struct plan_stage *gives = up > 0 ? b : a;
+        if (gives->first_layer == gives->last_layer) return false;
+        a->last_layer += up, b->first_layer += up;
+    }
+    return true;
+}
+
+/* --- orders --- */
+
+/* The schedules but for `none`; variant = group · (REFINE_SCHEDULES - 1) + schedule. group -1: all replicas. */
+static bool set_schedule(const struct local_search *x, struct plan *p, int32_t group, int32_t k)
+{
+    bool set = true;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        if (group < 0 || x->group[r] == group) set &= refine_schedule(&p->replicas[r], k);
+    return set;
+}
+
+static int32_t count_schedules(const struct local_search *x)
+{
+    return x->task->named && !x->s->job->model.measured ? REFINE_SCHEDULES - 1 : 0;
+}
+
+static bool make_schedules(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    return set_schedule(x, p, -1, variant + 1);
+}
+
+/* What does not fit, or only with recomputation, is tried with small buckets, because one sum of all gradients needs a copy of them. */
+static bool make_tight_schedules(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    if (!(x->tight >> variant & 1) || !has_buckets(x) || !make_schedules(x, p, variant)) return false;
+    refine_buckets(x->s, p, SMALL_PARTS);
+    return true;
+}
+
+static int32_t count_group_schedules(const struct local_search *x)
+{
+    return x->n_groups > 1 ? x->n_groups * count_schedules(x) : 0;
+}
+
+static bool make_group_schedule(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    return set_schedule(x, p, variant / (REFINE_SCHEDULES - 1), 1 + variant % (REFINE_SCHEDULES - 1));
+}
+
+static int32_t count_warmups(const struct local_search *x)
+{
+    for (int32_t r = 0; r < x->plan.n_replicas; r++)
+        if (x->plan.replicas[r].schedule) return 0; /* which sets them */
+    return REFINE_WARMUPS;
+}
+
+static bool make_warmups(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    refine_warmups(x->s, p, variant);
+    return true;
+}
+
+/* --- shares of the batch --- */
+
+static int32_t count_shares(const struct local_search *x) { return x->n_groups * x->n_groups; }
+
+/* One microbatch of each replica of a group to another group, evenly distributed. */
+static bool make_shares(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    int32_t from = variant / x->n_groups, to = variant % x->n_groups, moved = 0;
+    if (from == to) return false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        if (x->group[r] == from && p->replicas[r].microbatches > 1)
+            p->replicas[r].microbatches--, moved++;
+    if (!moved) return false;
+    while (moved)
+        for (int32_t r = 0; r < p->n_replicas && moved; r++)
+            if (x->group[r] == to) p->replicas[r].microbatches++, moved--;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].warmup > p->replicas[r].microbatches)
+                p->replicas[r].stages[i].warmup = p->replicas[r].microbatches;
+    return true;
+}
+
+static const struct local_search_move moves[] = {
+    {"buckets", count_buckets, make_buckets, .repeats = false},
+    {"schedules", count_schedules, make_schedules, .schedules = true},
+    {"schedules with small buckets", count_schedules, make_tight_schedules, .repeats = false},
+    {"warm-up counts", count_warmups, make_warmups, .repeats = false},
+    {"shares", count_shares, make_shares, .repeats = true},
+    {"layers", count_layers, make_layers, .repeats = true},
+    {"buckets of a stage", count_stage_buckets, make_stage_bucket, .repeats = true},
+    {"schedule of a group", count_group_schedules, make_group_schedule, .repeats = false},
+};
+
+const struct local_search_move *local_search_moves(int32_t *n)
+{
+    *n = sizeof moves / sizeof *moves;
+    return moves;
+}
