@@ -10,12 +10,35 @@ static uint64_t text_hash(uint64_t h, const char *text)
     return text ? rng_hash_bytes(h, text, strlen(text)) : h;
 }
 
+static uint64_t rules_hash(uint64_t h, const struct sharding_rule *rules, int32_t n)
+{
+    for (int32_t k = 0; k < n; k++) {
+        const struct sharding_rule *x = &rules[k];
+        int32_t choice[3] = {x->choice.sufficient_factors, x->sharded, x->reshard_after_forward};
+        h = text_hash(rng_hash_bytes(h, choice, sizeof choice), x->match);
+        h = rng_hash_bytes(h, x->choice.index, sizeof x->choice.index);
+        h = rng_hash_bytes(h, x->choice.ratio, sizeof x->choice.ratio);
+    }
+    return h;
+}
+
+static uint64_t sharding_hash(uint64_t h, const struct sharding *x)
+{
+    if (!x) return h;
+    size_t ratios = (size_t)x->n_ratios * (size_t)x->n_devices;
+    h = rng_hash_bytes(h, x->mesh, sizeof x->mesh);
+    h = rng_hash_bytes(h, x->ratios, ratios * sizeof *x->ratios);
+    h = rules_hash(h, x->operators, x->n_operators);
+    return rules_hash(h, x->parameters, x->n_parameters);
+}
+
 static uint64_t stage_hash(uint64_t h, const struct plan_stage *x)
 {
     int32_t n = plan_stage_devices(x);
     int64_t stage[] = {
         x->last_layer, n,       x->bucket_bytes, x->recompute,     x->zero,
-        x->warmup,     x->receive_ahead, (int64_t)(uintptr_t)x->sharding};
+        x->warmup,     x->receive_ahead};
+    h = sharding_hash(h, x->sharding);
     h = text_hash(rng_hash_bytes(h, stage, sizeof stage), x->order);
     for (int32_t k = 0; k < n; k++) {
         int64_t part[2] = {plan_stage_device(x, k), x->sequences ? x->sequences[k] : 0};

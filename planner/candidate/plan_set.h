@@ -1,6 +1,6 @@
 /* planner/candidate/plan_set.h - a set of plans of one cluster, by hash: the tabu list of local searches (Glover 1989).
  *
- * The hash covers microbatches, schedules, stages with their devices, sequences, sharding rules (by identity), recomputation, ZeRO,
+ * The hash covers microbatches, schedules, stages with their devices, sequences, sharding rules, recomputation, ZeRO,
  * warm-up counts and buckets. A collision of two 64-bit hashes makes a search leave out a plan, which costs quality only.
  */
 #ifndef PLANNER_CANDIDATE_PLAN_SET_H
@@ -17,7 +17,7 @@ struct plan_set {
 };
 
 void plan_set_init(struct plan_set *x, struct arena *a);
-/* Whether the plan was new; it is a member afterwards. O(stages + devices of stages). */
+/* Whether the plan was new; it is a member afterwards. O(stages · (devices + sharding rules)). */
 bool plan_set_add(struct plan_set *x, const struct plan *p);
 
 #endif

@@ -48,10 +48,11 @@ static int64_t all_within(const struct combining *m, int64_t ns)
     return sum;
 }
 
-/* Whether two candidates divide the classes into the same teams. */
+/* Whether two candidates divide the classes into the same teams, at one microbatch size. */
 static bool same_teams(const struct coarse_candidate *x, const struct coarse_candidate *y)
 {
     uint32_t set = 0;
+    if (x->size != y->size) return false;
     for (int32_t i = 0; i < x->n_teams; i++) {
         bool found = false;
         for (int32_t k = 0; k < y->n_teams; k++)
@@ -63,7 +64,7 @@ static bool same_teams(const struct coarse_candidate *x, const struct coarse_can
     return set == (uint32_t)y->n_teams;
 }
 
-/* Only the best COARSE_EACH of every division into teams are kept, because estimates of different divisions have different errors. */
+/* Only the best COARSE_EACH of every division into teams and microbatch size are kept, because their estimates have different errors. */
 static void keep(struct coarse_offer *q, const struct coarse_candidate *c)
 {
     int32_t at, worst = -1, same = 0;

@@ -13,11 +13,11 @@
 #include "planner/candidate/parallel_score.h"
 #include "planner/local_search/local_search.h"
 #include "planner/schedule/plan.h"
+#include "planner/schedule/refine.h"
 
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
-    TRIED = 24,    /* plans of an offer */
-    TRIED_FAR = 8, /* more of them: the best of farther divisions */
+    LISTED = 2 * COARSE_KEPT * COARSE_OFFERS,
     BEYOND = 115,  /* percent of the best estimate: candidates above are left out … */
     MISSES =
         8, /* trials that are made one by one, whatever they take, until one fits: memory is estimated */
@@ -36,11 +36,13 @@ enum {
     /* The same where other searches follow: half of it gave equal plans on 16 questions of 4 to 12 devices (2026-11-23). */
     FEW_WORK_MS = 450,
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
+    /* Schedule of the trials, of refine_schedule: separate W shortens long pipelines by up to a fifth, so that others would be ranked wrongly. */
+    SPLIT_1F1B = 1,
     FEWEST = 2                 /* microbatches for each stage, in the shorter simulation */
 };
 
 struct trial {
-    struct plan plan; /* whole */
+    struct plan plan, placed; /* whole; as placed, before it was made to fit */
     struct space space;
     int32_t offer;
     int64_t estimate_ns, ns;
@@ -123,14 +125,19 @@ struct listing {
     struct coarse *q;
     struct incumbents seen;
     struct trial *out;
-    int32_t n, of[COARSE_OFFERS];
+    int32_t n;
 };
 
-static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c,
-                           int32_t most)
+static void set_schedule(const struct coarse *q, struct plan *p, int k)
+{
+    for (int32_t r = 0; r < p->n_replicas && !q->task->job->model.measured; r++)
+        if (p->replicas[r].n_stages > 1) (void)refine_schedule(&p->replicas[r], k);
+}
+
+static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c)
 {
     struct coarse *q = l->q;
-    for (int stages = 0; stages < 2 && l->of[offer] < most; stages++) {
+    for (int stages = 0; stages < 2; stages++) {
         struct trial *x = &l->out[l->n];
         *x = (struct trial){.space = q->spaces[c->size],
                             .offer = offer,
@@ -138,21 +145,23 @@ static void list_candidate(struct listing *l, int32_t offer, const struct coarse
                             .ns = INT64_MAX};
         x->space.cluster = q->task->cluster;
         if (!coarse_place(q, c, stages, q->t->arena, &x->plan)) continue;
+        set_schedule(q, &x->plan, SPLIT_1F1B);
+        x->placed = scorer_copy_plan(q->t->arena, &x->plan);
         if (incumbents_has(&l->seen, &x->plan)) continue;
         incumbents_add(&l->seen, &x->plan, c->estimate_ns);
-        l->n++, l->of[offer]++;
+        l->n++;
     }
 }
 
 /* A plan of two offers is the narrower one's. */
-static void list_rank(struct listing *l, int32_t rank, int32_t percent, int32_t most)
+static void list_rank(struct listing *l, int32_t rank, int32_t percent)
 {
     for (int32_t k = l->q->n_offers - 1; k >= 0; k--) {
         const struct coarse_offer *o = &l->q->offers[k];
         for (int32_t i = 0; i < o->n_kept; i++)
             if (coarse_rank(o, i) == rank &&
                 o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * percent)
-                list_candidate(l, k, &o->kept[i], most);
+                list_candidate(l, k, &o->kept[i]);
     }
 }
 
@@ -183,11 +192,11 @@ static void order(struct arena *a, struct trial *x, int32_t n)
 static int32_t list(struct coarse *q, struct trial *out)
 {
     struct listing l = {.q = q, .out = out};
-    incumbents_init(&l.seen, q->arena, (TRIED + TRIED_FAR) * COARSE_OFFERS, q->t->o,
+    incumbents_init(&l.seen, q->arena, LISTED, q->t->o,
                     q->task->cluster);
-    for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND, TRIED);
+    for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND);
     order(q->arena, out, l.n);
-    list_rank(&l, 0, FAR, TRIED + TRIED_FAR);
+    list_rank(&l, 0, FAR);
     return l.n;
 }
 
@@ -366,6 +375,34 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     return OK;
 }
 
+static bool is_tight(const struct trial *x)
+{
+    bool tight = x->ns == INT64_MAX;
+    for (int32_t r = 0; r < x->plan.n_replicas; r++)
+        for (int32_t i = 0; i < x->plan.replicas[r].n_stages; i++)
+            tight |= x->plan.replicas[r].stages[i].recompute != RECOMPUTE_NONE;
+    return tight && x->plan.replicas[0].schedule;
+}
+
+/* Trials first … last - 1; those that lack memory for separate W also with the backward undivided. */
+static enum status try_chunk(struct coarse *q, struct trial *x, int32_t first, int32_t last,
+                             struct error *err)
+{
+    struct trial again[CHUNK];
+    int32_t of[CHUNK], n = 0;
+    TRY(try_all(q, x, first, last, false, err));
+    for (int32_t i = first; i < last; i++) {
+        if (!is_tight(&x[i])) continue;
+        again[n] = x[i], of[n] = i;
+        again[n].plan = scorer_copy_plan(q->t->arena, &x[i].placed);
+        set_schedule(q, &again[n++].plan, 0);
+    }
+    TRY(try_all(q, again, 0, n, false, err));
+    for (int32_t k = 0; k < n; k++)
+        if (again[k].ns < x[of[k]].ns) x[of[k]] = again[k];
+    return OK;
+}
+
 /* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */
 static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
@@ -373,7 +410,7 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
     int32_t all = *n, next = 1;
     bool fits = false;
     for (*n = 0; *n < all && next > *n && !(*n && search_context_stopped(q->t));) {
-        TRY(try_all(q, x, *n, next, false, err));
+        TRY(try_chunk(q, x, *n, next, err));
         int64_t used = scorer_work(q->t->scorer) - start, more = (left - used) / (used / next + 1);
         fits |= x[*n].ns < INT64_MAX;
         *n = next;
@@ -385,7 +422,7 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
 
 enum status coarse_trials(struct coarse *q, struct error *err)
 {
-    struct trial *x = ARENA_ARRAY(q->arena, struct trial, (TRIED + TRIED_FAR) * COARSE_OFFERS);
+    struct trial *x = ARENA_ARRAY(q->arena, struct trial, LISTED);
     int32_t n = list(q, x);
     if (!n) return OK;
     TRY(try_listed(q, x, &n, err));

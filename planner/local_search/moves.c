@@ -1,4 +1,5 @@
 /* planner/local_search/moves.c - the table of moves. */
+#include "core/base/units.h"
 #include "planner/candidate/group.h"
 #include "planner/local_search/internal.h"
 #include "planner/schedule/refine.h"
@@ -24,38 +25,40 @@ static bool make_buckets(const struct local_search *x, struct plan *p, int32_t v
     return true;
 }
 
-/* --- stages of groups: variant = stage · EACH + kind --- */
+/* --- stages of groups --- */
 
 static int32_t stages_of(const struct local_search *x, int32_t group)
 {
     return x->plan.replicas[x->example[group]].n_stages;
 }
 
-/* Stages of all groups, but for the last `less` of each. */
-static int32_t count_stages(const struct local_search *x, int32_t less)
+/* Boundaries between stages of all groups. */
+static int32_t count_boundaries(const struct local_search *x)
 {
     int32_t n = 0;
-    for (int32_t g = 0; g < x->n_groups; g++) n += stages_of(x, g) - less;
+    for (int32_t g = 0; g < x->n_groups; g++) n += stages_of(x, g) - 1;
     return n;
 }
 
-/* Returns the group of the at-th of those stages; *at becomes its index in the replica. */
-static int32_t find_stage(const struct local_search *x, int32_t less, int32_t *at)
+/* Returns the group of the at-th of them; *at becomes the index of the stage before it. */
+static int32_t find_boundary(const struct local_search *x, int32_t *at)
 {
     int32_t g = 0;
-    for (; *at >= stages_of(x, g) - less; g++) *at -= stages_of(x, g) - less;
+    for (; *at >= stages_of(x, g) - 1; g++) *at -= stages_of(x, g) - 1;
     return g;
 }
 
-/* Twice, and half the bucket of one stage. */
+/* Twice, and half the bucket of a group's first or last stage: the first ends its backward last, the last has the output's matrix. Other
+ * stages' sums have the backwards of the stages before to hide behind. variant = 4 · group + 2 · last + twice */
 static int32_t count_stage_buckets(const struct local_search *x)
 {
-    return has_buckets(x) ? 2 * count_stages(x, 0) : 0;
+    return has_buckets(x) ? 4 * x->n_groups : 0;
 }
 
 static bool make_stage_bucket(const struct local_search *x, struct plan *p, int32_t variant)
 {
-    int32_t i = variant / 2, g = find_stage(x, 0, &i);
+    int32_t g = variant / 4, i = variant / 2 % 2 ? stages_of(x, g) - 1 : 0;
+    if (i == 0 && variant / 2 % 2) return false; /* its only stage */
     for (int32_t r = 0; r < p->n_replicas; r++) {
         struct plan_stage *y = &p->replicas[r].stages[i];
         if (x->group[r] != g) continue;
@@ -68,25 +71,35 @@ static bool make_stage_bucket(const struct local_search *x, struct plan *p, int3
     return true;
 }
 
-/* One layer over the boundary behind a stage, up or down. */
-static int32_t count_layers(const struct local_search *x) { return 2 * count_stages(x, 1); }
+static int64_t slowest_stage(const struct local_search *x, const struct plan_replica *r)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < r->n_stages; i++)
+        most = units_max(most, group_stage_ns(x->s, &r->stages[i]));
+    return most;
+}
+
+/* One layer over the boundary behind a stage, up or down, unless the slowest stage of the pipeline gets slower. */
+static int32_t count_layers(const struct local_search *x) { return 2 * count_boundaries(x); }
 
 static bool make_layers(const struct local_search *x, struct plan *p, int32_t variant)
 {
-    int32_t i = variant / 2, up = variant % 2 ? -1 : 1, g = find_stage(x, 1, &i);
+    int32_t i = variant / 2, up = variant % 2 ? -1 : 1, g = find_boundary(x, &i);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         if (x->group[r] != g) continue;
         struct plan_stage *a = &p->replicas[r].stages[i], *b = a + 1;
         const struct plan_stage *gives = up > 0 ? b : a;
         if (gives->first_layer == gives->last_layer) return false;
+        int64_t before = slowest_stage(x, &p->replicas[r]);
         a->last_layer += up, b->first_layer += up;
+        if (r == x->example[g] && slowest_stage(x, &p->replicas[r]) > before) return false;
     }
     return true;
 }
 
 /* --- orders --- */
 
-/* The schedules but for `none`; variant = group · (REFINE_SCHEDULES - 1) + schedule. group -1: all replicas. */
+/* group -1: all replicas. */
 static bool set_schedule(const struct local_search *x, struct plan *p, int32_t group, int32_t k)
 {
     bool set = true;
@@ -97,12 +110,12 @@ static bool set_schedule(const struct local_search *x, struct plan *p, int32_t g
 
 static int32_t count_schedules(const struct local_search *x)
 {
-    return x->task->named && !x->s->job->model.measured ? REFINE_SCHEDULES - 1 : 0;
+    return x->task->named && !x->s->job->model.measured ? REFINE_SCHEDULES : 0;
 }
 
 static bool make_schedules(const struct local_search *x, struct plan *p, int32_t variant)
 {
-    return set_schedule(x, p, -1, variant + 1);
+    return set_schedule(x, p, -1, variant);
 }
 
 /* What does not fit, or only with recomputation, is tried with small buckets, because one sum of all gradients needs a copy of them. */
@@ -120,7 +133,7 @@ static int32_t count_group_schedules(const struct local_search *x)
 
 static bool make_group_schedule(const struct local_search *x, struct plan *p, int32_t variant)
 {
-    return set_schedule(x, p, variant / (REFINE_SCHEDULES - 1), 1 + variant % (REFINE_SCHEDULES - 1));
+    return set_schedule(x, p, variant / REFINE_SCHEDULES, variant % REFINE_SCHEDULES);
 }
 
 static int32_t count_warmups(const struct local_search *x)
@@ -166,7 +179,7 @@ static const struct local_search_move moves[] = {
     {"warm-up counts", count_warmups, make_warmups, .repeats = false},
     {"shares", count_shares, make_shares, .repeats = true},
     {"layers", count_layers, make_layers, .repeats = true},
-    {"buckets of a stage", count_stage_buckets, make_stage_bucket, .repeats = true},
+    {"buckets of an end", count_stage_buckets, make_stage_bucket, .repeats = true},
     {"schedule of a group", count_group_schedules, make_group_schedule, .repeats = false},
 };
 
