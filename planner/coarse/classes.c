@@ -110,6 +110,17 @@ static void tell_gpus(struct coarse *q)
     q->graph->gpus = gpus;
 }
 
+static void find_crossings(struct coarse *q)
+{
+    for (int32_t i = 0; i < q->n_classes; i++)
+        for (int32_t k = 0; k < q->n_classes; k++) {
+            const struct coarse_class *x = &q->classes[i], *y = &q->classes[k];
+            const struct device_route *r =
+                device_graph_route(q->graph, x->device[0], y->device[0], x->type, y->type);
+            q->crossing[i][k] = i != k && r ? 1e9 / r->link.bandwidth_Bps : 0;
+        }
+}
+
 enum status coarse_classes(struct coarse *q, struct error *err)
 {
     const struct cluster *c = q->task->cluster;
@@ -124,6 +135,7 @@ enum status coarse_classes(struct coarse *q, struct error *err)
             add_device(q, shape, class_shape, c->nodes[nodes[i]].first_device + d);
     add_degrees(q);
     q->graph->n_types = q->priced.n_types;
+    find_crossings(q);
     if (q->task->job->model.measured) tell_gpus(q);
     return OK;
 }

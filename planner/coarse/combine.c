@@ -101,7 +101,7 @@ static void share(struct combining *m)
     }
     m->tail_ns = 0;
     for (int32_t i = 0; i < m->n_teams; i++)
-        m->tail_ns = units_max(m->tail_ns, coarse_tail_ns(m->team[i], replicas));
+        m->tail_ns = units_max(m->tail_ns, coarse_tail_ns(q, m->team[i], replicas, m->team, m->n_teams));
     high += m->tail_ns;
     if (replicas > batch) return;
     if (q->offer->n_kept == COARSE_KEPT) { /* whether it can be kept at all */

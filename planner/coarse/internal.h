@@ -39,6 +39,8 @@ struct coarse_stage {
         bucket_bytes; /* of its gradient all-reduce, where memory for one in whole is missing; else 0 */
     /* Gradient all-reduce over very many replicas, and how long before the end of the last backward it may begin; update. */
     int64_t reduce_ns, lead_ns, update_ns;
+    /* Bytes that the rings of a node's GPUs together send to a replica of another team. */
+    double crossing_bytes;
 };
 /* A team: `replicas` equal pipelines. A replica takes fill + (m - 1) · pace + tail for m microbatches; the tail depends on the
  * replicas of all teams (coarse_tail_ns). */
@@ -71,6 +73,7 @@ struct coarse {
     struct cluster priced; /* the task's, with one more type for each class and degree */
     struct cost *cost;
     struct device_graph *graph;
+    double crossing[COARSE_CLASSES][COARSE_CLASSES]; /* ns per byte between GPUs of two classes */
     struct spmd_stage *solved; /* memo of the degrees' rules */
     int32_t n_classes;
     struct coarse_class classes[COARSE_CLASSES];
@@ -88,8 +91,10 @@ MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error
  * stages are valid until the next coarse_combine. */
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
                          struct coarse_template *out);
-/* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. */
-int64_t coarse_tail_ns(const struct coarse_template *t, int32_t replicas);
+/* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. with: (n) the teams
+ * of the other replicas, whose rings cross the links between the teams' classes. O(n · stages). */
+int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,
+                       const struct coarse_template *const *with, int32_t n);
 /* Candidates of the current size and offer to its list. */
 void coarse_combine(struct coarse *q);
 /* Number of better kept candidates with the same division into teams. */

@@ -206,6 +206,13 @@ static int64_t part_ns(const struct line *l, int32_t i, const struct device_rout
            r->link.latency_ns;
 }
 
+/* Replicas on a node of a stage's class: their messages to other nodes share its links. */
+static int64_t replicas_on_node(const struct line *l, int32_t i)
+{
+    const struct coarse_class *k = &l->q->classes[l->stage[i].of];
+    return units_max(1, k->per_node / units_max(1, k->n / l->replicas));
+}
+
 /* A message of the cut behind stage i to the next stage: every GPU of the receiver takes a copy, over the same links if they
  * leave the node. */
 static int64_t transfer_ns(const struct line *l, int32_t i, bool *blocking)
@@ -218,10 +225,18 @@ static int64_t transfer_ns(const struct line *l, int32_t i, bool *blocking)
     int64_t sent = part_ns(l, i, r);
     *blocking = r->blocking;
     if (sent >= 0) return sent;
-    int64_t copies =
-        r->own || d[l->device[i]].node == d[l->device[i + 1]].node ? 1 : degree_of(l, i + 1)->n;
+    int64_t copies = 1;
+    if (!r->own && d[l->device[i]].node != d[l->device[i + 1]].node)
+        copies = degree_of(l, i + 1)->n *
+                 units_max(replicas_on_node(l, i), replicas_on_node(l, i + 1));
     return cost_occupancy_ns(&r->link, copies * l->s->cut_bytes[l->stage[i].last]) +
            r->link.latency_ns;
+}
+
+static double ring_bytes(const struct line *l, const struct stage_cost *c)
+{
+    return l->zero ? (double)c->gradient_bytes + (double)c->parameter_bytes
+                   : 2 * (double)c->gradient_bytes;
 }
 
 /* Gradient all-reduce of a stage over very many replicas: a ring whose neighbours are on other nodes; the GPUs of a node share
@@ -236,17 +251,35 @@ static int64_t reduce_ns(const struct line *l, int32_t i)
                                                       degree_of(l, i)->type, degree_of(l, i)->type);
     if (!r) return INT64_MAX / 4;
     int64_t sharing = r->own || k->n <= k->per_node ? 1 : units_min(each, k->per_node);
-    double bytes = l->zero ? (double)c->gradient_bytes + (double)c->parameter_bytes
-                           : 2 * (double)c->gradient_bytes;
+    double bytes = ring_bytes(l, c);
     return (int64_t)(1e9 * bytes * (double)sharing / r->link.bandwidth_Bps);
 }
 
-int64_t coarse_tail_ns(const struct coarse_template *t, int32_t replicas)
+/* The slowest crossing of a stage's ring to a stage of another team that has some of its layers. *from: the first of them, and where to
+ * begin for the next stage. */
+static int64_t crossing_ns(const struct coarse *q, const struct coarse_stage *x,
+                           const struct coarse_template *other, int32_t *from)
+{
+    double most = 0;
+    while (*from < other->n_stages - 1 && other->stages[*from].last < x->first) ++*from;
+    for (int32_t k = *from; k < other->n_stages && other->stages[k].first <= x->last; k++) {
+        double ns = q->crossing[x->of][other->stages[k].of];
+        if (ns > most) most = ns;
+    }
+    return (int64_t)(most * x->crossing_bytes);
+}
+
+int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,
+                       const struct coarse_template *const *with, int32_t n)
 {
     int64_t most = 0;
+    int32_t at[COARSE_CLASSES] = {0};
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct coarse_stage *x = &t->stages[i];
-        int64_t all = x->reduce_ns / replicas * (replicas - 1);
+        int64_t ring = x->reduce_ns;
+        for (int32_t k = 0; k < n; k++)
+            if (with[k] != t) ring = units_max(ring, crossing_ns(q, x, with[k], &at[k]));
+        int64_t all = ring / replicas * (replicas - 1);
         most = units_max(most, units_max(0, all - x->lead_ns) +
                                    (t->zero ? x->update_ns / replicas : x->update_ns));
     }
@@ -272,7 +305,10 @@ static bool measure(struct line *l, struct coarse_template *out)
         work = t + before + (blocking ? 2 * after : 0);
         before = blocking ? 2 * after : 0;
         const struct stage_cost *c = cost_of(l, i, x->first, x->last);
+        const struct coarse_class *k = &l->q->classes[x->of];
         x->reduce_ns = reduce_ns(l, i), x->update_ns = c->update_ns;
+        x->crossing_bytes =
+            ring_bytes(l, c) * (double)units_min(k->n / l->replicas, k->per_node);
         x->lead_ns =
             lead + (t - c->forward_ns) / 2; /* its own gradients are complete one after the other */
         lead += t - c->forward_ns;
@@ -296,7 +332,7 @@ struct making {
 static void keep(struct making *m, struct coarse_template *x)
 {
     int z = x->zero;
-    int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns + coarse_tail_ns(x, x->replicas);
+    int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns + coarse_tail_ns(m->q, x, x->replicas, NULL, 0);
     int32_t at = m->n[z];
     if (at == m->most && ns >= m->ns[z][at - 1]) return;
     x->classes = m->classes;
