@@ -28,6 +28,39 @@ struct combining {
     int64_t tail_ns; /* of the current teams together */
 };
 
+/* --- gradient all-reduces over all teams --- */
+
+/* The slowest crossing of a stage's ring to a stage of another team that has some of its layers. *from: the first of them, and where to
+ * begin for the next stage. */
+static int64_t crossing_ns(const struct coarse *q, const struct coarse_stage *x,
+                           const struct coarse_template *other, int32_t *from)
+{
+    double most = 0;
+    while (*from < other->n_stages - 1 && other->stages[*from].last < x->first) ++*from;
+    for (int32_t k = *from; k < other->n_stages && other->stages[k].first <= x->last; k++) {
+        double ns = q->crossing[x->of][other->stages[k].of];
+        if (ns > most) most = ns;
+    }
+    return (int64_t)(most * x->crossing_bytes);
+}
+
+int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,
+                       const struct coarse_template *const *with, int32_t n)
+{
+    int64_t most = 0;
+    int32_t at[COARSE_CLASSES] = {0};
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct coarse_stage *x = &t->stages[i];
+        int64_t ring = x->reduce_ns;
+        for (int32_t k = 0; k < n; k++)
+            if (with[k] != t) ring = units_max(ring, crossing_ns(q, x, with[k], &at[k]));
+        int64_t all = ring / replicas * (replicas - 1);
+        most = units_max(most, units_max(0, all - x->lead_ns) +
+                                   (t->zero ? x->update_ns / replicas : x->update_ns));
+    }
+    return most;
+}
+
 /* --- shares --- */
 
 /* Microbatches of one replica within T; 0: not even one. */

@@ -75,6 +75,11 @@ static bool do_drop(struct multi_device *c, const struct space *s, struct plan *
 {
     return multi_device_drop(c->arena, s, p, h->r, h->i, h->k, h->behind);
 }
+static bool do_swap(struct multi_device *c, const struct space *s, struct plan *p,
+                    const struct change *h)
+{
+    return multi_device_swap(c->arena, s, p, h->r, h->i, h->to_i);
+}
 static bool do_divide(struct multi_device *c, const struct space *s, struct plan *p,
                       const struct change *h)
 {
@@ -197,6 +202,18 @@ static enum status change_replicas(struct multi_device *c, const struct multi_de
     return OK;
 }
 
+/* Whether the two stages have devices of other types, or other numbers of them. */
+static bool unlike(const struct plan *p, const struct change *h)
+{
+    const struct plan_stage *x = &p->replicas[h->r].stages[h->i],
+                            *y = &p->replicas[h->r].stages[h->to_i];
+    bool unlike = plan_stage_devices(x) != plan_stage_devices(y);
+    for (int32_t k = 0; !unlike && k < plan_stage_devices(x); k++)
+        unlike = p->cluster.devices[plan_stage_device(x, k)].type !=
+                 p->cluster.devices[plan_stage_device(y, k)].type;
+    return unlike;
+}
+
 static enum status change_large(struct multi_device *c, const struct multi_device_point *best,
                                 struct promising *out, struct error *err)
 {
@@ -208,6 +225,8 @@ static enum status change_large(struct multi_device *c, const struct multi_devic
         for (h.i = 0; h.i < p->replicas[h.r].n_stages; h.i++) {
             if (h.i + 1 < p->replicas[h.r].n_stages)
                 TRY(change_sizes(c, best, do_merge, &h, out, err));
+            for (h.to_i = h.i + 1; h.to_i < p->replicas[h.r].n_stages; h.to_i++)
+                if (unlike(p, &h)) TRY(change_sizes(c, best, do_swap, &h, out, err));
             TRY(add_idle(c, best, &h, out, err));
             TRY(change_devices(c, best, h, out, err));
         }

@@ -297,6 +297,17 @@ void multi_device_balance_replica(const struct space *s, struct plan *p, int32_t
     for (int32_t i = 0; i < x->n_stages; i++) balance_again(s, &x->stages[i]);
 }
 
+bool multi_device_swap(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+                       int32_t k)
+{
+    struct plan_stage *x = &p->replicas[r].stages[i], *y = &p->replicas[r].stages[k];
+    struct members m = members_of(x), n = members_of(y);
+    if (!multi_device_place(a, s, x, n.device, n.n) || !multi_device_place(a, s, y, m.device, m.n))
+        return false;
+    multi_device_balance_replica(s, p, r);
+    return true;
+}
+
 bool multi_device_pass(struct plan *p, int32_t r, int32_t i, int32_t k, int32_t l)
 {
     const struct plan_stage *x = &p->replicas[r].stages[i];

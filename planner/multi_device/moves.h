@@ -53,6 +53,9 @@ bool multi_device_divide(struct arena *a, const struct space *s, struct plan *p,
 /* Moves the layer boundary between stages i and i + 1 by `layers` up (> 0) or down. */
 bool multi_device_shift(const struct space *s, struct plan *p, int32_t r, int32_t i,
                         int32_t layers);
+/* Exchanges the devices of stages i and k of replica r, and balances its layers again. */
+bool multi_device_swap(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+                       int32_t k);
 /* Sets the replica's layer boundaries to minimise its slowest stage. O(stages · layers · log time). */
 void multi_device_balance_replica(const struct space *s, struct plan *p, int32_t r);
 /* Moves one sequence of every microbatch from device k of the stage to device l. */

@@ -2,6 +2,7 @@
 #include "core/base/arena.h"
 #include "planner/multi_device/internal.h"
 #include "planner/multi_device/moves.h"
+#include "planner/schedule/refine.h"
 
 bool multi_device_many(const struct multi_device *c)
 {
@@ -41,6 +42,56 @@ enum status multi_device_graphs(struct arena *a, const struct lower_options *o, 
     return OK;
 }
 
+/* Whether it was made to fit by recomputation, or not at all. */
+static bool is_tight(const struct multi_device_point *y)
+{
+    bool tight = y->x.iteration_ns == INT64_MAX;
+    for (int32_t r = 0; r < y->x.plan.n_replicas; r++)
+        for (int32_t i = 0; i < y->x.plan.replicas[r].n_stages; i++)
+            tight |= y->x.plan.replicas[r].stages[i].recompute != RECOMPUTE_NONE;
+    return tight;
+}
+
+static bool may_shard_state(const struct plan *p)
+{
+    bool several = p->n_replicas > 1;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            if (p->replicas[r].stages[i].zero) return false;
+            several |= p->replicas[r].stages[i].n_shards > 1;
+        }
+    return several;
+}
+
+static bool has_pipeline(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        if (p->replicas[r].n_stages > 1) return true;
+    return false;
+}
+
+/* The plan with warm-up counts that hide messages. What lacks memory is also tried with ZeRO 1, which costs less than recomputation, because
+ * a reduce-scatter and an all-gather move the bytes of an all-reduce, and then with the default warm-up counts. */
+static enum status score(struct multi_device *c, const struct space *s, const struct plan *plain,
+                         struct multi_device_point *y, struct error *err)
+{
+    bool zero = may_shard_state(plain), ahead = has_pipeline(plain);
+    for (int k = 0; k < 4 && !multi_device_over(c) && is_tight(y); k++) {
+        struct multi_device_point x = *y;
+        bool warm = k < 2, sharded = k % 2;
+        if ((sharded && !zero) || (!warm && !ahead)) continue;
+        x.x.plan = scorer_copy_plan(c->arena, plain);
+        if (warm) refine_warmups(s, &x.x.plan, 0);
+        for (int32_t r = 0; r < plain->n_replicas && sharded; r++)
+            for (int32_t i = 0; i < plain->replicas[r].n_stages; i++)
+                x.x.plan.replicas[r].stages[i].zero = 1;
+        c->left--;
+        TRY(search_context_score(c->t, s, &x.x.plan, &x.x.iteration_ns, err));
+        if (y->x.iteration_ns == INT64_MAX || x.x.iteration_ns < y->x.iteration_ns) *y = x;
+    }
+    return OK;
+}
+
 enum status multi_device_try(struct multi_device *c, struct plan *p, int32_t space,
                              const struct search_plan *best, struct multi_device_point *y,
                              struct error *err)
@@ -50,9 +101,7 @@ enum status multi_device_try(struct multi_device *c, struct plan *p, int32_t spa
     if (multi_device_over(c) || is_hopeless(c, s, p, best) || !plan_set_add(&c->seen, p))
         return OK;
     TRY(multi_device_graphs(c->arena, c->t->lower, s, p, err));
-    c->left--;
-    TRY(search_context_score(c->t, s, p, &y->x.iteration_ns, err));
-    y->x.plan = *p;
+    TRY(score(c, s, p, y, err));
     if (y->x.iteration_ns < INT64_MAX) y->x.cost = plan_cost(p, y->x.iteration_ns);
     return OK;
 }
