@@ -42,7 +42,9 @@ enum {
 };
 
 struct trial {
-    struct plan plan, placed; /* whole; as placed, before it was made to fit */
+    const struct coarse_candidate *candidate;
+    bool stages;      /* its placement (coarse_place) */
+    struct plan plan; /* whole; of those that were tried */
     struct space space;
     int32_t offer;
     int64_t estimate_ns, ns;
@@ -123,15 +125,19 @@ static int64_t time_of(const struct pair *x)
 
 struct listing {
     struct coarse *q;
-    struct incumbents seen;
+    struct arena *scratch; /* of one plan */
+    struct plan_set seen;  /* whatever their ZeRO level: the better estimate's is tried */
     struct trial *out;
     int32_t n;
 };
 
-static void set_schedule(const struct coarse *q, struct plan *p, int k)
+/* The plan of a trial with the k-th schedule of refine_schedule; false: the GPUs are spread over too many nodes. */
+static bool place(struct coarse *q, struct arena *a, const struct trial *x, int k, struct plan *out)
 {
-    for (int32_t r = 0; r < p->n_replicas && !q->task->job->model.measured; r++)
-        if (p->replicas[r].n_stages > 1) (void)refine_schedule(&p->replicas[r], k);
+    if (!coarse_place(q, x->candidate, x->stages, a, out)) return false;
+    for (int32_t r = 0; r < out->n_replicas && !q->task->job->model.measured; r++)
+        if (out->replicas[r].n_stages > 1) (void)refine_schedule(&out->replicas[r], k);
+    return true;
 }
 
 static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c)
@@ -139,17 +145,19 @@ static void list_candidate(struct listing *l, int32_t offer, const struct coarse
     struct coarse *q = l->q;
     for (int stages = 0; stages < 2; stages++) {
         struct trial *x = &l->out[l->n];
-        *x = (struct trial){.space = q->spaces[c->size],
+        struct plan p;
+        *x = (struct trial){.candidate = c,
+                            .stages = stages,
+                            .space = q->spaces[c->size],
                             .offer = offer,
                             .estimate_ns = c->estimate_ns,
                             .ns = INT64_MAX};
         x->space.cluster = q->task->cluster;
-        if (!coarse_place(q, c, stages, q->t->arena, &x->plan)) continue;
-        set_schedule(q, &x->plan, SPLIT_1F1B);
-        x->placed = scorer_copy_plan(q->t->arena, &x->plan);
-        if (incumbents_has(&l->seen, &x->plan)) continue;
-        incumbents_add(&l->seen, &x->plan, c->estimate_ns);
-        l->n++;
+        arena_reset(l->scratch);
+        if (!place(q, l->scratch, x, 0, &p)) continue;
+        for (int32_t r = 0; r < p.n_replicas; r++)
+            for (int32_t i = 0; i < p.replicas[r].n_stages; i++) p.replicas[r].stages[i].zero = 0;
+        if (plan_set_add(&l->seen, &p)) l->n++;
     }
 }
 
@@ -191,12 +199,12 @@ static void order(struct arena *a, struct trial *x, int32_t n)
 /* The candidates' plans of all offers: the best of every division into teams within BEYOND; behind them those of farther divisions. */
 static int32_t list(struct coarse *q, struct trial *out)
 {
-    struct listing l = {.q = q, .out = out};
-    incumbents_init(&l.seen, q->arena, LISTED, q->t->o,
-                    q->task->cluster);
+    struct listing l = {.q = q, .out = out, .scratch = arena_new()};
+    plan_set_init(&l.seen, q->arena);
     for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND);
     order(q->arena, out, l.n);
     list_rank(&l, 0, FAR);
+    arena_free(l.scratch);
     return l.n;
 }
 
@@ -204,7 +212,7 @@ static int32_t list(struct coarse *q, struct trial *out)
 static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int32_t last,
                            bool whole, struct error *err)
 {
-    struct arena *a = q->t->arena;
+    struct arena *a = q->arena;
     size_t n = (size_t)(last - first);
     int32_t used = 0;
     struct parallel_score_item *items = ARENA_ARRAY(a, struct parallel_score_item, 2 * n);
@@ -390,12 +398,12 @@ static enum status try_chunk(struct coarse *q, struct trial *x, int32_t first, i
 {
     struct trial again[CHUNK];
     int32_t of[CHUNK], n = 0;
+    for (int32_t i = first; i < last; i++) (void)place(q, q->arena, &x[i], SPLIT_1F1B, &x[i].plan);
     TRY(try_all(q, x, first, last, false, err));
     for (int32_t i = first; i < last; i++) {
         if (!is_tight(&x[i])) continue;
         again[n] = x[i], of[n] = i;
-        again[n].plan = scorer_copy_plan(q->t->arena, &x[i].placed);
-        set_schedule(q, &again[n++].plan, 0);
+        (void)place(q, q->arena, &x[i], 0, &again[n++].plan); /* as it was when listed */
     }
     TRY(try_all(q, again, 0, n, false, err));
     for (int32_t k = 0; k < n; k++)
