@@ -99,6 +99,26 @@ static void add_degrees(struct coarse *q)
     }
 }
 
+static int cmp_classes(const struct cluster *c, const struct coarse_class *x,
+                       const struct coarse_class *y)
+{
+    const struct device_type *a = &c->types[x->type], *b = &c->types[y->type];
+    if (a->memory_bytes != b->memory_bytes) return a->memory_bytes > b->memory_bytes ? -1 : 1;
+    if (x->per_node != y->per_node) return y->per_node - x->per_node;
+    return x->n != y->n ? y->n - x->n : strcmp(a->catalogue, b->catalogue);
+}
+
+/* By memory, size of node and number, so that the order of the cluster file does not change the answer. */
+static void sort_classes(struct coarse *q)
+{
+    for (int32_t i = 1; i < q->n_classes; i++)
+        for (int32_t k = i;
+             k > 0 && cmp_classes(q->task->cluster, &q->classes[k], &q->classes[k - 1]) < 0; k--) {
+            struct coarse_class x = q->classes[k];
+            q->classes[k] = q->classes[k - 1], q->classes[k - 1] = x;
+        }
+}
+
 /* Links of measured layers are curves by the number of GPUs that send together. */
 static void tell_gpus(struct coarse *q)
 {
@@ -133,6 +153,7 @@ enum status coarse_classes(struct coarse *q, struct error *err)
     for (int32_t i = 0; i < n_nodes; i++)
         for (int32_t d = 0; d < c->nodes[nodes[i]].n_devices; d++)
             add_device(q, shape, class_shape, c->nodes[nodes[i]].first_device + d);
+    sort_classes(q);
     add_degrees(q);
     q->graph->n_types = q->priced.n_types;
     find_crossings(q);

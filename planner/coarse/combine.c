@@ -4,6 +4,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -17,12 +18,19 @@ enum {
 #define USED_LEAST                                                                                 \
     0.85 /* of the speed of a team's GPUs: numbers of replicas that leave more GPUs idle are left out */
 
+struct counted {
+    const struct coarse_template *of;
+    int64_t most; /* microbatches within the limit */
+};
+
 struct combining {
     struct coarse *q;
     int32_t n;
     size_t capacity;
     struct coarse_template *templates;
     int64_t left; /* combinations */
+    struct counted *order; /* (n) */
+    int64_t most[TEAMS][1 << COARSE_CLASSES]; /* microbatches of so many teams of a set of classes */
     int32_t n_teams;
     const struct coarse_template *team[TEAMS];
     int64_t tail_ns; /* of the current teams together */
@@ -187,16 +195,83 @@ int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate)
     return n;
 }
 
-static void add_teams(struct combining *m, int32_t from, uint32_t used)
+static int compare(double x, double y)
 {
-    for (int32_t i = from; i < m->n && m->left > 0; i++) {
-        const struct coarse_template *t = &m->templates[i];
-        if (t->classes & used || (m->n_teams && !may_join(m, t))) continue;
-        m->team[m->n_teams++] = t;
-        m->left--;
-        share(m);
-        if (m->n_teams < TEAMS) add_teams(m, i + 1, used | t->classes);
-        m->n_teams--;
+    return (x > y) - (x < y);
+}
+
+/* Templates of one set of classes together, those that take most microbatches first. */
+static int by_classes(const void *x, const void *y)
+{
+    const struct counted *a = x, *b = y;
+    const struct coarse_template *t = a->of, *u = b->of;
+    if (t->classes != u->classes) return t->classes > u->classes ? -1 : 1;
+    if (a->most != b->most) return a->most > b->most ? -1 : 1;
+    int by = compare((double)u->replicas / (double)u->pace_ns, (double)t->replicas / (double)t->pace_ns);
+    if (by) return by;
+    if (t->fill_ns != u->fill_ns) return t->fill_ns < u->fill_ns ? -1 : 1;
+    return t < u ? -1 : t > u;
+}
+
+/* The time of the worst candidate that would be tried. */
+static int64_t limit_of(const struct coarse_offer *o)
+{
+    if (!o->n_kept) return INT64_MAX;
+    int64_t far = o->kept[0].estimate_ns / 100 * COARSE_FAR;
+    return o->n_kept < COARSE_KEPT ? far : units_min(far, o->kept[COARSE_KEPT - 1].estimate_ns);
+}
+
+/* The least tail of a team beside any others: their rings are no faster, and with ZeRO their updates are shorter. */
+static int64_t least_tail(const struct coarse *q, const struct coarse_template *t)
+{
+    int64_t update = 0;
+    for (int32_t i = 0; i < t->n_stages && t->zero; i++)
+        update = units_max(update, t->stages[i].update_ns / t->replicas);
+    return coarse_tail_ns(q, t, t->replicas, NULL, 0) - update;
+}
+
+/* Microbatches that each template takes within the limit, and the most that so many teams of a set of classes take. */
+static void find_most(struct combining *m)
+{
+    int64_t limit = limit_of(m->q->offer), batch = m->q->spaces[m->q->size].microbatches;
+    uint32_t all = (1U << m->q->n_classes) - 1;
+    memset(m->most, 0, sizeof m->most);
+    for (int32_t i = 0; i < m->n; i++) {
+        struct counted *x = &m->order[i];
+        x->of = &m->templates[i], x->most = batch;
+        m->tail_ns = least_tail(m->q, x->of);
+        if (limit < INT64_MAX)
+            x->most = units_min(batch, x->of->replicas * units_min(batch, within(m, x->of, limit)));
+        m->most[1][x->of->classes] = units_max(m->most[1][x->of->classes], x->most);
+    }
+    qsort(m->order, (size_t)m->n, sizeof *m->order, by_classes);
+    for (int32_t k = 1; k < TEAMS; k++)
+        for (uint32_t set = 1; set <= all; set++)
+            for (uint32_t one = set; one; one = (one - 1) & set) {
+                int64_t sum = m->most[1][one] + (k > 1 ? m->most[k - 1][set & ~one] : 0);
+                m->most[k][set] = units_max(m->most[k][set], sum);
+            }
+}
+
+/* All sets of so many more teams that may take the batch within the limit. sum: what those so far take at most. */
+static void add_teams(struct combining *m, int32_t from, uint32_t used, int64_t sum, int32_t teams)
+{
+    uint32_t all = (1U << m->q->n_classes) - 1;
+    int64_t batch = m->q->spaces[m->q->size].microbatches;
+    for (int32_t i = from, next; i < m->n && m->left > 0; i = next) {
+        uint32_t here = m->order[i].of->classes;
+        for (next = i; next < m->n && m->order[next].of->classes == here;) next++;
+        int64_t more = teams > 1 ? m->most[teams - 1][all & ~(used | here)] : 0;
+        if (here & used || (teams > 1 && !more)) continue;
+        for (int32_t k = i; k < next && m->left > 0 && sum + m->order[k].most + more >= batch; k++) {
+            if (m->n_teams && !may_join(m, m->order[k].of)) continue;
+            m->team[m->n_teams++] = m->order[k].of, m->left--;
+            if (teams == 1)
+                share(m);
+            else
+                add_teams(m, next, used | here, sum + m->order[k].most, teams - 1);
+            m->n_teams--;
+        }
     }
 }
 
@@ -309,6 +384,10 @@ void coarse_combine(struct coarse *q)
     uint32_t all = (1U << q->n_classes) - 1;
     for (uint32_t set = all; set; set--)
         if (set == all || count(set) <= COARSE_TEAM) add_teams_of(&m, set);
-    add_teams(&m, 0, 0);
+    m.order = ARENA_ARRAY(q->templates, struct counted, (size_t)m.n + 1);
+    for (int32_t teams = 1; teams <= TEAMS; teams++) {
+        find_most(&m);
+        add_teams(&m, 0, 0, 0, teams);
+    }
     keep_templates(q);
 }

@@ -15,6 +15,7 @@ enum {
     COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */
     COARSE_KEPT = 64,     /* candidates by estimate */
     COARSE_EACH = 8,      /* of them of one division into teams */
+    COARSE_FAR = 160, /* percent of the best estimate, also of the best trial: candidates above are not tried */
     COARSE_OFFERS = 9     /* 1, 2, 4 … 128 GPUs, and any of them */
 };
 

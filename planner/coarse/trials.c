@@ -18,12 +18,10 @@
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
     LISTED = 2 * COARSE_KEPT * COARSE_OFFERS,
-    BEYOND = 115,  /* percent of the best estimate: candidates above are left out … */
+    BEYOND = 115,  /* percent of the best estimate: candidates above are left out, but for the best of a division into teams (COARSE_FAR) */
     MISSES =
         8, /* trials that are made one by one, whatever they take, until one fits: memory is estimated */
     FIRST = 3, /* of the plans of an offer, by buckets and schedules */
-    FAR =
-        160, /* … but for the best of a division into teams; also of the best trial for plans to improve */
     IMPROVED = 3, /* of all plans, by every move */
     CHUNK = 8,    /* trials in parallel between two looks at the work */
     WHOLE = 3,    /* plans simulated whole */
@@ -203,7 +201,7 @@ static int32_t list(struct coarse *q, struct trial *out)
     plan_set_init(&l.seen, q->arena);
     for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND);
     order(q->arena, out, l.n);
-    list_rank(&l, 0, FAR);
+    list_rank(&l, 0, COARSE_FAR);
     arena_free(l.scratch);
     return l.n;
 }
@@ -287,7 +285,7 @@ static enum status improve(struct coarse *q, struct trial *x, bool orders_only, 
 static int32_t next_of(const struct trial *x, const int64_t *ns, int32_t n, int32_t k, int32_t at)
 {
     while (at < n && (x[at].offer != k || (at && ns[at] == ns[at - 1]))) at++;
-    return at < n && ns[at] < INT64_MAX && ns[at] <= ns[0] / 100 * FAR ? at : n;
+    return at < n && ns[at] < INT64_MAX && ns[at] <= ns[0] / 100 * COARSE_FAR ? at : n;
 }
 
 /* A few steps, which find buckets and a schedule, for the best of every offer in turn: the gains of plans of different numbers of GPUs a
