@@ -8,15 +8,15 @@
 #include "planner/baseline/baselines.h"
 #include "planner/baseline/subteam.h"
 #include "planner/bound/cluster.h"
+#include "planner/candidate/robust.h"
 #include "planner/candidate/search_context.h"
 #include "planner/coarse/coarse.h"
+#include "planner/coarse/cost_subsets.h"
 #include "planner/exact/candidate.h"
 #include "planner/exact/exact.h"
 #include "planner/exact/refine_search.h"
 #include "planner/exact/repair.h"
-#include "planner/fleet/cost_subsets.h"
 #include "planner/fleet/fleet.h"
-#include "planner/fleet/robust.h"
 #include "planner/lp.h"
 #include "planner/multi_device/multi_device_stage.h"
 #include "planner/replan/warm_start.h"
@@ -263,7 +263,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     struct bound_certificate b = {0};
     bool measured = q->job->model.measured;
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
-    struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
+    struct search_task task = {q->job, q->cluster, p, sizes, n_sizes};
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     TRY(coarse_search(t, &task, &n_tried, err));
     if (measured) n_tried = 0; /* the fleet search also tries replicas that differ */
@@ -343,7 +343,7 @@ static enum status search_few(struct search *q, const struct profile *p,
                               struct error *err)
 {
     struct search_context *t = &q->t;
-    struct fleet_task task = {q->job, q->cluster, p, r->sizes, r->n_sizes};
+    struct search_task task = {q->job, q->cluster, p, r->sizes, r->n_sizes};
     struct incumbents symmetric = {.n = 0};
     if (!t->o->baseline) TRY(coarse_search_apart(t, &task, &symmetric, err));
     if (symmetric.n && t->o->objective == OBJECTIVE_TIME)

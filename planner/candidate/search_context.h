@@ -15,6 +15,15 @@ enum { PRESET_SPACES_MAX = 96 };
 
 struct spmd_stage;
 
+/* The question of a search of the whole cluster. */
+struct search_task {
+    const struct job *job;
+    const struct cluster *cluster;
+    const struct profile *profile;
+    const int64_t *sizes; /* (n_sizes) of microbatches */
+    int32_t n_sizes;
+};
+
 struct search_context {
     struct arena *arena; /* owns the result */
     const struct search_options *o;

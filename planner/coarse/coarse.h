@@ -17,13 +17,13 @@
 #ifndef PLANNER_COARSE_COARSE_H
 #define PLANNER_COARSE_COARSE_H
 
-#include "planner/fleet/fleet.h"
+#include "planner/candidate/search_context.h"
 
 /* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found. */
-MUST_CHECK enum status coarse_search(struct search_context *t, const struct fleet_task *task,
+MUST_CHECK enum status coarse_search(struct search_context *t, const struct search_task *task,
                                      int32_t *n_tried, struct error *err);
 /* The same to *out, because plans outside the exact search's class must not prune it. */
-MUST_CHECK enum status coarse_search_apart(struct search_context *t, const struct fleet_task *task,
+MUST_CHECK enum status coarse_search_apart(struct search_context *t, const struct search_task *task,
                                            struct incumbents *out, struct error *err);
 
 #endif

@@ -68,7 +68,7 @@ struct coarse_offer {
 
 struct coarse {
     struct search_context *t;
-    const struct fleet_task *task;
+    const struct search_task *task;
     struct arena *arena, *templates; /* templates: those of the current size and offer */
     struct cluster priced; /* the task's, with one more type for each class and degree */
     struct cost *cost;

@@ -19,13 +19,6 @@ enum {
     IMPROVED_MAX = 3
 };
 
-bool fleet_has_dedicated_links(const struct cluster *c)
-{
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!link_of_every_pair(&c->links[i])) return false;
-    return true;
-}
-
 static void keep_best(struct fleet *q, const struct fleet_plan *x, struct fleet_plan *best,
                       int32_t *n)
 {
@@ -217,13 +210,13 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
     return OK;
 }
 
-static enum status search_numbers(struct search_context *t, const struct fleet_task *task,
+static enum status search_numbers(struct search_context *t, const struct search_task *task,
                                   const int32_t *numbers, int32_t n,
                                   struct bound_certificate *bound, struct error *err)
 {
     struct fleet q = {
         .t = t, .task = task, .arena = arena_new(), .numbers = numbers, .n_numbers = n};
-    q.dedicated_links = fleet_has_dedicated_links(task->cluster);
+    q.dedicated_links = cluster_has_dedicated_links(task->cluster);
     enum status st = search_sizes(&q, err);
     if (st == OK && t->incumbents.n && bound) st = certify(&q, bound, err);
     arena_free(q.arena);
@@ -231,7 +224,7 @@ static enum status search_numbers(struct search_context *t, const struct fleet_t
 }
 
 /* Of measured layers the first numbers are searched before all of them, because a template lists only the best labels of all numbers. */
-enum status fleet_search(struct search_context *t, const struct fleet_task *task,
+enum status fleet_search(struct search_context *t, const struct search_task *task,
                          struct bound_certificate *bound, struct error *err)
 {
     int32_t numbers[TP_NUMBERS_MAX];

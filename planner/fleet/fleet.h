@@ -16,18 +16,9 @@
 #include "planner/bound/any.h"
 #include "planner/candidate/search_context.h"
 
-struct fleet_task {
-    const struct job *job;
-    const struct cluster *cluster;
-    const struct profile *profile;
-    const int64_t *sizes; /* (n_sizes) of microbatches */
-    int32_t n_sizes;
-};
-/* Whether every two devices have a dedicated link (no shared link anywhere). */
-bool fleet_has_dedicated_links(const struct cluster *c);
 /* Fills t->incumbents. bound: NULL, or set to a lower bound of the plans with these numbers of GPUs a stage. If no plan fits the
  * incumbents are empty; the caller reports ERR_INFEASIBLE. */
-MUST_CHECK enum status fleet_search(struct search_context *t, const struct fleet_task *task,
+MUST_CHECK enum status fleet_search(struct search_context *t, const struct search_task *task,
                                     struct bound_certificate *bound, struct error *err);
 
 #endif

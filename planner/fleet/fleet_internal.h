@@ -35,7 +35,7 @@ struct fleet_candidate {
 
 struct fleet {
     struct search_context *t;
-    const struct fleet_task *task;
+    const struct search_task *task;
     struct arena *arena; /* spaces, templates, placed mixes */
     const int32_t *numbers; /* (n_numbers) of GPUs a stage */
     int32_t n_numbers;
@@ -52,7 +52,7 @@ struct fleet {
     struct mix *before;         /* (n_sizes, FLEET_VARIANTS) the last mix of each */
     int32_t n_cuts;             /* for the current size */
     bool *cuts[FLEET_CUTS_MAX]; /* (n_layers) first layers of one template's stages */
-    bool dedicated_links;       /* fleet_has_dedicated_links */
+    bool dedicated_links;       /* cluster_has_dedicated_links */
 };
 
 /* Fills spaces, makers and candidates: mixes of all sizes, placed and estimated, by rising estimate. */

@@ -50,7 +50,7 @@ struct made {
     struct lower_options lower;
     struct search_options options;
     struct search_context context;
-    struct fleet_task task;
+    struct search_task task;
     int64_t sizes[3];
     struct coarse coarse;
 };
@@ -69,7 +69,7 @@ static void make(struct made *m, struct cluster c, const char *job)
                                          .scorer = scorer_new(&m->lower),
                                          .evaluations_left = 20000};
     incumbents_init(&m->context.incumbents, arena, 32, &m->options, &m->cluster);
-    m->task = (struct fleet_task){&m->job, &m->cluster, &m->profile, m->sizes, 3};
+    m->task = (struct search_task){&m->job, &m->cluster, &m->profile, m->sizes, 3};
     m->coarse = (struct coarse){.t = &m->context,
                                 .task = &m->task,
                                 .arena = arena,

@@ -285,7 +285,7 @@ static int64_t fleet_finds(const struct job *j, const struct cluster *c,
                                .spmd_stage = spmd_stage_new(),
                                .evaluations_left = 20000};
     incumbents_init(&t.incumbents, arena, 32, o, c);
-    struct fleet_task task = {j, c, &profile, sizes, 1};
+    struct search_task task = {j, c, &profile, sizes, 1};
     ck_assert_msg(fleet_search(&t, &task, NULL, &err) == OK, "%s", err.text);
     spmd_stage_free(t.spmd_stage);
     scorer_free(t.scorer);

@@ -160,7 +160,7 @@ END_TEST
 /* What our plans must keep, in the order of `known`: a ratchet that stands where we are. the first plan simulated; first_s: the first one that Sailor's format can
  * express, by the referee, replica by replica. both_s: the referee's score of one plan of the 64 that fits by its rule of memory and takes no
  * longer than the known plan when both are simulated: it is at least as good as the best known in every case. The first plan is
- * as well in five (planner/fleet/robust.h). In the others more is between the two models than a near tie bridges: for us a stage in
+ * as well in five (planner/candidate/robust.h). In the others more is between the two models than a near tie bridges: for us a stage in
  * the middle is busy with what it receives too, messages on a node are quick, and sums begin while other stages still compute;
  * the closed form counts what a stage sends, every message leaves its node and sums come last. */
 static const struct kept_so_far {
