@@ -335,7 +335,7 @@ START_TEST(a_replica_takes_no_more_gpus_than_its_team_has)
     ck_assert_int_eq(coarse_space(&m.coarse, 0, &err), OK);
     for (int32_t replicas = 1; replicas <= 8; replicas++) {
         struct coarse_template t[8];
-        int32_t n = coarse_templates(&m.coarse, 3, replicas, 4, t);
+        int32_t n = coarse_templates(&m.coarse, 3, replicas, 4, false, t);
         ck_assert_int_gt(n, 0);
         for (int32_t i = 0; i < n; i++) {
             int32_t used[2] = {0}, next = 0;
