@@ -8,15 +8,14 @@
 #include "planner/baseline/baselines.h"
 #include "planner/baseline/subteam.h"
 #include "planner/bound/cluster.h"
+#include "planner/candidate/robust.h"
 #include "planner/candidate/search_context.h"
 #include "planner/coarse/coarse.h"
+#include "planner/coarse/cost_subsets.h"
 #include "planner/exact/candidate.h"
 #include "planner/exact/exact.h"
 #include "planner/exact/refine_search.h"
 #include "planner/exact/repair.h"
-#include "planner/fleet/cost_subsets.h"
-#include "planner/fleet/fleet.h"
-#include "planner/fleet/robust.h"
 #include "planner/lp.h"
 #include "planner/multi_device/multi_device_stage.h"
 #include "planner/replan/warm_start.h"
@@ -25,6 +24,7 @@
 #include "planner/search_result.h"
 #include "planner/spmd_stage/groups.h"
 #include "planner/spmd_stage/spmd_stage.h"
+#include "planner/spmd_stage/tp_options.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ enum {
     GROUPS_MANY_MS = 4200,
     WORK_MS = 4000,    /* small clusters */
     NEAR_MS = 600,     /* per microbatch size, of the repair search if no plan fits */
-    MANY_MS = 1400     /* as WORK_MS, beside the fleet search */
+    MANY_MS = 1400     /* as WORK_MS, beside the coarse search */
 };
 
 /* Spaces of all microbatch sizes, and the candidates on them. */
@@ -210,6 +210,18 @@ static enum status certify(struct search *q, struct search_result *out, struct e
     return certify_from(q, BOUND_STAGES_WHOLE, out, err);
 }
 
+/* Of measured layers: stages on all numbers of GPUs that were measured. */
+static enum status certify_measured(struct search *q, const struct search_task *task,
+                                    struct search_result *out, struct error *err)
+{
+    struct bound_certificate b;
+    const volatile sig_atomic_t *watched = stop_watch(NULL);
+    enum status st = tp_options_bound(&q->t, task, &b, err);
+    stop_watch(watched);
+    if (st == OK) put_bound(out, &b);
+    return st;
+}
+
 static bool is_large(const struct search *q)
 {
     return !q->t.o->baseline && q->cluster->n_devices > SEARCH_DEVICES_MAX;
@@ -224,7 +236,7 @@ static int64_t work_of(const struct search_options *o)
     return times * usual;
 }
 
-/* Up to 12 single devices: local search of the class from the results of the fleet search. */
+/* Up to 12 single devices: local search of the class from the results of the coarse search. */
 static enum status search_around(struct search *q, const int64_t *sizes, int32_t n_sizes,
                                  struct search_result *out, struct error *err)
 {
@@ -255,22 +267,18 @@ static void keep_warm(struct search *q)
         incumbents_add(&q->t.incumbents, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
 }
 
-/* Any number of devices: device classes, templates and mixes (planner/fleet/fleet). */
+/* Any number of devices: teams of equal pipelines (planner/coarse/coarse.h). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    struct bound_certificate b = {0};
-    bool measured = q->job->model.measured;
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
-    struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
+    struct search_task task = {q->job, q->cluster, p, sizes, n_sizes};
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     TRY(coarse_search(t, &task, &n_tried, err));
-    if (measured) n_tried = 0; /* the fleet search also tries replicas that differ */
     if (n_tried && t->o->objective == OBJECTIVE_TIME)
         r.known_ns = t->incumbents.plans[0].iteration_ns;
     TRY(baselines_score(t, &r, out, err));
-    if (!n_tried) TRY(fleet_search(t, &task, measured ? &b : NULL, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
         TRY(cost_subsets_search(t, &task, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
@@ -284,11 +292,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (!n_tried) TRY(search_sharded_stages(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
-    if (!measured ||
-        b.lower_bound_ns <= 0) /* or the fleet search was stopped before its bound */
-        return certify(q, out, err);
-    put_bound(out, &b);
-    return OK;
+    return q->job->model.measured ? certify_measured(q, &task, out, err) : certify(q, out, err);
 }
 
 /* The warm start suffices, so no search follows; the bound covers its microbatch size only. */
@@ -343,7 +347,7 @@ static enum status search_few(struct search *q, const struct profile *p,
                               struct error *err)
 {
     struct search_context *t = &q->t;
-    struct fleet_task task = {q->job, q->cluster, p, r->sizes, r->n_sizes};
+    struct search_task task = {q->job, q->cluster, p, r->sizes, r->n_sizes};
     struct incumbents symmetric = {.n = 0};
     if (!t->o->baseline) TRY(coarse_search_apart(t, &task, &symmetric, err));
     if (symmetric.n && t->o->objective == OBJECTIVE_TIME)

@@ -12,8 +12,7 @@
  * ended the search.
  *
  * More devices: teams of equal pipelines over classes of equal nodes, whose stages may shard operators over the GPUs of a node
- * (planner/coarse/coarse.h), never exact. Measured layers: templates over device classes
- * (planner/fleet/fleet.h). Up to 12 single devices are then also searched in the class above, from the incumbents
+ * (planner/coarse/coarse.h), never exact, measured layers alike. Up to 12 single devices are then also searched in the class above, from the incumbents
  * (planner/exact/exact_walk.c).
  *
  * For any number of devices lower_bound_ns holds for every plan of bound_class.

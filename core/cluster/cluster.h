@@ -181,6 +181,8 @@ static inline void link_nccl_join(int32_t max_ctas, const char *net_name, int32_
 
 /* Whether the link is one of every pair (`every:`): each pair that uses it has an instance of its own. */
 static inline bool link_of_every_pair(const struct link *l) { return l->n_ends == 0; }
+/* Whether every two devices have a dedicated link (no shared link anywhere). */
+bool cluster_has_dedicated_links(const struct cluster *c);
 
 MUST_CHECK enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
                                      struct error *err);

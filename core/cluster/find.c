@@ -11,6 +11,13 @@ const char *cluster_link_end(const struct cluster *c, const struct link *l, int 
                                       : c->nodes[l->end[i]].name;
 }
 
+bool cluster_has_dedicated_links(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
 int cluster_link_fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
                      int32_t *direction)
 {

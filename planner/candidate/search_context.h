@@ -1,6 +1,6 @@
 /* planner/candidate/search_context.h - state shared by all strategies of one search: scorer, budgets and incumbents.
  *
- * A strategy (exact, fleet, baselines, multi_device …) submits plans to search_context_evaluate and prunes by
+ * A strategy (exact, coarse, baselines, multi_device …) submits plans to search_context_evaluate and prunes by
  * search_context_limit. Incumbents are kept as found; refinement comes at the end (planner/search.c).
  */
 #ifndef PLANNER_CANDIDATE_SEARCH_CONTEXT_H
@@ -14,6 +14,15 @@
 enum { PRESET_SPACES_MAX = 96 };
 
 struct spmd_stage;
+
+/* The question of a search of the whole cluster. */
+struct search_task {
+    const struct job *job;
+    const struct cluster *cluster;
+    const struct profile *profile;
+    const int64_t *sizes; /* (n_sizes) of microbatches */
+    int32_t n_sizes;
+};
 
 struct search_context {
     struct arena *arena; /* owns the result */

@@ -61,7 +61,7 @@ struct search_options {
     int32_t top;               /* plans to return, >= 1 */
     int64_t evaluations; /* budget of simulated plans, an eighth of it for refinement; 0: 20,000 */
     bool
-        fastest; /* measured layers: return the fastest predicted plan first, not the robust one (planner/fleet/robust.h) */
+        fastest; /* measured layers: return the fastest predicted plan first, not the robust one (planner/candidate/robust.h) */
     bool no_sharding; /* no sharded stages (planner/spmd_stage/spmd_stage.h); for tests */
     bool exhaustive;  /* no pruning by bounds: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* nonzero: end with the best plan so far; NULL: never */
@@ -87,7 +87,7 @@ struct search_result {
     int32_t n_plans;
     struct search_plan *
         plans; /* (n_plans) best first; measured layers: the most robust of the fastest, then the others by time */
-    bool robust;         /* the first plan is not the fastest (planner/fleet/robust.h) */
+    bool robust;         /* the first plan is not the fastest (planner/candidate/robust.h) */
     int32_t n_baselines; /* all, or the requested one */
     struct search_baseline *baselines;
     int64_t candidates;  /* complete plans with a computed lower bound */

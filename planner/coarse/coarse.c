@@ -80,7 +80,7 @@ static enum status rescue(struct coarse *q, struct error *err)
     return st;
 }
 
-enum status coarse_search(struct search_context *t, const struct fleet_task *task, int32_t *n_tried,
+enum status coarse_search(struct search_context *t, const struct search_task *task, int32_t *n_tried,
                           struct error *err)
 {
     *n_tried = 0;
@@ -100,7 +100,7 @@ enum status coarse_search(struct search_context *t, const struct fleet_task *tas
     return st;
 }
 
-enum status coarse_search_apart(struct search_context *t, const struct fleet_task *task,
+enum status coarse_search_apart(struct search_context *t, const struct search_task *task,
                                 struct incumbents *out, struct error *err)
 {
     struct incumbents before = t->incumbents;

@@ -4,12 +4,13 @@
  * replicas, so that stage i of every replica has the same layers on the same class: gradient all-reduces then join equal stages
  * and depend on no other stage. A replica has floor(N / D) GPUs of each class, in stages of n GPUs that shard every operator
  * (planner/candidate/group.h), by rules of one kind (planner/spmd_stage/group_rules.h). n is a power of two up to a node; of
- * measured layers it is a degree that was measured. Classes appear in either order of speed. Layers are balanced over the stages by
- * bisection of the slowest stage's time, with the memory of 1F1B's microbatches in flight and recomputation only where it is needed
+ * measured layers it is a degree that was measured. Classes appear in either order of speed; stages of measured
+ * layers also in any order of classes and degrees (planner/coarse/sequence.h). Layers are balanced over the stages by
+ * bisection of the slowest stage's time, messages that block it included, with the memory of 1F1B's microbatches in flight and recomputation only where it is needed
  * (core/plan/plan.h). With and without ZeRO 1; measured layers without.
  * A *candidate* is a set of teams of disjoint classes; shares of the batch follow from fill and pace of each team's pipeline.
- * Candidates are ranked by estimates; the best are placed in two orders and simulated with a part of their microbatches
- * (trials.c), which also compares the moves of a local search: schedules, layers, shares, buckets. The best are simulated whole.
+ * Candidates are ranked by estimates; the best are placed in two orders and simulated with a part of their microbatches, of
+ * measured layers with all (trials.c), which also compares the moves of a local search: schedules, layers, shares, buckets. The best are simulated whole.
  *
  * O(sizes · subsets of classes · numbers of replicas · (degrees^classes + a dozen divisions of layers of O(stages · log layers)))
  * estimates, independent of the number of GPUs but for the numbers of replicas tried (at most COARSE_REPLICAS).
@@ -17,13 +18,13 @@
 #ifndef PLANNER_COARSE_COARSE_H
 #define PLANNER_COARSE_COARSE_H
 
-#include "planner/fleet/fleet.h"
+#include "planner/candidate/search_context.h"
 
 /* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found. */
-MUST_CHECK enum status coarse_search(struct search_context *t, const struct fleet_task *task,
+MUST_CHECK enum status coarse_search(struct search_context *t, const struct search_task *task,
                                      int32_t *n_tried, struct error *err);
 /* The same to *out, because plans outside the exact search's class must not prune it. */
-MUST_CHECK enum status coarse_search_apart(struct search_context *t, const struct fleet_task *task,
+MUST_CHECK enum status coarse_search_apart(struct search_context *t, const struct search_task *task,
                                            struct incumbents *out, struct error *err);
 
 #endif

@@ -327,9 +327,10 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
         if (speed_of(q, classes, replicas) < USED_LEAST * speed_of(q, classes, 0)) continue;
         if (!idle || gives_fewer(q, classes, replicas, whole)) tried[n++] = replicas;
     }
+    bool any_order = !idle && !q->offer->n && q->task->job->model.measured;
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         struct coarse_template out[2 * TEMPLATES_EACH];
-        int32_t found = coarse_templates(q, classes, tried[i], TEMPLATES_EACH, out);
+        int32_t found = coarse_templates(q, classes, tried[i], TEMPLATES_EACH, any_order, out);
         for (int32_t k = 0; k < found; k++) {
             m->templates =
                 arena_grow(q->templates, m->templates, (size_t)m->n, &m->capacity, sizeof *out);

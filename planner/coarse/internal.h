@@ -69,7 +69,7 @@ struct coarse_offer {
 
 struct coarse {
     struct search_context *t;
-    const struct fleet_task *task;
+    const struct search_task *task;
     struct arena *arena, *templates; /* templates: those of the current size and offer */
     struct cluster priced; /* the task's, with one more type for each class and degree */
     struct cost *cost;
@@ -89,9 +89,9 @@ MUST_CHECK enum status coarse_classes(struct coarse *q, struct error *err);
 /* The space of a size, with the prices of all degrees; degrees without rules are dropped. */
 MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error *err);
 /* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1. Their
- * stages are valid until the next coarse_combine. */
+ * stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage. */
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
-                         struct coarse_template *out);
+                         bool any_order, struct coarse_template *out);
 /* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. with: (n) the teams
  * of the other replicas, whose rings cross the links between the teams' classes. O(n · stages). */
 int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,

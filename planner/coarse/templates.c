@@ -1,291 +1,16 @@
 /* planner/coarse/templates.c - pipelines of a team: degrees, order of classes, layers, recomputation. */
-#include "planner/coarse/internal.h"
+#include "planner/coarse/sequence.h"
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
-#include "planner/spmd_stage/spmd_stage.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    PACE_GRAIN = 256, /* the pace is found to this part of it, a quarter of a layer of 64 */
-    PACE_MOST =
-        4, /* times the pace of evenly divided work: pipelines that are worse balanced are left out */
-    BUCKETS =
-        8, /* of a stage's gradients, where one would not fit: an eighth of its memory, and of its time unhidden */
     CHOICES = 12, /* of degrees of a team's classes, whose layers are divided */
-    CHOICES_LEAST = 4, /* of them, whatever their estimates */
-    MEMORY_SPARE =
-        50 /* a 50th of the memory is left for bytes known only to lowering; recomputing for a few bytes costs a third of the pace */
+    CHOICES_LEAST = 4 /* of them, whatever their estimates */
 };
-
-/* A sequence of stages without layers, of one team. */
-struct line {
-    const struct coarse *q;
-    const struct space *s;
-    int32_t replicas, zero, n;
-    struct coarse_stage stage[COARSE_STAGES];
-    int32_t device[COARSE_STAGES]; /* first GPU of each in replica 0 */
-    int64_t most_ns; /* slowest stage allowed: templates that do worse are of no use */
-};
-
-static const struct coarse_degree *degree_of(const struct line *l, int32_t i)
-{
-    return &l->q->classes[l->stage[i].of].degree[l->stage[i].degree];
-}
-
-static const struct stage_cost *cost_of(const struct line *l, int32_t i, int32_t first,
-                                        int32_t last)
-{
-    return space_stage_type(l->s, degree_of(l, i)->type, first, last);
-}
-
-/* Bytes kept for a microbatch in flight if each block recomputes from its input. */
-static int64_t block_inputs(const struct line *l, int32_t i, int32_t first, int32_t last,
-                            int64_t *largest)
-{
-    const struct layer_classes *c = l->s->classes;
-    if (!c->n_repeats) return -1;
-    int32_t period = c->repeats[0].period, from = c->repeats[0].first;
-    const struct stage_cost *block = cost_of(l, i, from, from + period - 1);
-    *largest = block->activation_bytes;
-    return block->input_bytes * ((last - first) / period + 1);
-}
-
-/* Bytes for the context and the communicators of a GPU: with its group, the neighbours' groups and the other replicas. */
-static int64_t reserve_of(const struct line *l, int32_t i)
-{
-    int32_t n = degree_of(l, i)->n, before = i ? degree_of(l, i - 1)->n : 0,
-            behind = i + 1 < l->n ? degree_of(l, i + 1)->n : 0;
-    int32_t communicators =
-        (n > 1) + (l->replicas > 1) + spmd_stage_beside(n, before) + spmd_stage_beside(n, behind);
-    const struct cluster *c = l->s->cluster;
-    if (l->s->job->model.measured) return device_type_reserve(&c->types[degree_of(l, i)->type]);
-    return spmd_stage_reserve(&c->types[degree_of(l, i)->type], communicators, c->emulated);
-}
-
-/* What a stage's time and memory depend on beside its layers. */
-struct fitted {
-    int64_t ns;
-    enum recompute recompute;
-    int64_t bucket_bytes;
-};
-
-/* The least recomputation with which the microbatches in flight take at most `room` bytes; false: none. */
-static bool least_recompute(const struct line *l, int32_t i, int32_t first, int32_t last,
-                            int64_t room, struct fitted *out)
-{
-    const struct stage_cost *c = cost_of(l, i, first, last);
-    int64_t in_flight = l->n - i, largest = 0;
-    out->recompute = RECOMPUTE_NONE;
-    out->ns = c->forward_ns + c->input_ns + c->weight_ns;
-    if (in_flight * c->activation_bytes <= room) return true;
-    int64_t kept = block_inputs(l, i, first, last, &largest);
-    out->ns += c->recompute_ns;
-    out->recompute = RECOMPUTE_BLOCKS;
-    if (kept >= 0 && in_flight * kept + largest <= room) return true;
-    out->recompute = RECOMPUTE_STAGE;
-    return (in_flight + 1) * c->input_bytes + c->activation_bytes <= room;
-}
-
-/* Gradients in the precision in which they are sent, and what of them is in flight; as many of the bytes are needed at a time as a
- * bucket has. */
-static int64_t packed_bytes(const struct line *l, const struct stage_cost *c)
-{
-    enum dtype t = l->s->graph->dtype;
-    bool joins = l->replicas > 1 || l->q->n_classes > 1;
-    if (!joins || !dtype_is_half(t)) return 0;
-    int64_t wire = c->gradient_bytes / dtype_bytes(dtype_master(t)) * dtype_bytes(t);
-    return wire + wire / units_max(2, l->replicas);
-}
-
-/* Time of stage i for these layers with the least recomputation that fits, in buckets only if it does not fit without; false: none
- * fits. */
-static bool stage_time(const struct line *l, int32_t i, int32_t first, int32_t last,
-                       struct fitted *out)
-{
-    const struct stage_cost *c = cost_of(l, i, first, last);
-    int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes;
-    int64_t state = l->zero ? c->state_bytes / l->replicas : c->state_bytes;
-    int64_t room = memory - memory / MEMORY_SPARE - reserve_of(l, i) - c->parameter_bytes -
-                   c->gradient_bytes - state - c->scratch_bytes - 4 * c->input_bytes;
-    int64_t packed = packed_bytes(l, c);
-    out->bucket_bytes = 0;
-    if (room < 0) return false;
-    if (least_recompute(l, i, first, last, room - packed, out) && out->recompute == RECOMPUTE_NONE)
-        return true;
-    out->bucket_bytes = packed ? c->gradient_bytes / BUCKETS : 0;
-    return least_recompute(l, i, first, last, room - packed / BUCKETS, out);
-}
-
-static bool keeps_pace(const struct line *l, int32_t i, int32_t first, int32_t last,
-                       int64_t pace_ns)
-{
-    struct fitted t;
-    return stage_time(l, i, first, last, &t) && t.ns <= pace_ns;
-}
-
-/* The first layer of the longest stage i that ends before `end` within the pace; end: none. `likely`: its length, if it is as the one
- * behind it. */
-static int32_t longest(const struct line *l, int32_t i, int32_t end, int32_t likely,
-                       int64_t pace_ns)
-{
-    int32_t low = i, high = end, guess = end - likely;
-    if (likely > 0 && guess >= low) {
-        if (!keeps_pace(l, i, guess, end - 1, pace_ns))
-            low = guess + 1;
-        else if (guess == low || !keeps_pace(l, i, guess - 1, end - 1, pace_ns))
-            return guess;
-        else
-            high = guess - 1;
-    }
-    while (low < high) {
-        int32_t first = low + (high - low) / 2;
-        if (keeps_pace(l, i, first, end - 1, pace_ns))
-            high = first;
-        else
-            low = first + 1;
-    }
-    return low;
-}
-
-/* Longest stages within the pace, from the last one backwards; *slowest_ns: of them. false: layers are left. */
-static bool fill_back(struct line *l, int64_t pace_ns, int64_t *slowest_ns)
-{
-    int32_t end = l->s->n_layers, likely = 0;
-    *slowest_ns = 0;
-    for (int32_t i = l->n - 1; i >= 0; i--) {
-        struct fitted t;
-        int32_t first = longest(l, i, end, likely, pace_ns);
-        if (first >= end || (i == 0 && first > 0)) return false;
-        stage_time(l, i, first, end - 1, &t);
-        l->stage[i].recompute = t.recompute, l->stage[i].bucket_bytes = t.bucket_bytes;
-        l->stage[i].first = first, l->stage[i].last = end - 1;
-        *slowest_ns = units_max(*slowest_ns, t.ns);
-        likely = end - first, end = first;
-    }
-    return end == 0;
-}
-
-static bool balance(struct line *l)
-{
-    double rate = 0; /* models a nanosecond, if work could be divided at will */
-    if (l->n > l->s->n_layers) return false;
-    for (int32_t i = 0; i < l->n; i++) {
-        const struct stage_cost *c = cost_of(l, i, 0, l->s->n_layers - 1);
-        rate += 1 / (double)(c->forward_ns + c->input_ns + c->weight_ns + 1);
-    }
-    int64_t low = (int64_t)(1 / rate), high = l->most_ns ? l->most_ns : PACE_MOST * low;
-    if (low >= high || !fill_back(l, high, &high)) return false;
-    struct coarse_stage best[COARSE_STAGES];
-    memcpy(best, l->stage, (size_t)l->n * sizeof *best);
-    while (high - low > low / PACE_GRAIN) {
-        int64_t middle = low + (high - low) / 2, slowest;
-        if (fill_back(l, middle, &slowest)) {
-            high = slowest;
-            memcpy(best, l->stage, (size_t)l->n * sizeof *best);
-        } else {
-            low = middle + 1;
-        }
-    }
-    memcpy(l->stage, best, (size_t)l->n * sizeof *best);
-    return true;
-}
-
-/* --- estimates --- */
-
-/* An activation of measured layers in parts, of which a GPU of the smaller end has several (core/lower/channels.c); -1: it is sent
- * whole. */
-static int64_t part_ns(const struct line *l, int32_t i, const struct device_route *r)
-{
-    int32_t n = degree_of(l, i)->n, m = degree_of(l, i + 1)->n, most = n > m ? n : m;
-    if (!l->s->job->model.measured || !r->blocking || !r->own) return -1;
-    int32_t fewest = n < m ? n : m, rounds = (most + fewest - 1) / fewest;
-    return rounds * cost_occupancy_ns(&r->link, l->s->cut_bytes[l->stage[i].last] / most) +
-           r->link.latency_ns;
-}
-
-/* Replicas on a node of a stage's class: their messages to other nodes share its links. */
-static int64_t replicas_on_node(const struct line *l, int32_t i)
-{
-    const struct coarse_class *k = &l->q->classes[l->stage[i].of];
-    return units_max(1, k->per_node / units_max(1, k->n / l->replicas));
-}
-
-/* A message of the cut behind stage i to the next stage: every GPU of the receiver takes a copy, over the same links if they
- * leave the node. */
-static int64_t transfer_ns(const struct line *l, int32_t i, bool *blocking)
-{
-    const struct device_route *r =
-        device_graph_route(l->q->graph, l->device[i], l->device[i + 1], degree_of(l, i)->type,
-                           degree_of(l, i + 1)->type);
-    if (!r) return INT64_MAX;
-    const struct device *d = l->q->task->cluster->devices;
-    int64_t sent = part_ns(l, i, r);
-    *blocking = r->blocking;
-    if (sent >= 0) return sent;
-    int64_t copies = 1;
-    if (!r->own && d[l->device[i]].node != d[l->device[i + 1]].node)
-        copies = degree_of(l, i + 1)->n *
-                 units_max(replicas_on_node(l, i), replicas_on_node(l, i + 1));
-    return cost_occupancy_ns(&r->link, copies * l->s->cut_bytes[l->stage[i].last]) +
-           r->link.latency_ns;
-}
-
-static double ring_bytes(const struct line *l, const struct stage_cost *c)
-{
-    return l->zero ? (double)c->gradient_bytes + (double)c->parameter_bytes
-                   : 2 * (double)c->gradient_bytes;
-}
-
-/* Gradient all-reduce of a stage over very many replicas: a ring whose neighbours are on other nodes; the GPUs of a node share
- * its links. */
-static int64_t reduce_ns(const struct line *l, int32_t i)
-{
-    const struct coarse_class *k = &l->q->classes[l->stage[i].of];
-    const struct stage_cost *c = cost_of(l, i, l->stage[i].first, l->stage[i].last);
-    int32_t each = k->n / l->replicas, far = k->n > k->per_node ? k->per_node : k->n - 1;
-    if (!far) return 0; /* a class of one GPU: all other replicas are of other classes */
-    const struct device_route *r = device_graph_route(l->q->graph, k->device[0], k->device[far],
-                                                      degree_of(l, i)->type, degree_of(l, i)->type);
-    if (!r) return INT64_MAX / 4;
-    int64_t sharing = r->own || k->n <= k->per_node ? 1 : units_min(each, k->per_node);
-    double bytes = ring_bytes(l, c);
-    return (int64_t)(1e9 * bytes * (double)sharing / r->link.bandwidth_Bps);
-}
-
-static bool measure(struct line *l, struct coarse_template *out)
-{
-    int64_t before = 0, lead = 0, t;
-    *out = (struct coarse_template){.replicas = l->replicas,
-                                    .zero = l->zero,
-                                    .n_stages = l->n,
-                                    .stages = l->stage,
-                                    .pace_ns = 1};
-    for (int32_t i = 0; i < l->n; i++) {
-        struct coarse_stage *x = &l->stage[i];
-        bool blocking = false;
-        int64_t after = i + 1 < l->n ? transfer_ns(l, i, &blocking) : 0, work;
-        struct fitted fitted;
-        if (after == INT64_MAX) return false;
-        stage_time(l, i, x->first, x->last, &fitted);
-        t = fitted.ns;
-        work = t + before + (blocking ? 2 * after : 0);
-        before = blocking ? 2 * after : 0;
-        const struct stage_cost *c = cost_of(l, i, x->first, x->last);
-        const struct coarse_class *k = &l->q->classes[x->of];
-        x->reduce_ns = reduce_ns(l, i), x->update_ns = c->update_ns;
-        x->crossing_bytes =
-            ring_bytes(l, c) * (double)units_min(k->n / l->replicas, k->per_node);
-        x->lead_ns =
-            lead + (t - c->forward_ns) / 2; /* its own gradients are complete one after the other */
-        lead += t - c->forward_ns;
-        out->fill_ns += t + 2 * after;
-        out->pace_ns = units_max(out->pace_ns, units_max(work, after));
-    }
-    return true;
-}
 
 /* --- enumeration ------------------------------------------------------------------------------- */
 
@@ -303,6 +28,8 @@ static void keep(struct making *m, struct coarse_template *x)
     int z = x->zero;
     int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns + coarse_tail_ns(m->q, x, x->replicas, NULL, 0);
     int32_t at = m->n[z];
+    for (int32_t i = 0; i < at; i++)
+        if (m->ns[z][i] == ns && m->out[z * m->most + i].n_stages == x->n_stages) return;
     if (at == m->most && ns >= m->ns[z][at - 1]) return;
     x->classes = m->classes;
     struct coarse_template *list = m->out + z * m->most;
@@ -320,8 +47,14 @@ static void keep(struct making *m, struct coarse_template *x)
     list[at] = *x, m->ns[z][at] = ns;
 }
 
+static struct coarse_line line_of(const struct making *m)
+{
+    return (struct coarse_line){
+        .q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
+}
+
 /* Stages of the classes in this order, each by its degree, on consecutive GPUs; false: none, or too many. */
-static bool lay(struct making *m, struct line *l, const int32_t *order, int32_t n,
+static bool lay(struct making *m, struct coarse_line *l, const int32_t *order, int32_t n,
                 const int32_t *degree)
 {
     l->n = 0;
@@ -334,7 +67,7 @@ static bool lay(struct making *m, struct line *l, const int32_t *order, int32_t 
             l->stage[l->n++] = (struct coarse_stage){.of = order[k], .degree = degree[k]};
         }
     }
-    return l->n > 0;
+    return l->n > 0 && coarse_line_routes(l);
 }
 
 /* ZeRO 0, and 1 where there may be several replicas; measured layers are planned as they were measured, with their state whole. */
@@ -356,17 +89,46 @@ static bool one_kind(const struct making *m, const int32_t *order, int32_t n, co
     return true;
 }
 
+static void try_line(struct making *m, struct coarse_line *l)
+{
+    struct coarse_template x;
+    for (l->zero = 0; l->zero < zero_levels(m); l->zero++) {
+        /* twice the best template's time is of no use to any mix */
+        int64_t bar = m->n[l->zero] == m->most ? m->ns[l->zero][m->most - 1] : 0;
+        l->most_ns = bar ? bar / m->microbatches + 1 : 0;
+        if (!coarse_line_balance(l)) continue;
+        coarse_line_measure(l, &x);
+        keep(m, &x);
+    }
+}
+
 static void try_degrees(struct making *m, const int32_t *order, int32_t n, const int32_t *degree)
 {
-    struct line l = {.q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
-    struct coarse_template x;
-    if (!lay(m, &l, order, n, degree)) return;
-    for (l.zero = 0; l.zero < zero_levels(m); l.zero++) {
-        /* twice the best template's time is of no use to any mix */
-        int64_t bar = m->n[l.zero] == m->most ? m->ns[l.zero][m->most - 1] : 0;
-        l.most_ns = bar ? bar / m->microbatches + 1 : 0;
-        if (balance(&l) && measure(&l, &x)) keep(m, &x);
+    struct coarse_line l = line_of(m);
+    if (lay(m, &l, order, n, degree)) try_line(m, &l);
+}
+
+/* The first GPUs of every class that replica 0 has on one node; false: they do not suffice. */
+static bool give_devices(const struct making *m, struct coarse_line *l)
+{
+    int32_t used[COARSE_CLASSES] = {0};
+    for (int32_t i = 0; i < l->n; i++) {
+        const struct coarse_class *x = &m->q->classes[l->stage[i].of];
+        int32_t n = x->degree[l->stage[i].degree].n, *at = &used[l->stage[i].of];
+        if (*at % x->per_node + n > x->per_node) *at += x->per_node - *at % x->per_node;
+        if (*at + n > x->n) return false;
+        l->device[i] = x->device[*at], *at += n;
     }
+    return coarse_line_routes(l);
+}
+
+static void try_sequence(void *of, const struct coarse_stage *stages, int32_t n)
+{
+    struct making *m = of;
+    struct coarse_line l = line_of(m);
+    l.n = n;
+    memcpy(l.stage, stages, (size_t)n * sizeof *stages);
+    if (give_devices(m, &l)) try_line(m, &l);
 }
 
 /* Numbers of GPUs a stage, one for each class of the order. */
@@ -443,7 +205,7 @@ static void swap(int32_t *x, int32_t *y)
 }
 
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
-                         struct coarse_template *out)
+                         bool any_order, struct coarse_template *out)
 {
     struct making m = {.q = q,
                        .classes = classes,
@@ -463,6 +225,7 @@ int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, i
     try_order(&m, order, n);
     for (int32_t i = 0; i < n / 2; i++) swap(&order[i], &order[n - 1 - i]);
     if (n > 1) try_order(&m, order, n);
+    if (any_order) coarse_sequences(q, classes, replicas, try_sequence, &m);
     memmove(out + m.n[0], out + most, (size_t)m.n[1] * sizeof *out);
     for (int32_t i = 0; i < m.n[0] + m.n[1]; i++)
         out[i].stages = arena_copy(q->templates, out[i].stages,

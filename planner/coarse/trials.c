@@ -33,6 +33,7 @@ enum {
                 the same plans on fourteen questions, and one 11 % slower on one of 16 random ones. */
     /* The same where other searches follow: half of it gave equal plans on 16 questions of 4 to 12 devices (2026-11-23). */
     FEW_WORK_MS = 450,
+    MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
     /* Schedule of the trials, of refine_schedule: separate W shortens long pipelines by up to a fifth, so that others would be ranked wrongly. */
     SPLIT_1F1B = 1,
@@ -52,7 +53,10 @@ struct trial {
 static int64_t work_ns(const struct coarse *q)
 {
     bool few = q->task->cluster->n_devices <= SPACE_TABLES_MAX;
-    return (int64_t)(1e6 * (few ? FEW_WORK_MS : WORK_MS) * search_context_budget(q->t));
+    int64_t ms = few                                 ? FEW_WORK_MS
+                 : q->task->job->model.measured ? MEASURED_WORK_MS
+                                                : WORK_MS;
+    return (int64_t)(1e6 * (double)ms * search_context_budget(q->t));
 }
 
 /* --- a part of the microbatches --- */
@@ -211,12 +215,14 @@ static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int
                            bool whole, struct error *err)
 {
     struct arena *a = q->arena;
+    bool measured = q->task->job->model.measured; /* whose simulation takes little */
     size_t n = (size_t)(last - first);
     int32_t used = 0;
     struct parallel_score_item *items = ARENA_ARRAY(a, struct parallel_score_item, 2 * n);
     struct pair *pairs = ARENA_ARRAY(a, struct pair, n);
     for (int32_t i = first; i < last; i++) {
-        pairs[i - first] = pair_of(a, &x[i].space, &x[i].plan, whole, &items[used]);
+        pairs[i - first] = pair_of(a, &x[i].space, &x[i].plan, whole || measured,
+                                   &items[used]);
         used += pairs[i - first].whole ? 1 : 2;
     }
     TRY(parallel_score(q->t, q->task->profile, items, used, err));
@@ -224,6 +230,8 @@ static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int
         const struct pair *p = &pairs[i - first];
         x[i].ns = time_of(p);
         adopt(&x[i].plan, &p->item[p->whole ? 0 : 1].plan);
+        if (measured && x[i].ns < INT64_MAX)
+            incumbents_add(&q->t->incumbents, &x[i].plan, x[i].ns);
     }
     return OK;
 }

@@ -163,7 +163,7 @@ enum status multi_device_search(struct search_context *t, const struct space *sp
     return st;
 }
 
-enum status multi_device_beside(struct search_context *t, const struct fleet_task *task,
+enum status multi_device_beside(struct search_context *t, const struct search_task *task,
                                 struct arena *a, struct error *err)
 {
     if (!t->incumbents.n || task->job->model.measured) return OK;

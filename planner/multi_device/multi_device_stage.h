@@ -14,7 +14,6 @@
 #define PLANNER_MULTI_DEVICE_MULTI_DEVICE_STAGE_H
 
 #include "planner/candidate/search_context.h"
-#include "planner/fleet/fleet.h"
 
 /* Adds refined plans (planner/schedule/refine.h) to t->incumbents. spaces: (n_spaces) one per microbatch size, all of one
  * cluster; incumbents of other clusters or sizes are not used as starts. evaluations: limit of simulations, from t's budget. */
@@ -23,7 +22,7 @@ MUST_CHECK enum status multi_device_search(struct search_context *t, const struc
                                            struct error *err);
 /* The same beside a search of many devices, from its best plan without sharded stages, at its microbatch size and the adjacent ones;
  * their spaces are made in `a`. */
-MUST_CHECK enum status multi_device_beside(struct search_context *t, const struct fleet_task *task,
+MUST_CHECK enum status multi_device_beside(struct search_context *t, const struct search_task *task,
                                            struct arena *a, struct error *err);
 /* Makes the graphs of all batch shards of a plan's stages in `a` and keeps them in the space for every plan lowered with it. */
 MUST_CHECK enum status multi_device_graphs(struct arena *a, const struct lower_options *o,

@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/model/measured.h"
 #include "core/sharding/sharding.h"
+#include "planner/bound/cluster.h"
 #include "planner/candidate/group.h"
 #include "planner/spmd_stage/group_rules.h"
 #include "profiles/measured.h"
@@ -139,4 +140,46 @@ enum status tp_options_space(struct arena *a, const struct tp_options *o, int64_
 {
     TRY(space_make_on(a, &o->job, &o->priced, o->cost, o->graph, microbatch, lower, space, err));
     return price_types(o, space, usable, err);
+}
+
+/* --- lower bound --- */
+
+/* GPUs of the stages that each type offers; 0: the type has no prices at this size. */
+static enum status offer(struct bound_any *b, const struct search_task *task,
+                         const struct tp_options *o, const int32_t *numbers, int32_t n,
+                         struct space *spaces, int32_t size, struct error *err)
+{
+    struct arena *a = o->t->arena;
+    bool *usable = ARENA_ARRAY(a, bool, (size_t)o->priced.n_types);
+    int32_t *tp = ARENA_ARRAY(a, int32_t, (size_t)o->priced.n_types);
+    TRY(tp_options_space(a, o, task->sizes[size], o->t->lower, &spaces[size], usable, err));
+    for (int32_t k = 0; k < o->priced.n_types; k++)
+        for (int32_t i = 0; i < n; i++)
+            if (usable[k] && o->gpus[k] == numbers[i]) tp[k] = numbers[i];
+    bound_cluster_offer(b, &spaces[size], tp, o->base_type);
+    return OK;
+}
+
+enum status tp_options_bound(struct search_context *t, const struct search_task *task,
+                             struct bound_certificate *out, struct error *err)
+{
+    const struct cluster *c = task->cluster;
+    struct tp_options o;
+    int32_t numbers[TP_NUMBERS_MAX];
+    int32_t n = tp_options_numbers(task->job, c, task->profile, t->o->no_sharding, numbers);
+    int64_t *count = ARENA_ARRAY(t->arena, int64_t, (size_t)c->n_types);
+    struct space *spaces = ARENA_ARRAY(t->arena, struct space, (size_t)task->n_sizes);
+    TRY(tp_options_make(t, t->arena, task->job, c, task->profile, numbers, n, &o, err));
+    for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    struct bound_any *b = bound_any_new(t->arena, (int32_t)task->job->model.measured->n_layers,
+                                        c->n_types, count, task->job->global_batch);
+    for (int32_t i = 0; i < task->n_sizes; i++)
+        TRY(offer(b, task, &o, numbers, n, spaces, i, err));
+    TRY(bound_cluster_cuts(t->arena, b, c, o.cost, err));
+    bound_cluster_prices(b, c, incumbents_max_ns(t->o));
+    TRY(bound_any_solve(b, out, err));
+    for (int32_t i = 0; i < n && n > 1; i++)
+        out->class_text = arena_printf(t->arena, "%s%s%d", out->class_text,
+                                       i ? ", " : "; GPUs a stage: ", (int)numbers[i]);
+    return OK;
 }

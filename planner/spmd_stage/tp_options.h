@@ -7,6 +7,7 @@
 #ifndef PLANNER_SPMD_STAGE_TP_OPTIONS_H
 #define PLANNER_SPMD_STAGE_TP_OPTIONS_H
 
+#include "planner/bound/any.h"
 #include "planner/candidate/search_context.h"
 #include "planner/candidate/space.h"
 
@@ -39,4 +40,7 @@ int32_t tp_options_type(const struct tp_options *o, int32_t base, int32_t n);
 MUST_CHECK enum status tp_options_space(struct arena *a, const struct tp_options *o,
                                         int64_t microbatch, const struct lower_options *lower,
                                         struct space *space, bool *usable, struct error *err);
+/* Lower bound of all plans whose stages have one of the numbers of GPUs of tp_options_numbers. */
+MUST_CHECK enum status tp_options_bound(struct search_context *t, const struct search_task *task,
+                                        struct bound_certificate *out, struct error *err);
 #endif

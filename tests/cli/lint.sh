@@ -5,7 +5,7 @@ bad=0
 lint=$PWD/tests/lint.sh
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$scratch"/{core/{base,graph,document},traces,profiles,sim/engine,planner/{exact,fleet},exec/worker,tools,tests}
+mkdir -p "$scratch"/{core/{base,graph,document},traces,profiles,sim/engine,planner/{exact,coarse},exec/worker,tools,tests}
 cd "$scratch" || exit 1
 
 # breaks FILE TEXT RULE: a file with that text is reported at its line, with that rule.
@@ -39,7 +39,7 @@ breaks planner/exact/a.c '#include "exec/worker/worker.h"' 'planner may not incl
 breaks core/base/a.c '#include "core/graph/op.h"' 'core/base may not include core/graph'
 breaks planner/exact/a.c '#include "planner/search.h"' 'planner/exact may not include planner/search, which stands above it'
 breaks sim/cost.c '#include "sim/engine/sim.h"' 'sim/cost may not include sim/engine'
-keeps planner/fleet/a.c '#include "planner/bound/any.h"'
+keeps planner/coarse/a.c '#include "planner/bound/any.h"'
 keeps tools/cmd_x.c '#include "tools/options.h"'
 breaks core/base/a.h 'int b(void);' 'b: the name begins with that of its module'
 breaks sim/engine/internal.h 'int lane_x(void);' 'lane_x: the name begins with'

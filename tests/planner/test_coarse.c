@@ -50,7 +50,7 @@ struct made {
     struct lower_options lower;
     struct search_options options;
     struct search_context context;
-    struct fleet_task task;
+    struct search_task task;
     int64_t sizes[3];
     struct coarse coarse;
 };
@@ -69,7 +69,7 @@ static void make(struct made *m, struct cluster c, const char *job)
                                          .scorer = scorer_new(&m->lower),
                                          .evaluations_left = 20000};
     incumbents_init(&m->context.incumbents, arena, 32, &m->options, &m->cluster);
-    m->task = (struct fleet_task){&m->job, &m->cluster, &m->profile, m->sizes, 3};
+    m->task = (struct search_task){&m->job, &m->cluster, &m->profile, m->sizes, 3};
     m->coarse = (struct coarse){.t = &m->context,
                                 .task = &m->task,
                                 .arena = arena,
@@ -335,7 +335,7 @@ START_TEST(a_replica_takes_no_more_gpus_than_its_team_has)
     ck_assert_int_eq(coarse_space(&m.coarse, 0, &err), OK);
     for (int32_t replicas = 1; replicas <= 8; replicas++) {
         struct coarse_template t[8];
-        int32_t n = coarse_templates(&m.coarse, 3, replicas, 4, t);
+        int32_t n = coarse_templates(&m.coarse, 3, replicas, 4, false, t);
         ck_assert_int_gt(n, 0);
         for (int32_t i = 0; i < n; i++) {
             int32_t used[2] = {0}, next = 0;

@@ -1,7 +1,7 @@
-/* The most robust of plans with practically equal predictions (planner/fleet/robust), on measured layers of A100 and V100. */
+/* The most robust of plans with practically equal predictions (planner/candidate/robust), on measured layers of A100 and V100. */
 #include "core/base/arena.h"
 #include "core/base/units.h"
-#include "planner/fleet/robust.h"
+#include "planner/candidate/robust.h"
 #include "planner/search.h"
 #include "sim/cost.h"
 #include "tests/support/sailor_cases.h"

@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
-#include "planner/fleet/robust.h"
+#include "planner/candidate/robust.h"
 #include "planner/search.h"
 #include "tools/common.h"
 #include "tools/print/classes.h"

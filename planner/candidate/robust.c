@@ -1,7 +1,6 @@
-#include "planner/fleet/robust.h"
+#include "planner/candidate/robust.h"
 
 #include "core/base/arena.h"
-#include "planner/fleet/fleet.h"
 #include "sim/engine/sim.h"
 
 /* The cluster with a node for each device, or for each stage of several. */
@@ -55,7 +54,7 @@ enum status robust_ns(const struct search_context *t, const struct profile *p,
     struct program program;
     struct error why = {0};
     o.check_memory = false, o.unhashed = true;
-    if (fleet_has_dedicated_links(&separate.cluster)) part_nodes(a, plan, &separate.cluster);
+    if (cluster_has_dedicated_links(&separate.cluster)) part_nodes(a, plan, &separate.cluster);
     *out_ns = INT64_MAX;
     enum status st = lower_plan(a, &separate, &o, &program, &why);
     if (st == OK) st = measure(a, &program, cost_new(a, p, &separate.cluster), out_ns, &why);

@@ -1,4 +1,4 @@
-/* planner/fleet/robust.h - among plans of practically equal predicted time, the one least sensitive to prediction errors.
+/* planner/candidate/robust.h - among plans of practically equal predicted time, the one least sensitive to prediction errors.
  *
  * For jobs of measured layers and the objective TIME. Fifteen plans run by the framework of the measured tables
  * (docs/measurements.md) are predicted with a mean error of 4.4 %, and two runs of one plan differ by 5.0 %. So plans within
@@ -10,8 +10,8 @@
  * Both parts are simulated: the end of the last backward in the first step, and a step without computation, counted twice.
  * On Sailor's cases this costs 0 to 5 % of predicted time, 2 % in the mean.
  */
-#ifndef PLANNER_FLEET_ROBUST_H
-#define PLANNER_FLEET_ROBUST_H
+#ifndef PLANNER_CANDIDATE_ROBUST_H
+#define PLANNER_CANDIDATE_ROBUST_H
 
 #include "planner/candidate/search_context.h"
 

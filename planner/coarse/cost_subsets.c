@@ -1,6 +1,7 @@
-#include "planner/fleet/cost_subsets.h"
+#include "planner/coarse/cost_subsets.h"
 
 #include "core/base/arena.h"
+#include "planner/coarse/coarse.h"
 
 /* Nodes whose devices all have types in the mask; of each first type the first 1 / part of them. */
 static struct cluster *part_of(struct arena *a, const struct cluster *c, uint32_t mask,
@@ -34,21 +35,21 @@ static struct cluster *part_of(struct arena *a, const struct cluster *c, uint32_
     return out;
 }
 
-enum status cost_subsets_search(struct search_context *t, const struct fleet_task *task,
+enum status cost_subsets_search(struct search_context *t, const struct search_task *task,
                                 struct error *err)
 {
     const struct cluster *c = task->cluster;
-    int32_t before = 0;
-    if (c->n_types > COST_SUBSETS_TYPES_MAX || !fleet_has_dedicated_links(c)) return OK;
+    int32_t before = 0, n_tried;
+    if (c->n_types > COST_SUBSETS_TYPES_MAX || !cluster_has_dedicated_links(c)) return OK;
     uint32_t every = (1u << c->n_types) - 1;
     for (uint32_t mask = every; mask; mask--, before = 0)
         for (int32_t k = 0; k < COST_SUBSETS_PARTS && !search_context_over(t); k++) {
-            struct fleet_task part = *task;
+            struct search_task part = *task;
             struct cluster *x = part_of(t->arena, c, mask, 1 << k);
             if (x->n_devices < 2 || x->n_devices == before || (mask == every && k == 0)) continue;
             before = x->n_devices;
             part.cluster = x;
-            TRY(fleet_search(t, &part, NULL, err));
+            TRY(coarse_search(t, &part, &n_tried, err));
         }
     return OK;
 }

@@ -1,0 +1,31 @@
+/* planner/coarse/line.h - one pipeline of a team: its stages on consecutive GPUs, and the layers of each. */
+#ifndef PLANNER_COARSE_LINE_H
+#define PLANNER_COARSE_LINE_H
+
+#include "planner/coarse/internal.h"
+
+/* A sequence of stages of one team; without layers until it is balanced. */
+struct coarse_line {
+    const struct coarse *q;
+    const struct space *s;
+    int32_t replicas, zero, n;
+    struct coarse_stage stage[COARSE_STAGES];
+    int32_t device[COARSE_STAGES]; /* first GPU of each in replica 0 */
+    const struct device_route *route[COARSE_STAGES]; /* to the next stage */
+    int64_t most_ns; /* slowest stage allowed: templates that do worse are of no use */
+};
+
+/* Sets the routes by the devices; false: two neighbours have none. */
+bool coarse_line_routes(struct coarse_line *l);
+/* Time for which the messages of a cut behind stage i keep both its neighbours' GPUs from computing. */
+int64_t coarse_line_busy_ns(const struct coarse_line *l, int32_t i, int32_t cut);
+/* The first layer, `least` or behind, of the longest stage i that ends before `end` within the pace; end: none. `likely`: its length, if it is as the one
+ * behind it. */
+int32_t coarse_line_longest(const struct coarse_line *l, int32_t i, int32_t least, int32_t end,
+                            int32_t likely, int64_t pace_ns);
+/* Layers by bisection of the slowest stage's time; false: they do not fit. */
+bool coarse_line_balance(struct coarse_line *l);
+/* Times of a balanced line; its stages are the line's own. */
+void coarse_line_measure(struct coarse_line *l, struct coarse_template *out);
+
+#endif
