@@ -307,7 +307,7 @@ static enum status run_steps(struct lowering *l, const struct lower_graphs *s, s
     return l->o->check_memory ? lower_check_memory(l->a, l->plan, p, err) : OK;
 }
 
-enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
+static enum status lower_with(struct arena *a, const struct plan *p, const struct lower_graphs *s,
                               const struct lower_options *o, struct program *out, struct error *err)
 {
     if (o->memo) lower_memo_begin(o->memo);
@@ -320,14 +320,6 @@ enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struc
     enum status status = run_steps(&l, s, err);
     if (!o->memo) arena_free(l.tables);
     return status;
-}
-
-enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,
-                             const struct lower_options *o, struct program *out, struct error *err)
-{
-    struct graph *only = (struct graph *)(uintptr_t)g; /* read-only */
-    const struct lower_graphs s = {.n = 1, .graphs = &only, .capacity = 1};
-    return lower_plan_graphs(a, p, &s, o, out, err);
 }
 
 /* Whether a stage ends between padded logits and their loss, in a plan with sharded operators. Those may
@@ -355,7 +347,27 @@ static struct lower_options without(struct arena *a, const struct lower_options 
     for (int32_t i = 0; i < o->n_fused; i++)
         if (o->fused[i] != kind) list[out.n_fused++] = o->fused[i];
     out.fused = list;
+    out.memo = NULL; /* of the graph with the kind */
     return out;
+}
+
+enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
+                              const struct lower_options *o, struct program *out, struct error *err)
+{
+    struct graph *g;
+    if (!long_rows_cross(p, s->graphs[0])) return lower_with(a, p, s, o, out, err);
+    struct lower_options plain = without(a, o, OP_logits);
+    TRY(lower_training_graph(a, &p->job, p->microbatch, &plain, &g, err));
+    const struct lower_graphs only = {.n = 1, .graphs = &g, .capacity = 1};
+    return lower_with(a, p, &only, &plain, out, err);
+}
+
+enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,
+                             const struct lower_options *o, struct program *out, struct error *err)
+{
+    struct graph *only = (struct graph *)(uintptr_t)g; /* read-only */
+    const struct lower_graphs s = {.n = 1, .graphs = &only, .capacity = 1};
+    return lower_plan_graphs(a, p, &s, o, out, err);
 }
 
 enum status lower_plan(struct arena *a, const struct plan *p, const struct lower_options *o,
@@ -363,8 +375,5 @@ enum status lower_plan(struct arena *a, const struct plan *p, const struct lower
 {
     struct graph *g = NULL;
     TRY(lower_training_graph(a, &p->job, p->microbatch, o, &g, err));
-    if (!long_rows_cross(p, g)) return lower_plan_graph(a, p, g, o, out, err);
-    struct lower_options plain = without(a, o, OP_logits);
-    TRY(lower_training_graph(a, &p->job, p->microbatch, &plain, &g, err));
-    return lower_plan_graph(a, p, g, &plain, out, err);
+    return lower_plan_graph(a, p, g, o, out, err);
 }

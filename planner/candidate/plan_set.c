@@ -32,7 +32,8 @@ static uint64_t sharding_hash(uint64_t h, const struct sharding *x)
     return rules_hash(h, x->parameters, x->n_parameters);
 }
 
-static uint64_t stage_hash(uint64_t h, const struct plan_stage *x)
+/* of: NULL, or the plan whose device types stand for its devices. */
+static uint64_t stage_hash(uint64_t h, const struct plan_stage *x, const struct plan *of)
 {
     int32_t n = plan_stage_devices(x);
     int64_t stage[] = {
@@ -41,21 +42,31 @@ static uint64_t stage_hash(uint64_t h, const struct plan_stage *x)
     h = sharding_hash(h, x->sharding);
     h = text_hash(rng_hash_bytes(h, stage, sizeof stage), x->order);
     for (int32_t k = 0; k < n; k++) {
-        int64_t part[2] = {plan_stage_device(x, k), x->sequences ? x->sequences[k] : 0};
+        int32_t device = plan_stage_device(x, k);
+        int64_t part[2] = {of ? of->cluster.devices[device].type : device,
+                           x->sequences ? x->sequences[k] : 0};
         h = rng_hash_bytes(h, part, sizeof part);
     }
     return h;
 }
 
+static uint64_t replica_hash(uint64_t h, const struct plan_replica *x, const struct plan *of)
+{
+    int64_t replica[] = {x->microbatches, x->split, (int64_t)(uintptr_t)x->orders};
+    h = text_hash(rng_hash_bytes(h, replica, sizeof replica), x->schedule);
+    for (int32_t i = 0; i < x->n_stages; i++) h = stage_hash(h, &x->stages[i], of);
+    return h;
+}
+
+uint64_t plan_set_replica_hash(const struct plan *p, const struct plan_replica *x)
+{
+    return replica_hash((uint64_t)x->n_stages, x, p);
+}
+
 static uint64_t hash_of(const struct plan *p)
 {
     uint64_t h = rng_hash_bytes((uint64_t)p->microbatch, &p->n_replicas, sizeof p->n_replicas);
-    for (int32_t r = 0; r < p->n_replicas; r++) {
-        const struct plan_replica *x = &p->replicas[r];
-        int64_t replica[] = {x->microbatches, x->split, (int64_t)(uintptr_t)x->orders};
-        h = text_hash(rng_hash_bytes(h, replica, sizeof replica), x->schedule);
-        for (int32_t i = 0; i < x->n_stages; i++) h = stage_hash(h, &x->stages[i]);
-    }
+    for (int32_t r = 0; r < p->n_replicas; r++) h = replica_hash(h, &p->replicas[r], NULL);
     return h ? h : 1;
 }
 

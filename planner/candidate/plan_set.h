@@ -19,5 +19,7 @@ struct plan_set {
 void plan_set_init(struct plan_set *x, struct arena *a);
 /* Whether the plan was new; it is a member afterwards. O(stages · (devices + sharding rules)). */
 bool plan_set_add(struct plan_set *x, const struct plan *p);
+/* Equal for replicas of a plan that differ in their devices only, of the same types. O(stages · (devices + sharding rules)). */
+uint64_t plan_set_replica_hash(const struct plan *p, const struct plan_replica *x);
 
 #endif

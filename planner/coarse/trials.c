@@ -1,16 +1,13 @@
-/* planner/coarse/trials.c - candidates by simulation of a part of their microbatches.
+/* planner/coarse/trials.c - candidates by simulation of a sample of their replicas and microbatches.
  *
- * After its fill a pipeline takes the same time for every microbatch. Two simulations of one step, with about two and four
- * microbatches for each stage of a replica, give that time, and from it the time of all microbatches: at 512 microbatches in 16 stages
- * a tenth of the work of simulating a step. Every replica keeps its part of the batch, rounded. The result is within 1 % where the
- * replicas' fills are alike; the plans that are returned are simulated whole. The fastest of them then receives orders of its stages' F, I and W, which use
+ * Their times are those of samples (planner/coarse/sample.h); the plans that are returned are simulated whole. The fastest of them then receives orders of its stages' F, I and W, which use
  * the memory there is (planner/schedule/plan.h).
  */
 #include "planner/coarse/internal.h"
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
-#include "planner/candidate/parallel_score.h"
+#include "planner/coarse/sample.h"
 #include "planner/local_search/local_search.h"
 #include "planner/schedule/plan.h"
 #include "planner/schedule/refine.h"
@@ -36,8 +33,7 @@ enum {
     MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
     /* Schedule of the trials, of refine_schedule: separate W shortens long pipelines by up to a fifth, so that others would be ranked wrongly. */
-    SPLIT_1F1B = 1,
-    FEWEST = 2                 /* microbatches for each stage, in the shorter simulation */
+    SPLIT_1F1B = 1
 };
 
 struct trial {
@@ -57,70 +53,6 @@ static int64_t work_ns(const struct coarse *q)
                  : q->task->job->model.measured ? MEASURED_WORK_MS
                                                 : WORK_MS;
     return (int64_t)(1e6 * (double)ms * search_context_budget(q->t));
-}
-
-/* --- a part of the microbatches --- */
-
-/* The least part of its microbatches that fills every replica twice. */
-static double part_of(const struct plan *p)
-{
-    double part = 0;
-    for (int32_t r = 0; r < p->n_replicas; r++) {
-        double here = (double)FEWEST * p->replicas[r].n_stages / p->replicas[r].microbatches;
-        if (here > part) part = here;
-    }
-    return part;
-}
-
-/* *total: its microbatches. */
-static struct plan shorten(struct arena *a, const struct plan *p, double part, int64_t *total)
-{
-    struct plan x = scorer_copy_plan(a, p);
-    *total = 0;
-    for (int32_t r = 0; r < x.n_replicas && part < 1; r++) {
-        int32_t all = x.replicas[r].microbatches;
-        x.replicas[r].microbatches = (int32_t)units_max(1, (int64_t)(part * all + 0.5));
-    }
-    for (int32_t r = 0; r < x.n_replicas; r++) *total += x.replicas[r].microbatches;
-    x.job.global_batch = *total * x.microbatch;
-    return x;
-}
-
-/* What scorer_fit changed in the stages. */
-static void adopt(struct plan *p, const struct plan *fitted)
-{
-    for (int32_t r = 0; r < p->n_replicas; r++) p->replicas[r].stages = fitted->replicas[r].stages;
-}
-
-struct
-    pair { /* of simulations; whole: the first one is of all microbatches, and there is no second */
-    struct parallel_score_item *item;
-    int64_t n[2], all;
-    bool whole;
-};
-
-static struct pair pair_of(struct arena *a, const struct space *s, const struct plan *p,
-                           bool steady, struct parallel_score_item *item)
-{
-    double part = part_of(p);
-    struct pair x = {.item = item, .whole = steady || 2 * part > 0.5};
-    for (int i = 0; i < (x.whole ? 1 : 2); i++)
-        item[i] = (struct parallel_score_item){
-            .plan = shorten(a, p, x.whole ? 1 : (i + 1) * part, &x.n[i]),
-            .space = *s,
-            .quick = !steady};
-    for (int32_t r = 0; r < p->n_replicas; r++) x.all += p->replicas[r].microbatches;
-    return x;
-}
-
-static int64_t time_of(const struct pair *x)
-{
-    int64_t ns = x->item[0].ns;
-    if (x->whole || ns == INT64_MAX) return ns;
-    int64_t more = x->item[1].ns;
-    if (more == INT64_MAX || x->n[1] == x->n[0]) return more;
-    double each = (double)(more - ns) / (double)(x->n[1] - x->n[0]);
-    return more + (int64_t)(each * (double)(x->all - x->n[1]));
 }
 
 /* --- candidates --- */
@@ -219,17 +151,14 @@ static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int
     size_t n = (size_t)(last - first);
     int32_t used = 0;
     struct parallel_score_item *items = ARENA_ARRAY(a, struct parallel_score_item, 2 * n);
-    struct pair *pairs = ARENA_ARRAY(a, struct pair, n);
-    for (int32_t i = first; i < last; i++) {
-        pairs[i - first] = pair_of(a, &x[i].space, &x[i].plan, whole || measured,
-                                   &items[used]);
-        used += pairs[i - first].whole ? 1 : 2;
-    }
+    struct coarse_sample *samples = ARENA_ARRAY(a, struct coarse_sample, n);
+    for (int32_t i = first; i < last; i++)
+        used += coarse_sample_make(a, &x[i].space, &x[i].plan, whole || measured, measured,
+                                   &items[used], &samples[i - first]);
     TRY(parallel_score(q->t, q->task->profile, items, used, err));
     for (int32_t i = first; i < last; i++) {
-        const struct pair *p = &pairs[i - first];
-        x[i].ns = time_of(p);
-        adopt(&x[i].plan, &p->item[p->whole ? 0 : 1].plan);
+        x[i].ns = coarse_sample_ns(&samples[i - first]);
+        coarse_sample_adopt(a, &samples[i - first], &x[i].plan);
         if (measured && x[i].ns < INT64_MAX)
             incumbents_add(&q->t->incumbents, &x[i].plan, x[i].ns);
     }
@@ -353,6 +282,7 @@ static enum status polish(struct coarse *q, struct parallel_score_item *items, i
 {
     struct search_context *t = q->t;
     struct plan_set tried;
+    struct parallel_score_item better;
     int32_t best = 0;
     for (int32_t i = 1; i < n; i++)
         if (items[i].ns < items[best].ns) best = i;
@@ -363,9 +293,13 @@ static enum status polish(struct coarse *q, struct parallel_score_item *items, i
     t->work_end = scorer_work(t->scorer) + work_ns(q) / POLISH_PART;
     enum status st = improve(q, &x, false, true, &tried, err);
     t->work_end = end;
-    if (x.ns < items[best].ns) incumbents_add(&t->incumbents, &x.plan, x.ns);
-    items[best].plan = x.plan, items[best].ns = x.ns;
-    return st;
+    if (st != OK || x.ns >= items[best].ns) return st;
+    better = (struct parallel_score_item){.plan = x.plan, .space = x.space};
+    TRY(parallel_score(t, q->task->profile, &better, 1, err)); /* with all replicas */
+    if (better.ns >= items[best].ns) return OK;
+    incumbents_add(&t->incumbents, &better.plan, better.ns);
+    items[best] = better;
+    return OK;
 }
 
 static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n,

@@ -431,6 +431,30 @@ START_TEST(a_memo_keeps_what_is_asked_again)
 }
 END_TEST
 
+/* A stage that ends between the logits and their loss, beside a sharded stage: without padded rows (50,257 is no multiple of 64), also
+ * with graphs that were made once for many plans. */
+START_TEST(logits_that_cross_to_their_loss_are_not_padded)
+{
+    static const int32_t devices[] = {0, 1};
+    static const enum op_kind fused[] = {OP_logits};
+    struct lower_options o = {.n_fused = 1, .fused = fused};
+    struct lower_graphs graphs;
+    struct program p;
+    struct error err = {0};
+    struct plan plan = plans_new(arena, "gpt2", 1, 3);
+    plan.job.model = plans_model_file(arena, "gpt2");
+    int32_t last = plans_layers(arena, &plan) - 1;
+    struct plan_replica *r = plans_replica(arena, &plan, 2, 2, (int32_t[]){last - 1, last});
+    struct plan_stage *s = &r->stages[0];
+    s->n_shards = 2, s->devices = devices, s->sharding = sharding(BATCH, 2), r->stages[1].device = 2;
+    ck_assert(lower_graphs_make(arena, &plan.job, plan.microbatch, &o, &graphs, &err) == OK);
+    ck_assert_msg(lower_plan_graphs(arena, &plan, &graphs, &o, &p, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(p.n_channels, 4); /* of every device, there and back */
+    for (int32_t i = 0; i < p.n_channels; i++)
+        ck_assert_int_eq(p.channels[i].bytes, plan.job.sequence_length * 50257 * 4);
+}
+END_TEST
+
 Suite *lower_equal_suite(void)
 {
     Suite *s = suite_create("lower_equal");
@@ -446,6 +470,7 @@ Suite *lower_equal_suite(void)
     tcase_add_test(c, shardings_are_equal_by_contents);
     tcase_add_loop_test(c, programs_are_the_same_with_a_memo, 0, 8);
     tcase_add_test(c, a_memo_keeps_what_is_asked_again);
+    tcase_add_test(c, logits_that_cross_to_their_loss_are_not_padded);
     suite_add_tcase(s, c);
     return s;
 }

@@ -1,0 +1,34 @@
+/* planner/coarse/sample.h - the iteration time of a plan from simulations of a part of it.
+ *
+ * After its fill a pipeline takes the same time for every microbatch. Two simulations of one step, with about two and four
+ * microbatches for each stage of a replica, give that time, and from it the time of all microbatches: at 512 microbatches in 16 stages
+ * a tenth of the work of simulating a step. Every replica keeps its part of the batch, rounded. The result is within 1 % where the
+ * replicas' fills are alike.
+ *
+ * Of many equal replicas a part is simulated, because they differ in their devices only. The rings of the gradient all-reduces are shorter
+ * then: n replicas send (n - 1) / n of a gradient, so with SAMPLE_REPLICAS of them an all-reduce takes 6 % less at most. ZeRO shards the
+ * state over fewer replicas, so that a plan that just fits may be given recomputation.
+ */
+#ifndef PLANNER_COARSE_SAMPLE_H
+#define PLANNER_COARSE_SAMPLE_H
+
+#include "planner/candidate/parallel_score.h"
+
+struct coarse_sample {
+    struct parallel_score_item *item; /* one or two */
+    int64_t n[2], all;                /* microbatches of each; of the plan's simulated replicas */
+    bool whole;                       /* item[0] has all microbatches, and there is no second one */
+    int32_t *stands_for;              /* (n_replicas of the plan) index of the replica of the items' plans that is simulated for it */
+};
+
+/* Fills item[0], and item[1] where two simulations are made; returns their number. steady: all microbatches. all_replicas: none is left
+ * out. O(replicas · stages). */
+int32_t coarse_sample_make(struct arena *a, const struct space *s, const struct plan *p, bool steady,
+                           bool all_replicas, struct parallel_score_item *item,
+                           struct coarse_sample *out);
+/* The iteration time of the plan from the scored items; INT64_MAX: it does not fit. */
+int64_t coarse_sample_ns(const struct coarse_sample *x);
+/* What the scorer changed in the stages, to the stages of *p. */
+void coarse_sample_adopt(struct arena *a, const struct coarse_sample *x, struct plan *p);
+
+#endif
