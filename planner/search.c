@@ -408,6 +408,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(search_check_objective(c, o, err));
+    TRY(search_check_memory(j, c, err));
     struct cost *k = cost_new(a, p, c);
     struct search q = {
         .t = {.arena = a,

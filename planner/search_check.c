@@ -1,5 +1,10 @@
 #include "planner/search_check.h"
 
+#include "core/base/arena.h"
+#include "core/base/units.h"
+#include "core/lower/lower.h"
+
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +28,38 @@ enum status search_check_objective(const struct cluster *c, const struct search_
     if (o->objective == OBJECTIVE_RATE && !(o->max_cost > 0))
         return error_set(err, ERR_USAGE, "objective rate needs a budget: give --max-cost");
     return OK;
+}
+
+/* A gradient and the optimizer's tensors are in the master precision, which half-precision parameters have a copy of. */
+static int64_t least_bytes(const struct job *j, const struct graph *g)
+{
+    int64_t master = dtype_bytes(dtype_master(g->dtype)), bytes = 0;
+    int64_t each = master * (1 + optimizer_state_tensors(&j->optimizer) + dtype_is_half(g->dtype));
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        if (g->tensors[t].role != TENSOR_PARAMETER) continue;
+        int64_t own = graph_tensor_bytes(g, t);
+        bytes += own + own / dtype_bytes(g->dtype) * each;
+    }
+    return bytes;
+}
+
+enum status search_check_memory(const struct job *j, const struct cluster *c, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct graph *g;
+    int64_t has = 0, needs = 0;
+    char need[32], all[32];
+    for (int32_t i = 0; i < c->n_devices; i++) has += c->types[c->devices[i].type].memory_bytes;
+    enum status st = j->model.measured ? OK : lower_graph(a, j, 1, &g, err);
+    if (st == OK && !j->model.measured) needs = least_bytes(j, g);
+    arena_free(a);
+    if (st != OK || needs <= has) return st;
+    return error_set(err, ERR_INFEASIBLE,
+                     "no feasible plan: parameters, gradients and optimizer state of the model take %s, divided over devices "
+                     "without any copy, and all %d device%s of cluster '%s' have %s; about %.0f devices of the same types would "
+                     "hold them, and activations need memory beside them",
+                     units_print_bytes(need, needs), (int)c->n_devices, c->n_devices == 1 ? "" : "s", c->name,
+                     units_print_bytes(all, has), ceil((double)needs / (double)has * (double)c->n_devices));
 }
 
 int32_t search_check_sizes(const struct job *j, int64_t sizes[16])

@@ -9,6 +9,11 @@
 MUST_CHECK enum status search_check_objective(const struct cluster *c,
                                               const struct search_options *o, struct error *err);
 
+/* ERR_INFEASIBLE: what every plan has in memory at least once (parameters, gradients, optimizer state) takes more than all devices have
+ * together, whatever ZeRO and sharding divide. O(operators). */
+MUST_CHECK enum status search_check_memory(const struct job *j, const struct cluster *c,
+                                           struct error *err);
+
 /* Microbatch sizes to try: the job's, or every divisor of the global batch up to 64 sequences that is a power of two.
  * Returns their number. */
 int32_t search_check_sizes(const struct job *j, int64_t sizes[16]);

@@ -111,14 +111,16 @@ static enum status spare_inputs(struct arena *a, const struct request *q, const 
     return OK;
 }
 
-/* With the metrics of every plan; in text only the first has them. */
+/* With the metrics of every plan; in text only the first has them. A stopped search ends without one more simulation, so without the use
+ * of the devices. */
 static void report(struct arena *a, struct plan_report *x, int64_t tokens, bool as_json)
 {
     const struct search_result *r = x->result;
     int32_t n = as_json ? r->n_plans : 1;
+    const struct profile *p = *stop ? NULL : x->profile;
     struct metrics *m = ARENA_ARRAY(a, struct metrics, (size_t)n);
     for (int32_t i = 0; i < n; i++)
-        predict_metrics(a, &r->plans[i].plan, x->profile, r->plans[i].iteration_ns, tokens, &m[i]);
+        predict_metrics(a, &r->plans[i].plan, p, r->plans[i].iteration_ns, tokens, &m[i]);
     x->metrics = m;
     if (as_json)
         print_plan_json(a, x);

@@ -135,7 +135,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
 
 static const char *stop_text(const char *stopped)
 {
-    return !strcmp(stopped, "end")           ? "search complete"
+    return !strcmp(stopped, "end")           ? "search ended, optimality not proved"
            : !strcmp(stopped, "evaluations") ? "stopped by the budget of simulations"
            : !strcmp(stopped, "work")        ? "stopped by the budget of work"
                                              : stopped;
