@@ -80,6 +80,7 @@ struct coarse {
     struct coarse_class classes[COARSE_CLASSES];
     int32_t size, n_tried; /* the current one; the first ones that were tried */
     struct space *spaces;  /* (n_sizes) */
+    bool all_replicas;     /* trials leave none out: a sample of them took another time */
     int32_t n_offers;
     struct coarse_offer offers[COARSE_OFFERS], *offer; /* the current one */
 };

@@ -11,6 +11,8 @@ enum {
     SAMPLE_REPLICAS = 16 /* simulated, of equal ones (docs/measurements.md, 2026-11-24) */
 };
 
+bool coarse_sample_thins(const struct plan *p) { return p->n_replicas > SAMPLE_REPLICAS; }
+
 /* The least part of its microbatches that fills every replica twice. */
 static double part_of(const struct plan *p)
 {
@@ -82,7 +84,7 @@ int32_t coarse_sample_make(struct arena *a, const struct space *s, const struct 
     struct plan x = *p;
     *out = (struct coarse_sample){.item = item};
     out->stands_for = ARENA_ARRAY(a, int32_t, (size_t)p->n_replicas);
-    if (all_replicas || p->n_replicas <= SAMPLE_REPLICAS)
+    if (all_replicas || !coarse_sample_thins(p))
         for (int32_t r = 0; r < p->n_replicas; r++) out->stands_for[r] = r;
     else
         x = thin(a, p, out->stands_for);

@@ -7,12 +7,16 @@
  *
  * Of many equal replicas a part is simulated, because they differ in their devices only. The rings of the gradient all-reduces are shorter
  * then: n replicas send (n - 1) / n of a gradient, so with SAMPLE_REPLICAS of them an all-reduce takes 6 % less at most. ZeRO shards the
- * state over fewer replicas, so that a plan that just fits may be given recomputation.
+ * state over fewer replicas, so that a plan that just fits may be given recomputation. Replicas that are left out are missing on links
+ * shared by many nodes, so the caller compares the first sample with the whole plan.
  */
 #ifndef PLANNER_COARSE_SAMPLE_H
 #define PLANNER_COARSE_SAMPLE_H
 
 #include "planner/candidate/parallel_score.h"
+
+/* Whether a sample leaves replicas of the plan out. */
+bool coarse_sample_thins(const struct plan *p);
 
 struct coarse_sample {
     struct parallel_score_item *item; /* one or two */
