@@ -114,6 +114,8 @@ refused "with its line and column" 3 "musher: c.yaml:3:36: device_types[0].devic
 edit team.yaml 's/between: \[n\]/between: [m]/' c.yaml
 refused "a link to an unknown node" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/64 MiB/64 KiB/' c.yaml
+refused "memory below the model state: the number of devices needed is reported" 4 "about 9 devices" "$MUSHER" plan job.yaml c.yaml -o p
+edit team.yaml 's/64 MiB/320 KiB/' c.yaml
 refused "memory too small for any plan: the nearest miss is reported" 4 "nearest miss" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/slowdown: 1.5/slowdown: 0.5/' c.yaml
 refused "a slowdown below one" 3 "slowdown" "$MUSHER" plan job.yaml c.yaml -o p
