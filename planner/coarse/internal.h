@@ -48,6 +48,7 @@ struct coarse_stage {
 struct coarse_template {
     uint32_t classes; /* set, by bit */
     bool idle;        /* a part of a class is left idle */
+    bool eager;       /* its pace is that of eager 1F1B, which hides messages and fits in memory */
     int32_t replicas, zero, n_stages;
     struct coarse_stage *stages;
     int64_t pace_ns, fill_ns;

@@ -58,12 +58,12 @@ struct fitted {
     int64_t bucket_bytes;
 };
 
-/* The least recomputation with which the microbatches in flight take at most `room` bytes; false: none. */
+/* The least recomputation with which so many microbatches in flight take at most `room` bytes; false: none. */
 static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
-                            int64_t room, struct fitted *out)
+                            int64_t in_flight, int64_t room, struct fitted *out)
 {
     const struct stage_cost *c = cost_of(l, i, first, last);
-    int64_t in_flight = l->n - i, largest = 0;
+    int64_t largest = 0;
     out->recompute = RECOMPUTE_NONE;
     out->ns = c->forward_ns + c->input_ns + c->weight_ns;
     if (in_flight * c->activation_bytes <= room) return true;
@@ -77,19 +77,25 @@ static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t firs
 
 /* Gradients in the precision in which they are sent, and what of them is in flight; as many of the bytes are needed at a time as a
  * bucket has. */
-static int64_t packed_bytes(const struct coarse_line *l, const struct stage_cost *c)
+static int64_t wire_bytes(const struct coarse_line *l, const struct stage_cost *c)
 {
     enum dtype t = l->s->graph->dtype;
+    if (!dtype_is_half(t)) return c->gradient_bytes;
+    return c->gradient_bytes / dtype_bytes(dtype_master(t)) * dtype_bytes(t);
+}
+
+static int64_t packed_bytes(const struct coarse_line *l, const struct stage_cost *c)
+{
     bool joins = l->replicas > 1 || l->q->n_classes > 1;
-    if (!joins || !dtype_is_half(t)) return 0;
-    int64_t wire = c->gradient_bytes / dtype_bytes(dtype_master(t)) * dtype_bytes(t);
+    if (!joins || !dtype_is_half(l->s->graph->dtype)) return 0;
+    int64_t wire = wire_bytes(l, c);
     return wire + wire / units_max(2, l->replicas);
 }
 
-/* Time of stage i for these layers with the least recomputation that fits, in buckets only if it does not fit without; false: none
- * fits. */
-static bool stage_time(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
-                       struct fitted *out)
+/* Time of stage i for these layers and microbatches in flight with the least recomputation that fits, in buckets only if it does not fit
+ * without; false: none fits. */
+static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
+                          int64_t in_flight, struct fitted *out)
 {
     const struct stage_cost *c = cost_of(l, i, first, last);
     int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes;
@@ -99,10 +105,18 @@ static bool stage_time(const struct coarse_line *l, int32_t i, int32_t first, in
     int64_t packed = packed_bytes(l, c);
     out->bucket_bytes = 0;
     if (room < 0) return false;
-    if (least_recompute(l, i, first, last, room - packed, out) && out->recompute == RECOMPUTE_NONE)
+    if (least_recompute(l, i, first, last, in_flight, room - packed, out) &&
+        out->recompute == RECOMPUTE_NONE)
         return true;
     out->bucket_bytes = packed ? c->gradient_bytes / BUCKETS : 0;
-    return least_recompute(l, i, first, last, room - packed / BUCKETS, out);
+    return least_recompute(l, i, first, last, in_flight, room - packed / BUCKETS, out);
+}
+
+/* With the microbatches in flight of 1F1B. */
+static bool stage_time(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
+                       struct fitted *out)
+{
+    return stage_time_of(l, i, first, last, l->n - i, out);
 }
 
 /* An activation of measured layers in parts, of which a GPU of the smaller end has several (core/lower/channels.c); -1: it is sent
@@ -236,8 +250,8 @@ bool coarse_line_balance(struct coarse_line *l)
 
 static double ring_bytes(const struct coarse_line *l, const struct stage_cost *c)
 {
-    return l->zero ? (double)c->gradient_bytes + (double)c->parameter_bytes
-                   : 2 * (double)c->gradient_bytes;
+    double wire = (double)wire_bytes(l, c);
+    return l->zero ? wire + (double)c->parameter_bytes : 2 * wire;
 }
 
 /* Gradient all-reduce of a stage over very many replicas: a ring whose neighbours are on other nodes; the GPUs of a node share
@@ -256,9 +270,56 @@ static int64_t reduce_ns(const struct coarse_line *l, int32_t i)
     return (int64_t)(1e9 * bytes * (double)sharing / r->link.bandwidth_Bps);
 }
 
+/* What a microbatch takes of a stage, for the pace of the pipeline. */
+struct passage {
+    int64_t chain_ns; /* forward, recomputation and what the gradient for the stage before waits for */
+    int64_t after_ns; /* message to the next stage */
+};
+
+/* The pace that messages and dependencies allow with `each` more forwards before the first backward than at the next stage: a microbatch
+ * passes stages i … j forwards and backwards while each · (j - i) + 1 of them are in flight between them, so the pace is at least the
+ * maximum mean of these cycles (max-plus algebra; Baccelli et al. 1992). O(stages²), O(stages) where messages are short. */
+static int64_t cycle_ns(const struct passage *x, int32_t n, int32_t each, int64_t pace_ns)
+{
+    int64_t least = pace_ns;
+    bool hidden = true;
+    for (int32_t i = 0; i + 1 < n; i++)
+        hidden &= x[i].chain_ns + 2 * x[i].after_ns <= each * pace_ns;
+    for (int32_t i = 0; i < n && !hidden; i++) {
+        int64_t sum = x[i].chain_ns;
+        for (int32_t j = i + 1; j < n; j++) {
+            sum += 2 * x[j - 1].after_ns + x[j].chain_ns;
+            least = units_max(least, sum / (each * (j - i) + 1));
+        }
+    }
+    return least;
+}
+
+/* Whether the microbatches in flight of eager 1F1B fit without more recomputation. */
+static bool has_room_for_eager(const struct coarse_line *l)
+{
+    for (int32_t i = 0; i + 1 < l->n; i++) {
+        struct fitted t;
+        if (!stage_time_of(l, i, l->stage[i].first, l->stage[i].last, 2 * (l->n - i) - 1, &t) ||
+            t.recompute != l->stage[i].recompute)
+            return false;
+    }
+    return true;
+}
+
+/* Sets the pace from the slowest stage's to that of the messages, hidden as far as memory allows. */
+static void set_pace(const struct coarse_line *l, const struct passage *x, struct coarse_template *out)
+{
+    int64_t strict = cycle_ns(x, l->n, 1, out->pace_ns);
+    out->eager = strict > out->pace_ns && has_room_for_eager(l);
+    out->pace_ns = out->eager ? cycle_ns(x, l->n, 2, out->pace_ns) : strict;
+}
+
 void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
 {
     int64_t lead = 0, t;
+    bool split = !l->s->job->model.measured; /* weight gradients apart */
+    struct passage passage[COARSE_STAGES];
     *out = (struct coarse_template){.replicas = l->replicas,
                                     .zero = l->zero,
                                     .n_stages = l->n,
@@ -273,13 +334,16 @@ void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
         work = t + busy_beside(l, i, x->first, x->last);
         const struct stage_cost *c = cost_of(l, i, x->first, x->last);
         const struct coarse_class *k = &l->q->classes[x->of];
+        int64_t chain = split ? t - c->weight_ns : t;
         x->reduce_ns = reduce_ns(l, i), x->update_ns = c->update_ns;
         x->crossing_bytes =
             ring_bytes(l, c) * (double)units_min(k->n / l->replicas, k->per_node);
         x->lead_ns =
             lead + (t - c->forward_ns) / 2; /* its own gradients are complete one after the other */
-        lead += t - c->forward_ns;
-        out->fill_ns += t + 2 * after;
+        lead += chain - c->forward_ns + after;
+        passage[i] = (struct passage){chain, after};
+        out->fill_ns += (i ? chain : t) + 2 * after;
         out->pace_ns = units_max(out->pace_ns, units_max(work, after));
     }
+    if (split) set_pace(l, passage, out);
 }

@@ -34,8 +34,9 @@ enum {
     FEW_WORK_MS = 450,
     MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
-    /* Schedule of the trials, of refine_schedule: separate W shortens long pipelines by up to a fifth, so that others would be ranked wrongly. */
-    SPLIT_1F1B = 1
+    /* Schedules of the trials, of refine_schedule: separate W shortens long pipelines by up to a fifth, so that others would be ranked wrongly. */
+    SPLIT_1F1B = 1,
+    SPLIT_EAGER = 4
 };
 
 struct trial {
@@ -67,12 +68,18 @@ struct listing {
     int32_t n;
 };
 
-/* The plan of a trial with the k-th schedule of refine_schedule; false: the GPUs are spread over too many nodes. */
-static bool place(struct coarse *q, struct arena *a, const struct trial *x, int k, struct plan *out)
+/* The plan of a trial, with the schedules of its templates' estimates or as it is; false: the GPUs are spread over too many nodes. */
+static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool schedules,
+                  struct plan *out)
 {
+    int32_t r = 0;
     if (!coarse_place(q, x->candidate, x->stages, a, out)) return false;
-    for (int32_t r = 0; r < out->n_replicas && !q->task->job->model.measured; r++)
-        if (out->replicas[r].n_stages > 1) (void)refine_schedule(&out->replicas[r], k);
+    for (int32_t i = 0; i < x->candidate->n_teams && schedules && !q->task->job->model.measured; i++) {
+        const struct coarse_template *t = x->candidate->team[i];
+        for (int32_t k = 0; k < t->replicas; k++, r++)
+            if (t->n_stages > 1)
+                (void)refine_schedule(&out->replicas[r], t->eager ? SPLIT_EAGER : SPLIT_1F1B);
+    }
     return true;
 }
 
@@ -90,7 +97,7 @@ static void list_candidate(struct listing *l, int32_t offer, const struct coarse
                             .ns = INT64_MAX};
         x->space.cluster = q->task->cluster;
         arena_reset(l->scratch);
-        if (!place(q, l->scratch, x, 0, &p)) continue;
+        if (!place(q, l->scratch, x, false, &p)) continue;
         for (int32_t r = 0; r < p.n_replicas; r++)
             for (int32_t i = 0; i < p.replicas[r].n_stages; i++) p.replicas[r].stages[i].zero = 0;
         if (plan_set_add(&l->seen, &p)) l->n++;
@@ -340,12 +347,12 @@ static enum status try_chunk(struct coarse *q, struct trial *x, int32_t first, i
 {
     struct trial again[CHUNK];
     int32_t of[CHUNK], n = 0;
-    for (int32_t i = first; i < last; i++) (void)place(q, q->arena, &x[i], SPLIT_1F1B, &x[i].plan);
+    for (int32_t i = first; i < last; i++) (void)place(q, q->arena, &x[i], true, &x[i].plan);
     TRY(try_all(q, x, first, last, false, err));
     for (int32_t i = first; i < last; i++) {
         if (!is_tight(&x[i])) continue;
         again[n] = x[i], of[n] = i;
-        (void)place(q, q->arena, &x[i], 0, &again[n++].plan); /* as it was when listed */
+        (void)place(q, q->arena, &x[i], false, &again[n++].plan); /* as it was when listed */
     }
     TRY(try_all(q, again, 0, n, false, err));
     for (int32_t k = 0; k < n; k++)
