@@ -70,7 +70,7 @@ static enum status rescue(struct coarse *q, struct error *err)
         int64_t ns = INT64_MAX;
         struct error why;
         s.cluster = q->task->cluster;
-        if (!coarse_place(q, &o->kept[i], false, q->t->arena, &p)) continue;
+        if (!coarse_place(q, &o->kept[i], q->t->arena, &p)) continue;
         st = scorer_fit(q->t->scorer, &s, &p, &ns, &why);
         if (st == ERR_INPUT) st = OK; /* no such stage */
         if (st != OK && err) *err = why;

@@ -62,7 +62,7 @@ int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, 
         int64_t ring = x->reduce_ns;
         for (int32_t k = 0; k < n; k++)
             if (with[k] != t) ring = units_max(ring, crossing_ns(q, x, with[k], &at[k]));
-        int64_t all = ring / replicas * (replicas - 1);
+        int64_t members = (int64_t)replicas * x->copies, all = ring / members * (members - 1);
         most = units_max(most, units_max(0, all - x->lead_ns) +
                                    (t->zero ? x->update_ns / replicas : x->update_ns));
     }
@@ -329,7 +329,7 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
     }
     bool any_order = !idle && !q->offer->n && q->task->job->model.measured;
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
-        struct coarse_template out[2 * TEMPLATES_EACH];
+        struct coarse_template out[COARSE_TEMPLATE_LISTS * TEMPLATES_EACH];
         int32_t found = coarse_templates(q, classes, tried[i], TEMPLATES_EACH, any_order, out);
         for (int32_t k = 0; k < found; k++) {
             m->templates =

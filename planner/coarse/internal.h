@@ -16,7 +16,8 @@ enum {
     COARSE_KEPT = 64,     /* candidates by estimate */
     COARSE_EACH = 8,      /* of them of one division into teams */
     COARSE_FAR = 160, /* percent of the best estimate, also of the best trial: candidates above are not tried */
-    COARSE_OFFERS = 9     /* 1, 2, 4 … 128 GPUs, and any of them */
+    COARSE_OFFERS = 9,    /* 1, 2, 4 … 128 GPUs, and any of them */
+    COARSE_TEMPLATE_LISTS = 4 /* of a team: ZeRO 0 and 1, replicas side by side or stage by stage */
 };
 
 struct coarse_degree {
@@ -40,6 +41,7 @@ struct coarse_stage {
         bucket_bytes; /* of its gradient all-reduce, where memory for one in whole is missing; else 0 */
     /* Gradient all-reduce over very many replicas, and how long before the end of the last backward it may begin; update. */
     int64_t reduce_ns, lead_ns, update_ns;
+    int32_t copies; /* GPUs of the stage that hold the same parameters */
     /* Bytes that the rings of a node's GPUs together send to a replica of another team. */
     double crossing_bytes;
 };
@@ -48,6 +50,7 @@ struct coarse_stage {
 struct coarse_template {
     uint32_t classes; /* set, by bit */
     bool idle;        /* a part of a class is left idle */
+    bool by_stage;    /* the same stage of all replicas is on neighbouring GPUs, else all stages of a replica */
     bool eager;       /* its pace is that of eager 1F1B, which hides messages and fits in memory */
     int32_t replicas, zero, n_stages;
     struct coarse_stage *stages;
@@ -90,8 +93,8 @@ struct coarse {
 MUST_CHECK enum status coarse_classes(struct coarse *q, struct error *err);
 /* The space of a size, with the prices of all degrees; degrees without rules are dropped. */
 MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error *err);
-/* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1. Their
- * stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage. */
+/* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1 and
+ * each placement. Their stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage. */
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
                          bool any_order, struct coarse_template *out);
 /* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. with: (n) the teams
@@ -102,9 +105,8 @@ int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, 
 void coarse_combine(struct coarse *q);
 /* Number of better kept candidates with the same division into teams. */
 int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate);
-/* The plan of a candidate; stages: whether one stage of all replicas is placed before the next stage. false: the GPUs are spread
- * over too many nodes. */
-bool coarse_place(struct coarse *q, const struct coarse_candidate *c, bool stages, struct arena *a,
+/* The plan of a candidate; false: the GPUs are spread over too many nodes. */
+bool coarse_place(struct coarse *q, const struct coarse_candidate *c, struct arena *a,
                   struct plan *out);
 
 /* Iteration time of a plan from simulations of a part of its microbatches; *p is modified until it fits. INT64_MAX: it does not. */

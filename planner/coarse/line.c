@@ -131,11 +131,12 @@ static int64_t part_ns(const struct coarse_line *l, int32_t i, int32_t cut)
            r->link.latency_ns;
 }
 
-/* Replicas on a node of a stage's class: their messages to other nodes share its links. */
+/* Replicas with this stage, or others of it, on a node of a stage's class: their messages to other nodes share its links. */
 static int64_t replicas_on_node(const struct coarse_line *l, int32_t i)
 {
     const struct coarse_class *k = &l->q->classes[l->stage[i].of];
-    return units_max(1, k->per_node / units_max(1, k->n / l->replicas));
+    int32_t n = l->by_stage ? degree_of(l, i)->n : (int32_t)units_max(1, k->n / l->replicas);
+    return units_max(1, units_min(l->replicas, k->per_node / n));
 }
 
 /* A message of a cut behind stage i to the next stage: every GPU of the receiver takes a copy, over the same links if they
@@ -248,26 +249,48 @@ bool coarse_line_balance(struct coarse_line *l)
 
 /* --- estimates --- */
 
+/* What a stage sends in an all-reduce of its gradients, or a reduce-scatter and an all-gather of its parameters, over very many replicas. */
 static double ring_bytes(const struct coarse_line *l, const struct stage_cost *c)
 {
     double wire = (double)wire_bytes(l, c);
     return l->zero ? wire + (double)c->parameter_bytes : 2 * wire;
 }
 
-/* Gradient all-reduce of a stage over very many replicas: a ring whose neighbours are on other nodes; the GPUs of a node share
- * its links. */
-static int64_t reduce_ns(const struct coarse_line *l, int32_t i)
+/* The same of all GPUs of a stage together, to other nodes: GPUs that hold the same parameters send each byte once. *copies: such GPUs. */
+static double stage_ring_bytes(const struct coarse_line *l, int32_t i, int32_t *copies)
 {
-    const struct coarse_class *k = &l->q->classes[l->stage[i].of];
-    const struct stage_cost *c = cost_of(l, i, l->stage[i].first, l->stage[i].last);
-    int32_t each = k->n / l->replicas, far = k->n > k->per_node ? k->per_node : k->n - 1;
-    if (!far) return 0; /* a class of one GPU: all other replicas are of other classes */
+    const struct coarse_stage *x = &l->stage[i];
+    const struct coarse_class *k = &l->q->classes[x->of];
+    const struct stage_cost *c = cost_of(l, i, x->first, x->last);
+    int32_t n = degree_of(l, i)->n;
+    double all = n * ring_bytes(l, c);
+    *copies = 1;
+    if (n == 1 || l->s->job->model.measured) return all;
+    double once = ring_bytes(l, space_stage_type(l->s, k->type, x->first, x->last));
+    *copies = (int32_t)(all / (once + 1) + 0.5);
+    if (*copies < 1) *copies = 1;
+    return all / *copies;
+}
+
+/* Gradient all-reduce of a stage over very many replicas, by a ring that passes each node once. Stages of a node share its links to other
+ * nodes. */
+static void set_reduce(struct coarse_line *l, int32_t i)
+{
+    struct coarse_stage *x = &l->stage[i];
+    const struct coarse_class *k = &l->q->classes[x->of];
+    const struct stage_cost *c = cost_of(l, i, x->first, x->last);
+    int32_t n = degree_of(l, i)->n, each = k->n / l->replicas;
+    double all = stage_ring_bytes(l, i, &x->copies);
+    int32_t stages = (int32_t)units_max(1, l->by_stage ? 1 : units_min(each, k->per_node) / n);
+    bool inside = l->by_stage ? l->replicas * n <= k->per_node : k->n <= k->per_node;
+    int32_t far = inside ? (int32_t)units_min(k->n - 1, l->by_stage ? n : each) : k->per_node;
+    x->crossing_bytes = all * stages;
+    x->reduce_ns = 0;
+    if (!far || far >= k->n) return; /* a class of one GPU: all other replicas are of other classes */
     const struct device_route *r = device_graph_route(l->q->graph, k->device[0], k->device[far],
                                                       degree_of(l, i)->type, degree_of(l, i)->type);
-    if (!r) return INT64_MAX / 4;
-    int64_t sharing = r->own || k->n <= k->per_node ? 1 : units_min(each, k->per_node);
-    double bytes = ring_bytes(l, c);
-    return (int64_t)(1e9 * bytes * (double)sharing / r->link.bandwidth_Bps);
+    double bytes = inside || (r && r->own) ? ring_bytes(l, c) : all * stages;
+    x->reduce_ns = r ? (int64_t)(1e9 * bytes / r->link.bandwidth_Bps) : INT64_MAX / 4;
 }
 
 /* What a microbatch takes of a stage, for the pace of the pipeline. */
@@ -317,11 +340,12 @@ static void set_pace(const struct coarse_line *l, const struct passage *x, struc
 
 void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
 {
-    int64_t lead = 0, t;
+    int64_t lead = 0, before = 0, t;
     bool split = !l->s->job->model.measured; /* weight gradients apart */
     struct passage passage[COARSE_STAGES];
     *out = (struct coarse_template){.replicas = l->replicas,
                                     .zero = l->zero,
+                                    .by_stage = l->by_stage,
                                     .n_stages = l->n,
                                     .stages = l->stage,
                                     .pace_ns = 1};
@@ -333,17 +357,17 @@ void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
         t = fitted.ns;
         work = t + busy_beside(l, i, x->first, x->last);
         const struct stage_cost *c = cost_of(l, i, x->first, x->last);
-        const struct coarse_class *k = &l->q->classes[x->of];
         int64_t chain = split ? t - c->weight_ns : t;
-        x->reduce_ns = reduce_ns(l, i), x->update_ns = c->update_ns;
-        x->crossing_bytes =
-            ring_bytes(l, c) * (double)units_min(k->n / l->replicas, k->per_node);
+        set_reduce(l, i);
+        x->update_ns = c->update_ns;
         x->lead_ns =
             lead + (t - c->forward_ns) / 2; /* its own gradients are complete one after the other */
         lead += chain - c->forward_ns + after;
         passage[i] = (struct passage){chain, after};
         out->fill_ns += (i ? chain : t) + 2 * after;
-        out->pace_ns = units_max(out->pace_ns, units_max(work, after));
+        /* A GPU receives activations and gradients over one direction of its links. */
+        out->pace_ns = units_max(out->pace_ns, units_max(work, before + after));
+        before = after;
     }
     if (split) set_pace(l, passage, out);
 }

@@ -39,7 +39,7 @@ static bool put_stage(struct giving *g, const struct coarse_template *t, int32_t
     return true;
 }
 
-bool coarse_place(struct coarse *q, const struct coarse_candidate *c, bool stages, struct arena *a,
+bool coarse_place(struct coarse *q, const struct coarse_candidate *c, struct arena *a,
                   struct plan *out)
 {
     struct giving g = {.q = q};
@@ -57,8 +57,8 @@ bool coarse_place(struct coarse *q, const struct coarse_candidate *c, bool stage
             out->replicas[r + k].microbatches =
                 c->share[i] / t->replicas + (k < c->share[i] % t->replicas);
         for (int32_t x = 0; x < t->replicas * t->n_stages; x++) {
-            int32_t k = stages ? x % t->replicas : x / t->n_stages,
-                    s = stages ? x / t->replicas : x % t->n_stages;
+            int32_t k = t->by_stage ? x % t->replicas : x / t->n_stages,
+                    s = t->by_stage ? x / t->replicas : x % t->n_stages;
             if (!put_stage(&g, t, s, a, &out->replicas[r + k].stages[s])) return false;
         }
         r += t->replicas;

@@ -17,15 +17,15 @@ enum {
 struct making {
     struct coarse *q;
     uint32_t classes;
-    int32_t replicas, microbatches, most, n[2];
-    int64_t ns[2][COARSE_KEPT];
-    struct coarse_template *out; /* (2, most) by ZeRO */
+    int32_t replicas, microbatches, most, n[COARSE_TEMPLATE_LISTS];
+    int64_t ns[COARSE_TEMPLATE_LISTS][COARSE_KEPT];
+    struct coarse_template *out; /* (COARSE_TEMPLATE_LISTS, most) by ZeRO and placement */
     struct arena *scratch;
 };
 
 static void keep(struct making *m, struct coarse_template *x)
 {
-    int z = x->zero;
+    int z = x->zero + 2 * x->by_stage;
     int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns + coarse_tail_ns(m->q, x, x->replicas, NULL, 0);
     int32_t at = m->n[z];
     for (int32_t i = 0; i < at; i++)
@@ -53,7 +53,7 @@ static struct coarse_line line_of(const struct making *m)
         .q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
 }
 
-/* Stages of the classes in this order, each by its degree, on consecutive GPUs; false: none, or too many. */
+/* Stages of the classes in this order, each by its degree; false: none, or too many. */
 static bool lay(struct making *m, struct coarse_line *l, const int32_t *order, int32_t n,
                 const int32_t *degree)
 {
@@ -62,12 +62,25 @@ static bool lay(struct making *m, struct coarse_line *l, const int32_t *order, i
         const struct coarse_class *x = &m->q->classes[order[k]];
         int32_t gpus = x->n / m->replicas, width = x->degree[degree[k]].n;
         if (gpus < width || l->n + gpus / width > COARSE_STAGES) return false;
-        for (int32_t i = 0; i < gpus / width; i++) {
-            l->device[l->n] = x->device[i * width];
+        for (int32_t i = 0; i < gpus / width; i++)
             l->stage[l->n++] = (struct coarse_stage){.of = order[k], .degree = degree[k]};
-        }
     }
-    return l->n > 0 && coarse_line_routes(l);
+    return l->n > 0;
+}
+
+/* The first GPUs of every class that replica 0 has, each stage on one node; false: they do not suffice, or have no routes. */
+static bool give_devices(const struct making *m, struct coarse_line *l)
+{
+    int32_t used[COARSE_CLASSES] = {0};
+    for (int32_t i = 0; i < l->n; i++) {
+        const struct coarse_class *x = &m->q->classes[l->stage[i].of];
+        int32_t n = x->degree[l->stage[i].degree].n, *at = &used[l->stage[i].of];
+        if (*at % x->per_node + n > x->per_node) *at += x->per_node - *at % x->per_node;
+        if (*at + n > x->n) return false;
+        l->device[i] = x->device[*at];
+        *at += l->by_stage ? n * m->replicas : n;
+    }
+    return coarse_line_routes(l);
 }
 
 /* ZeRO 0, and 1 where there may be several replicas; measured layers are planned as they were measured, with their state whole. */
@@ -89,17 +102,27 @@ static bool one_kind(const struct making *m, const int32_t *order, int32_t n, co
     return true;
 }
 
-static void try_line(struct making *m, struct coarse_line *l)
+/* Balances a line whose devices are given, and keeps it. */
+static void try_balanced(struct making *m, struct coarse_line *l)
 {
     struct coarse_template x;
-    for (l->zero = 0; l->zero < zero_levels(m); l->zero++) {
-        /* twice the best template's time is of no use to any mix */
-        int64_t bar = m->n[l->zero] == m->most ? m->ns[l->zero][m->most - 1] : 0;
-        l->most_ns = bar ? bar / m->microbatches + 1 : 0;
-        if (!coarse_line_balance(l)) continue;
-        coarse_line_measure(l, &x);
-        keep(m, &x);
-    }
+    int z = l->zero + 2 * l->by_stage;
+    /* twice the best template's time is of no use to any mix */
+    int64_t bar = m->n[z] == m->most ? m->ns[z][m->most - 1] : 0;
+    l->most_ns = bar ? bar / m->microbatches + 1 : 0;
+    if (!coarse_line_balance(l)) return;
+    coarse_line_measure(l, &x);
+    keep(m, &x);
+}
+
+static void try_line(struct making *m, struct coarse_line *l)
+{
+    int placements = l->n > 1 && m->replicas > 1 ? 2 : 1;
+    for (l->zero = 0; l->zero < zero_levels(m); l->zero++)
+        for (int k = 0; k < placements; k++) {
+            l->by_stage = k;
+            if (give_devices(m, l)) try_balanced(m, l);
+        }
 }
 
 static void try_degrees(struct making *m, const int32_t *order, int32_t n, const int32_t *degree)
@@ -108,27 +131,13 @@ static void try_degrees(struct making *m, const int32_t *order, int32_t n, const
     if (lay(m, &l, order, n, degree)) try_line(m, &l);
 }
 
-/* The first GPUs of every class that replica 0 has on one node; false: they do not suffice. */
-static bool give_devices(const struct making *m, struct coarse_line *l)
-{
-    int32_t used[COARSE_CLASSES] = {0};
-    for (int32_t i = 0; i < l->n; i++) {
-        const struct coarse_class *x = &m->q->classes[l->stage[i].of];
-        int32_t n = x->degree[l->stage[i].degree].n, *at = &used[l->stage[i].of];
-        if (*at % x->per_node + n > x->per_node) *at += x->per_node - *at % x->per_node;
-        if (*at + n > x->n) return false;
-        l->device[i] = x->device[*at], *at += n;
-    }
-    return coarse_line_routes(l);
-}
-
 static void try_sequence(void *of, const struct coarse_stage *stages, int32_t n)
 {
     struct making *m = of;
     struct coarse_line l = line_of(m);
     l.n = n;
     memcpy(l.stage, stages, (size_t)n * sizeof *stages);
-    if (give_devices(m, &l)) try_line(m, &l);
+    try_line(m, &l);
 }
 
 /* Numbers of GPUs a stage, one for each class of the order. */
@@ -170,7 +179,7 @@ static double estimate_of(const struct making *m, const int32_t *order, int32_t 
 static bool beaten(const struct making *m, double ns)
 {
     bool any = false;
-    for (int z = 0; z < 2; z++) {
+    for (int z = 0; z < COARSE_TEMPLATE_LISTS; z++) {
         if (m->n[z] == m->most && ns < (double)m->ns[z][m->most - 1]) return false;
         any |= m->n[z] == m->most;
     }
@@ -226,10 +235,14 @@ int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, i
     for (int32_t i = 0; i < n / 2; i++) swap(&order[i], &order[n - 1 - i]);
     if (n > 1) try_order(&m, order, n);
     if (any_order) coarse_sequences(q, classes, replicas, try_sequence, &m);
-    memmove(out + m.n[0], out + most, (size_t)m.n[1] * sizeof *out);
-    for (int32_t i = 0; i < m.n[0] + m.n[1]; i++)
+    int32_t found = m.n[0];
+    for (int z = 1; z < COARSE_TEMPLATE_LISTS; z++) {
+        memmove(out + found, out + z * most, (size_t)m.n[z] * sizeof *out);
+        found += m.n[z];
+    }
+    for (int32_t i = 0; i < found; i++)
         out[i].stages = arena_copy(q->templates, out[i].stages,
                                    (size_t)out[i].n_stages * sizeof *out[i].stages);
     arena_free(m.scratch);
-    return m.n[0] + m.n[1];
+    return found;
 }

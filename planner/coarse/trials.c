@@ -14,7 +14,7 @@
 
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
-    LISTED = 2 * COARSE_KEPT * COARSE_OFFERS,
+    LISTED = COARSE_KEPT * COARSE_OFFERS,
     BEYOND = 115,  /* percent of the best estimate: candidates above are left out, but for the best of a division into teams (COARSE_FAR) */
     SAMPLE_NEAR =
         103, /* percent: a sample of 160 replicas that share links of racks took 43 % less than all, of 64 on a flat network 2 % less */
@@ -41,7 +41,6 @@ enum {
 
 struct trial {
     const struct coarse_candidate *candidate;
-    bool stages;      /* its placement (coarse_place) */
     struct plan plan; /* whole; of those that were tried */
     struct space space;
     int32_t offer;
@@ -73,7 +72,7 @@ static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool
                   struct plan *out)
 {
     int32_t r = 0;
-    if (!coarse_place(q, x->candidate, x->stages, a, out)) return false;
+    if (!coarse_place(q, x->candidate, a, out)) return false;
     for (int32_t i = 0; i < x->candidate->n_teams && schedules && !q->task->job->model.measured; i++) {
         const struct coarse_template *t = x->candidate->team[i];
         for (int32_t k = 0; k < t->replicas; k++, r++)
@@ -86,22 +85,19 @@ static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool
 static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c)
 {
     struct coarse *q = l->q;
-    for (int stages = 0; stages < 2; stages++) {
-        struct trial *x = &l->out[l->n];
-        struct plan p;
-        *x = (struct trial){.candidate = c,
-                            .stages = stages,
-                            .space = q->spaces[c->size],
-                            .offer = offer,
-                            .estimate_ns = c->estimate_ns,
-                            .ns = INT64_MAX};
-        x->space.cluster = q->task->cluster;
-        arena_reset(l->scratch);
-        if (!place(q, l->scratch, x, false, &p)) continue;
-        for (int32_t r = 0; r < p.n_replicas; r++)
-            for (int32_t i = 0; i < p.replicas[r].n_stages; i++) p.replicas[r].stages[i].zero = 0;
-        if (plan_set_add(&l->seen, &p)) l->n++;
-    }
+    struct trial *x = &l->out[l->n];
+    struct plan p;
+    *x = (struct trial){.candidate = c,
+                        .space = q->spaces[c->size],
+                        .offer = offer,
+                        .estimate_ns = c->estimate_ns,
+                        .ns = INT64_MAX};
+    x->space.cluster = q->task->cluster;
+    arena_reset(l->scratch);
+    if (!place(q, l->scratch, x, false, &p)) return;
+    for (int32_t r = 0; r < p.n_replicas; r++)
+        for (int32_t i = 0; i < p.replicas[r].n_stages; i++) p.replicas[r].stages[i].zero = 0;
+    if (plan_set_add(&l->seen, &p)) l->n++;
 }
 
 /* A plan of two offers is the narrower one's. */
