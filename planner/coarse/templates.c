@@ -28,8 +28,9 @@ static void keep(struct making *m, struct coarse_template *x)
     int z = x->zero + 2 * x->by_stage;
     int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns + coarse_tail_ns(m->q, x, x->replicas, NULL, 0);
     int32_t at = m->n[z];
-    for (int32_t i = 0; i < at; i++)
-        if (m->ns[z][i] == ns && m->out[z * m->most + i].n_stages == x->n_stages) return;
+    for (int like = x->zero; like <= z; like += 2) /* also one placed in the other way */
+        for (int32_t i = 0; i < m->n[like]; i++)
+            if (m->ns[like][i] == ns && m->out[like * m->most + i].n_stages == x->n_stages) return;
     if (at == m->most && ns >= m->ns[z][at - 1]) return;
     x->classes = m->classes;
     struct coarse_template *list = m->out + z * m->most;
