@@ -135,9 +135,9 @@ static void find_crossings(struct coarse *q)
     for (int32_t i = 0; i < q->n_classes; i++)
         for (int32_t k = 0; k < q->n_classes; k++) {
             const struct coarse_class *x = &q->classes[i], *y = &q->classes[k];
-            const struct device_route *r =
-                device_graph_route(q->graph, x->device[0], y->device[0], x->type, y->type);
-            q->crossing[i][k] = i != k && r ? 1e9 / r->link.bandwidth_Bps : 0;
+            if (i != k)
+                q->crossing[i][k] =
+                    device_graph_route(q->graph, x->device[0], y->device[0], x->type, y->type);
         }
 }
 

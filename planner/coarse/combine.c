@@ -43,13 +43,16 @@ struct combining {
 static int64_t crossing_ns(const struct coarse *q, const struct coarse_stage *x,
                            const struct coarse_template *other, int32_t *from)
 {
-    double most = 0;
+    int64_t most = 0;
+    const struct device_route *last = NULL;
     while (*from < other->n_stages - 1 && other->stages[*from].last < x->first) ++*from;
     for (int32_t k = *from; k < other->n_stages && other->stages[k].first <= x->last; k++) {
-        double ns = q->crossing[x->of][other->stages[k].of];
-        if (ns > most) most = ns;
+        const struct device_route *r = q->crossing[x->of][other->stages[k].of];
+        if (!r || r == last) continue;
+        most = units_max(most, coarse_ring_ns(q, x, r));
+        last = r;
     }
-    return (int64_t)(most * x->crossing_bytes);
+    return most;
 }
 
 int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,

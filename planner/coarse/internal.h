@@ -41,9 +41,9 @@ struct coarse_stage {
         bucket_bytes; /* of its gradient all-reduce, where memory for one in whole is missing; else 0 */
     /* Gradient all-reduce over very many replicas, and how long before the end of the last backward it may begin; update. */
     int64_t reduce_ns, lead_ns, update_ns;
-    int32_t copies; /* GPUs of the stage that hold the same parameters */
-    /* Bytes that the rings of a node's GPUs together send to a replica of another team. */
-    double crossing_bytes;
+    int32_t copies;      /* GPUs of the stage that hold the same parameters */
+    int32_t rings, ring_gpus; /* rings of a replica's stages of this class; GPUs from the first of one to the first of the next */
+    double ring_bytes; /* what an all-reduce of its gradients over very many replicas sends from the stage to another node */
 };
 /* A team: `replicas` equal pipelines. A replica takes fill + (m - 1) · pace + tail for m microbatches; the tail depends on the
  * replicas of all teams (coarse_tail_ns). */
@@ -78,7 +78,7 @@ struct coarse {
     struct cluster priced; /* the task's, with one more type for each class and degree */
     struct cost *cost;
     struct device_graph *graph;
-    double crossing[COARSE_CLASSES][COARSE_CLASSES]; /* ns per byte between GPUs of two classes */
+    const struct device_route *crossing[COARSE_CLASSES][COARSE_CLASSES]; /* between GPUs of two classes; NULL: none */
     struct spmd_stage *solved; /* memo of the degrees' rules */
     int32_t n_classes;
     struct coarse_class classes[COARSE_CLASSES];
@@ -97,6 +97,8 @@ MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error
  * each placement. Their stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage. */
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
                          bool any_order, struct coarse_template *out);
+/* The time of the rings of a stage, and of those beside it, over a route between nodes. O(hops). */
+int64_t coarse_ring_ns(const struct coarse *q, const struct coarse_stage *x, const struct device_route *r);
 /* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. with: (n) the teams
  * of the other replicas, whose rings cross the links between the teams' classes. O(n · stages). */
 int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,

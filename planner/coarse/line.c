@@ -131,26 +131,31 @@ static int64_t part_ns(const struct coarse_line *l, int32_t i, int32_t cut)
            r->link.latency_ns;
 }
 
-/* Replicas with this stage, or others of it, on a node of a stage's class: their messages to other nodes share its links. */
-static int64_t replicas_on_node(const struct coarse_line *l, int32_t i)
+/* Replicas whose messages from or to stage i pass a link with so many devices on its smaller side. */
+static int64_t replicas_below(const struct coarse_line *l, int32_t i, int32_t devices)
 {
     const struct coarse_class *k = &l->q->classes[l->stage[i].of];
     int32_t n = l->by_stage ? degree_of(l, i)->n : (int32_t)units_max(1, k->n / l->replicas);
-    return units_max(1, units_min(l->replicas, k->per_node / n));
+    return units_max(1, units_min(l->replicas, units_min(devices, k->n) / n));
 }
 
-/* A message of a cut behind stage i to the next stage: every GPU of the receiver takes a copy, over the same links if they
- * leave the node. */
+/* A message of a cut behind stage i to the next stage: every GPU of the receiver takes a copy, over the same links if they leave the node,
+ * together with those of the other replicas below a link. */
 static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut)
 {
     const struct device_route *r = l->route[i];
     const struct device *d = l->q->task->cluster->devices;
-    int64_t sent = part_ns(l, i, cut), copies = 1;
+    int64_t sent = part_ns(l, i, cut), bytes = l->s->cut_bytes[cut];
     if (sent >= 0) return sent;
-    if (!r->own && d[l->device[i]].node != d[l->device[i + 1]].node)
-        copies = degree_of(l, i + 1)->n *
-                 units_max(replicas_on_node(l, i), replicas_on_node(l, i + 1));
-    return cost_occupancy_ns(&r->link, copies * l->s->cut_bytes[cut]) + r->link.latency_ns;
+    sent = cost_occupancy_ns(&r->link, bytes);
+    for (int32_t h = 0; h < r->n_hops && !r->own && d[l->device[i]].node != d[l->device[i + 1]].node;
+         h++) {
+        int32_t below = l->q->graph->below[r->hop[h] / 2];
+        int64_t copies = below > 1 ? degree_of(l, i + 1)->n : 1;
+        copies *= units_max(replicas_below(l, i, below), replicas_below(l, i + 1, below));
+        sent = units_max(sent, (int64_t)(1e9 * (double)(copies * bytes) / r->hop_Bps[h]));
+    }
+    return sent + r->link.latency_ns;
 }
 
 int64_t coarse_line_busy_ns(const struct coarse_line *l, int32_t i, int32_t cut)
@@ -272,25 +277,36 @@ static double stage_ring_bytes(const struct coarse_line *l, int32_t i, int32_t *
     return all / *copies;
 }
 
-/* Gradient all-reduce of a stage over very many replicas, by a ring that passes each node once. Stages of a node share its links to other
- * nodes. */
+int64_t coarse_ring_ns(const struct coarse *q, const struct coarse_stage *x, const struct device_route *r)
+{
+    double most = 0;
+    for (int32_t h = 0; h < r->n_hops; h++) {
+        int64_t stages = units_min(x->rings, q->graph->below[r->hop[h] / 2] / x->ring_gpus);
+        double ns = 1e9 * x->ring_bytes * (double)units_max(1, stages) / r->hop_Bps[h];
+        if (ns > most) most = ns;
+    }
+    return (int64_t)most;
+}
+
+/* Gradient all-reduce of a stage over very many replicas, by a ring that passes each node once. The rings of stages of a replica share links
+ * between nodes. */
 static void set_reduce(struct coarse_line *l, int32_t i)
 {
     struct coarse_stage *x = &l->stage[i];
     const struct coarse_class *k = &l->q->classes[x->of];
     const struct stage_cost *c = cost_of(l, i, x->first, x->last);
     int32_t n = degree_of(l, i)->n, each = k->n / l->replicas;
-    double all = stage_ring_bytes(l, i, &x->copies);
-    int32_t stages = (int32_t)units_max(1, l->by_stage ? 1 : units_min(each, k->per_node) / n);
-    bool inside = l->by_stage ? l->replicas * n <= k->per_node : k->n <= k->per_node;
-    int32_t far = inside ? (int32_t)units_min(k->n - 1, l->by_stage ? n : each) : k->per_node;
-    x->crossing_bytes = all * stages;
+    x->ring_bytes = stage_ring_bytes(l, i, &x->copies);
+    x->rings = each / n, x->ring_gpus = l->by_stage ? l->replicas * n : n;
     x->reduce_ns = 0;
-    if (!far || far >= k->n) return; /* a class of one GPU: all other replicas are of other classes */
+    int32_t far = l->by_stage ? x->ring_gpus - n : k->n - each; /* first GPU of the last replica */
+    if (far <= 0) return; /* one replica: all others are of other classes */
+    bool inside = far + n <= k->per_node;
     const struct device_route *r = device_graph_route(l->q->graph, k->device[0], k->device[far],
                                                       degree_of(l, i)->type, degree_of(l, i)->type);
-    double bytes = inside || (r && r->own) ? ring_bytes(l, c) : all * stages;
-    x->reduce_ns = r ? (int64_t)(1e9 * bytes / r->link.bandwidth_Bps) : INT64_MAX / 4;
+    x->reduce_ns = !r                ? INT64_MAX / 4
+                   : inside || r->own ? (int64_t)(1e9 * ring_bytes(l, c) / r->link.bandwidth_Bps)
+                                      : coarse_ring_ns(l->q, x, r);
 }
 
 /* What a microbatch takes of a stage, for the pace of the pipeline. */

@@ -30,6 +30,7 @@ static bool price_route(const struct device_graph *g, const int32_t type[2],
     const struct cluster *c = g->cluster;
     struct error unheard;
     int32_t *hop = ARENA_ARRAY(r->arena, int32_t, (size_t)route->n_hops);
+    double *Bps = ARENA_ARRAY(r->arena, double, (size_t)route->n_hops);
     struct link_ends ends = link_ends_of(type[0], type[1]);
     if (g->gpus) {
         ends.gpus[0] = g->gpus[type[0]], ends.gpus[1] = g->gpus[type[1]];
@@ -37,13 +38,15 @@ static bool price_route(const struct device_graph *g, const int32_t type[2],
     }
     if (cost_link_of(r->cost, route->link[0], &ends, &out->link, &unheard) != OK) return false;
     out->own = link_of_every_pair(&c->links[route->link[0]]);
-    out->n_hops = route->n_hops, out->hop = hop;
+    out->n_hops = route->n_hops, out->hop = hop, out->hop_Bps = Bps;
+    Bps[0] = out->link.bandwidth_Bps;
     for (int32_t i = 0; i < route->n_hops; i++) {
         struct cost_link x;
         hop[i] = 2 * route->link[i] + route->towards[i];
         out->blocking |= c->links[route->link[i]].blocking;
         if (i == 0) continue;
         if (cost_link(r->cost, route->link[i], &x, &unheard) != OK) return false;
+        Bps[i] = x.bandwidth_Bps;
         if (x.bandwidth_Bps < out->link.bandwidth_Bps) out->link.bandwidth_Bps = x.bandwidth_Bps;
         out->link.latency_ns += x.latency_ns;
     }
@@ -312,6 +315,7 @@ static void find_shares(struct tree *t)
         int32_t side = inside < g->n_devices - inside ? inside : g->n_devices - inside;
         if (link_of_every_pair(&t->c->links[e->link]) && side > 0) side = 1; /* dedicated links */
         e->share = side > 0 ? e->Bps / side : INFINITY;
+        if (side > g->below[e->link]) g->below[e->link] = side;
         t->weight[e->end[h % 2]] += inside;
         if (isinf(e->share)) continue;
         if (g->bottleneck < 0 || e->share < least) least = e->share, g->bottleneck = e->link;
@@ -429,6 +433,7 @@ enum status device_graph_new(struct arena *a, const struct cluster *c, struct co
         .cluster = c, .n_devices = c->n_devices, .n_types = cost_types(k), .bottleneck = -1};
     g->site_of = ARENA_ARRAY(a, int32_t, n), g->zone_of = ARENA_ARRAY(a, int32_t, n);
     g->class_of = ARENA_ARRAY(a, int32_t, n), g->order = ARENA_ARRAY(a, int32_t, n);
+    g->below = ARENA_ARRAY(a, int32_t, (size_t)c->n_links + 1);
     g->routes = routes_new(a, c, k);
     struct arena *scratch = arena_new();
     struct tree t = {.arena = scratch, .c = c, .g = g};

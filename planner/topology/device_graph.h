@@ -39,6 +39,7 @@ struct device_graph {
     int32_t *order;                        /* (n_devices) neighbours adjacent */
     struct device_class *classes;          /* (n_classes) by their first devices in order */
     double zone_share_Bps;                 /* of the best link between zones; 0: one zone */
+    int32_t *below; /* (links of the cluster) devices on the smaller side of a link of the tree; 0: others */
     int32_t bottleneck;           /* the cluster's link of least share in the tree; -1: none */
     struct device_routes *routes; /* looked up so far */
 };
@@ -55,6 +56,7 @@ struct device_route {
     int32_t n_hops;
     /* (n_hops) 2 · link of the cluster + direction, from the lower device to the higher */
     const int32_t *hop;
+    const double *hop_Bps; /* (n_hops) */
     int64_t key; /* in the table of routes */
     bool linked;
 };
