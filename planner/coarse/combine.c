@@ -38,21 +38,26 @@ struct combining {
 
 /* --- gradient all-reduces over all teams --- */
 
-/* The slowest crossing of a stage's ring to a stage of another team that has some of its layers. *from: the first of them, and where to
- * begin for the next stage. */
-static int64_t crossing_ns(const struct coarse *q, const struct coarse_stage *x,
-                           const struct coarse_template *other, int32_t *from)
+/* Rings of a stage's gradients: their time over the slowest route, without latency; the latency of a step; and their number. */
+struct rings {
+    int64_t ns, step_ns, n;
+};
+
+/* Adds the crossings to a team whose stages have some of the layers. There is a ring for each of them. *from: the first of them, and where
+ * to begin for the next stage. */
+static void add_crossings(const struct coarse *q, const struct coarse_stage *x,
+                          const struct coarse_template *other, int32_t *from, struct rings *out)
 {
-    int64_t most = 0;
     const struct device_route *last = NULL;
     while (*from < other->n_stages - 1 && other->stages[*from].last < x->first) ++*from;
     for (int32_t k = *from; k < other->n_stages && other->stages[k].first <= x->last; k++) {
         const struct device_route *r = q->crossing[x->of][other->stages[k].of];
+        out->n += other->stages[k].first > x->first;
         if (!r || r == last) continue;
-        most = units_max(most, coarse_ring_ns(q, x, r));
+        out->ns = units_max(out->ns, coarse_ring_ns(q, x, r));
+        out->step_ns = units_max(out->step_ns, r->link.latency_ns);
         last = r;
     }
-    return most;
 }
 
 int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,
@@ -62,10 +67,11 @@ int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, 
     int32_t at[COARSE_CLASSES] = {0};
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct coarse_stage *x = &t->stages[i];
-        int64_t ring = x->reduce_ns;
+        struct rings ring = {x->reduce_ns, x->step_ns, 1};
         for (int32_t k = 0; k < n; k++)
-            if (with[k] != t) ring = units_max(ring, crossing_ns(q, x, with[k], &at[k]));
-        int64_t members = (int64_t)replicas * x->copies, all = ring / members * (members - 1);
+            if (with[k] != t) add_crossings(q, x, with[k], &at[k], &ring);
+        int64_t members = (int64_t)replicas * x->copies, steps = 2 * (members - 1);
+        int64_t all = ring.ns / members * (members - 1) + ring.n * steps * ring.step_ns;
         most = units_max(most, units_max(0, all - x->lead_ns) +
                                    (t->zero ? x->update_ns / replicas : x->update_ns));
     }

@@ -298,12 +298,13 @@ static void set_reduce(struct coarse_line *l, int32_t i)
     int32_t n = degree_of(l, i)->n, each = k->n / l->replicas;
     x->ring_bytes = stage_ring_bytes(l, i, &x->copies);
     x->rings = each / n, x->ring_gpus = l->by_stage ? l->replicas * n : n;
-    x->reduce_ns = 0;
+    x->reduce_ns = x->step_ns = 0;
     int32_t far = l->by_stage ? x->ring_gpus - n : k->n - each; /* first GPU of the last replica */
     if (far <= 0) return; /* one replica: all others are of other classes */
     bool inside = far + n <= k->per_node;
     const struct device_route *r = device_graph_route(l->q->graph, k->device[0], k->device[far],
                                                       degree_of(l, i)->type, degree_of(l, i)->type);
+    x->step_ns = r ? r->link.latency_ns : 0;
     x->reduce_ns = !r                ? INT64_MAX / 4
                    : inside || r->own ? (int64_t)(1e9 * ring_bytes(l, c) / r->link.bandwidth_Bps)
                                       : coarse_ring_ns(l->q, x, r);
