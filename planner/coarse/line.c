@@ -139,9 +139,9 @@ static int64_t replicas_below(const struct coarse_line *l, int32_t i, int32_t de
     return units_max(1, units_min(l->replicas, units_min(devices, k->n) / n));
 }
 
-/* A message of a cut behind stage i to the next stage: every GPU of the receiver takes a copy, over the same links if they leave the node,
- * together with those of the other replicas below a link. */
-static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut)
+/* A message of the cut behind stage i to the next stage, or back: every GPU of the receiver takes a copy, over the same links if they leave
+ * the node, together with those of the other replicas below a link. */
+static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool back)
 {
     const struct device_route *r = l->route[i];
     const struct device *d = l->q->task->cluster->devices;
@@ -151,7 +151,7 @@ static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut)
     for (int32_t h = 0; h < r->n_hops && !r->own && d[l->device[i]].node != d[l->device[i + 1]].node;
          h++) {
         int32_t below = l->q->graph->below[r->hop[h] / 2];
-        int64_t copies = below > 1 ? degree_of(l, i + 1)->n : 1;
+        int64_t copies = below > 1 ? degree_of(l, back ? i : i + 1)->n : 1;
         copies *= units_max(replicas_below(l, i, below), replicas_below(l, i + 1, below));
         sent = units_max(sent, (int64_t)(1e9 * (double)(copies * bytes) / r->hop_Bps[h]));
     }
@@ -161,7 +161,7 @@ static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut)
 int64_t coarse_line_busy_ns(const struct coarse_line *l, int32_t i, int32_t cut)
 {
     if (i < 0 || cut < 0 || i + 1 >= l->n || !l->route[i] || !l->route[i]->blocking) return 0;
-    return 2 * transfer_ns(l, i, cut);
+    return transfer_ns(l, i, cut, false) + transfer_ns(l, i, cut, true);
 }
 
 static int64_t busy_beside(const struct coarse_line *l, int32_t i, int32_t first, int32_t last)
@@ -313,7 +313,7 @@ static void set_reduce(struct coarse_line *l, int32_t i)
 /* What a microbatch takes of a stage, for the pace of the pipeline. */
 struct passage {
     int64_t chain_ns; /* forward, recomputation and what the gradient for the stage before waits for */
-    int64_t after_ns; /* message to the next stage */
+    int64_t after_ns, back_ns; /* messages to and from the next stage */
 };
 
 /* The pace that messages and dependencies allow with `each` more forwards before the first backward than at the next stage: a microbatch
@@ -324,11 +324,11 @@ static int64_t cycle_ns(const struct passage *x, int32_t n, int32_t each, int64_
     int64_t least = pace_ns;
     bool hidden = true;
     for (int32_t i = 0; i + 1 < n; i++)
-        hidden &= x[i].chain_ns + 2 * x[i].after_ns <= each * pace_ns;
+        hidden &= x[i].chain_ns + x[i].after_ns + x[i].back_ns <= each * pace_ns;
     for (int32_t i = 0; i < n && !hidden; i++) {
         int64_t sum = x[i].chain_ns;
         for (int32_t j = i + 1; j < n; j++) {
-            sum += 2 * x[j - 1].after_ns + x[j].chain_ns;
+            sum += x[j - 1].after_ns + x[j - 1].back_ns + x[j].chain_ns;
             least = units_max(least, sum / (each * (j - i) + 1));
         }
     }
@@ -357,9 +357,9 @@ static void set_pace(const struct coarse_line *l, const struct passage *x, struc
 
 void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
 {
-    int64_t lead = 0, before = 0, t;
+    int64_t lead = 0;
     bool split = !l->s->job->model.measured; /* weight gradients apart */
-    struct passage passage[COARSE_STAGES];
+    struct passage passage[COARSE_STAGES], none = {0}, before = none;
     *out = (struct coarse_template){.replicas = l->replicas,
                                     .zero = l->zero,
                                     .by_stage = l->by_stage,
@@ -368,23 +368,27 @@ void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
                                     .pace_ns = 1};
     for (int32_t i = 0; i < l->n; i++) {
         struct coarse_stage *x = &l->stage[i];
-        int64_t after = i + 1 < l->n ? transfer_ns(l, i, x->last) : 0, work;
+        struct passage *y = &passage[i];
         struct fitted fitted;
         stage_time(l, i, x->first, x->last, &fitted);
-        t = fitted.ns;
-        work = t + busy_beside(l, i, x->first, x->last);
         const struct stage_cost *c = cost_of(l, i, x->first, x->last);
-        int64_t chain = split ? t - c->weight_ns : t;
+        *y = none;
+        y->chain_ns = split ? fitted.ns - c->weight_ns : fitted.ns;
+        if (i + 1 < l->n) {
+            y->after_ns = transfer_ns(l, i, x->last, false);
+            y->back_ns = transfer_ns(l, i, x->last, true);
+        }
         set_reduce(l, i);
         x->update_ns = c->update_ns;
-        x->lead_ns =
-            lead + (t - c->forward_ns) / 2; /* its own gradients are complete one after the other */
-        lead += chain - c->forward_ns + after;
-        passage[i] = (struct passage){chain, after};
-        out->fill_ns += (i ? chain : t) + 2 * after;
-        /* A GPU receives activations and gradients over one direction of its links. */
-        out->pace_ns = units_max(out->pace_ns, units_max(work, before + after));
-        before = after;
+        /* its own gradients are complete one after the other */
+        x->lead_ns = lead + (fitted.ns - c->forward_ns) / 2;
+        lead += y->chain_ns - c->forward_ns + y->back_ns;
+        out->fill_ns += (i ? y->chain_ns : fitted.ns) + y->after_ns + y->back_ns;
+        /* Activations and gradients are received over one direction of a link, and sent over the other. */
+        int64_t links = units_max(before.after_ns + y->back_ns, y->after_ns + before.back_ns);
+        int64_t work = fitted.ns + busy_beside(l, i, x->first, x->last);
+        out->pace_ns = units_max(out->pace_ns, units_max(work, links));
+        before = *y;
     }
     if (split) set_pace(l, passage, out);
 }
