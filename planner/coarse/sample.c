@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "planner/candidate/group.h"
 #include "planner/candidate/plan_set.h"
 
 #include <string.h>
@@ -57,8 +58,29 @@ static int32_t find_kinds(const struct plan *p, struct kind *kinds, int32_t *of)
     return n;
 }
 
+/* ZeRO shards the optimizer state over fewer replicas in the sample than in the plan: the least excess of the stages on a device type is
+ * added to the memory of its devices. */
+static void add_memory(struct arena *a, const struct space *s, int32_t all, struct plan *p)
+{
+    struct cluster *c = &p->cluster;
+    struct device_type *types = arena_copy(a, c->types, (size_t)c->n_types * sizeof *types);
+    int64_t *excess = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
+    for (int32_t t = 0; t < c->n_types; t++) excess[t] = INT64_MAX;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *x = &p->replicas[r].stages[i];
+            int64_t state = x->zero ? group_stage(s, x)->state_bytes : 0;
+            int64_t *least = &excess[c->devices[x->device].type];
+            *least = units_min(*least, state / p->n_replicas - state / all);
+        }
+    for (int32_t t = 0; t < c->n_types; t++)
+        if (excess[t] < INT64_MAX) types[t].memory_bytes += excess[t];
+    c->types = types;
+}
+
 /* The plan with the first replicas of each kind, in its own proportion. */
-static struct plan thin(struct arena *a, const struct plan *p, int32_t *stands_for)
+static struct plan thin(struct arena *a, const struct space *s, const struct plan *p,
+                        int32_t *stands_for)
 {
     struct plan x = *p;
     int32_t all = p->n_replicas, *of = ARENA_ARRAY(a, int32_t, (size_t)all);
@@ -74,6 +96,7 @@ static struct plan thin(struct arena *a, const struct plan *p, int32_t *stands_f
         stands_for[r] = k->seen < k->kept ? x.n_replicas : k->first;
         if (k->seen++ < k->kept) x.replicas[x.n_replicas++] = p->replicas[r];
     }
+    add_memory(a, s, all, &x);
     return x;
 }
 
@@ -87,7 +110,7 @@ int32_t coarse_sample_make(struct arena *a, const struct space *s, const struct 
     if (all_replicas || !coarse_sample_thins(p))
         for (int32_t r = 0; r < p->n_replicas; r++) out->stands_for[r] = r;
     else
-        x = thin(a, p, out->stands_for);
+        x = thin(a, s, p, out->stands_for);
     double part = part_of(&x);
     out->whole = steady || 2 * part > 0.5;
     int32_t n = out->whole ? 1 : 2;

@@ -7,7 +7,7 @@
  *
  * Of many equal replicas a part is simulated, because they differ in their devices only. The rings of the gradient all-reduces are shorter
  * then: n replicas send (n - 1) / n of a gradient, so with SAMPLE_REPLICAS of them an all-reduce takes 6 % less at most. ZeRO shards the
- * state over fewer replicas, so that a plan that just fits may be given recomputation. Replicas that are left out are missing on links
+ * state over fewer replicas, so the devices of the sample have more memory. Replicas that are left out are missing on links
  * shared by many nodes, so the caller compares the first sample with the whole plan.
  */
 #ifndef PLANNER_COARSE_SAMPLE_H
