@@ -103,27 +103,32 @@ static bool one_kind(const struct making *m, const int32_t *order, int32_t n, co
     return true;
 }
 
-/* Balances a line whose devices are given, and keeps it. */
-static void try_balanced(struct making *m, struct coarse_line *l)
+/* Layers of a line whose devices are given; false: none that is of use, because its slowest stage alone takes longer than the templates
+ * that are kept. */
+static bool balance(const struct making *m, struct coarse_line *l)
 {
-    struct coarse_template x;
-    int z = l->zero + 2 * l->by_stage;
-    /* twice the best template's time is of no use to any mix */
-    int64_t bar = m->n[z] == m->most ? m->ns[z][m->most - 1] : 0;
-    l->most_ns = bar ? bar / m->microbatches + 1 : 0;
-    if (!coarse_line_balance(l)) return;
-    coarse_line_measure(l, &x);
-    keep(m, &x);
+    int z = l->zero;
+    l->most_ns = m->n[z] == m->most ? m->ns[z][m->most - 1] / m->microbatches + 1 : 0;
+    return coarse_line_balance(l);
 }
 
+/* Only measured layers are divided by their messages, which depend on the placement. */
 static void try_line(struct making *m, struct coarse_line *l)
 {
     int placements = l->n > 1 && m->replicas > 1 ? 2 : 1;
-    for (l->zero = 0; l->zero < zero_levels(m); l->zero++)
+    bool measured = m->q->task->job->model.measured;
+    for (l->zero = 0; l->zero < zero_levels(m); l->zero++) {
+        bool balanced = false;
         for (int k = 0; k < placements; k++) {
+            struct coarse_template x;
             l->by_stage = k;
-            if (give_devices(m, l)) try_balanced(m, l);
+            if (!give_devices(m, l)) continue;
+            if (k == 0 || measured) balanced = balance(m, l);
+            if (!balanced) continue;
+            coarse_line_measure(l, &x);
+            keep(m, &x);
         }
+    }
 }
 
 static void try_degrees(struct making *m, const int32_t *order, int32_t n, const int32_t *degree)
