@@ -4,9 +4,7 @@
 #include "core/base/rng.h"
 #include "core/base/units.h"
 #include "planner/bound/kept.h"
-#include "planner/topology/igraph_guard.h"
 
-#include <igraph.h>
 #include <math.h>
 #include <string.h>
 
@@ -217,7 +215,8 @@ struct part {
     int32_t links, first; /* first: fastest link that leaves it, -1 */
 };
 
-static struct part *parts_of(struct cutter *k, const igraph_vector_int_t *member, int32_t n)
+/* member: (n_vertices) part of each vertex. */
+static struct part *parts_of(struct cutter *k, const int32_t *member, int32_t n)
 {
     struct part *parts = ARENA_ARRAY(k->arena, struct part, (size_t)n);
     int32_t types = k->c->n_types;
@@ -226,7 +225,7 @@ static struct part *parts_of(struct cutter *k, const igraph_vector_int_t *member
         parts[i].first = -1;
     }
     for (int32_t v = 0; v < k->n_vertices; v++) {
-        struct part *p = &parts[VECTOR(*member)[v]];
+        struct part *p = &parts[member[v]];
         for (int32_t t = 0; t < types; t++) {
             p->count[t] += k->devices[(int64_t)v * types + t];
             p->devices += k->devices[(int64_t)v * types + t];
@@ -234,7 +233,7 @@ static struct part *parts_of(struct cutter *k, const igraph_vector_int_t *member
     }
     for (int32_t e = 0; e < k->n_edges; e++) {
         const struct edge *x = &k->edges[e];
-        int32_t end[2] = {(int32_t)VECTOR(*member)[x->end[0]], (int32_t)VECTOR(*member)[x->end[1]]};
+        int32_t end[2] = {member[x->end[0]], member[x->end[1]]};
         for (int side = 0; side < 2 && end[0] != end[1]; side++) {
             struct part *p = &parts[end[side]];
             p->Bps += x->Bps;
@@ -276,10 +275,8 @@ static void take_family(struct cutter *k, const struct part *parts, int32_t n)
             arena_printf(k->arena, "messages between %lld groups of devices", (long long)all));
 }
 
-static void take_parts(struct cutter *k, const igraph_vector_int_t *member, int32_t n, bool level)
+static void take_cuts(struct cutter *k, const struct part *parts, int32_t n)
 {
-    struct part *parts = parts_of(k, member, n);
-    if (level) take_family(k, parts, n);
     for (int32_t i = 0; i < n && k->n_cuts < CLUSTER_CUTS_MAX; i++) {
         const struct part *p = &parts[i];
         if (!p->devices || p->devices == k->c->n_devices) continue;
@@ -293,88 +290,39 @@ static void take_parts(struct cutter *k, const igraph_vector_int_t *member, int3
     }
 }
 
-/* Edges 0 … n - 1 as a graph. */
-static enum status graph_of(const struct cutter *k, int32_t n, igraph_t *out, struct error *err)
+/* Disjoint sets of vertices: the representative of a vertex's set. */
+static int32_t root_of(int32_t *up, int32_t v)
 {
-    igraph_vector_int_t ends;
-    TRY(igraph_guard(igraph_vector_int_init(&ends, 2 * n), "links of a cluster", err));
-    for (int32_t e = 0; e < n; e++)
-        for (int side = 0; side < 2; side++) VECTOR(ends)[2 * e + side] = k->edges[e].end[side];
-    enum status st = igraph_guard(igraph_create(out, &ends, k->n_vertices, IGRAPH_UNDIRECTED),
-                                  "graph of a cluster", err);
-    igraph_vector_int_destroy(&ends);
-    return st;
+    while (up[v] != v) v = up[v] = up[up[v]];
+    return v;
 }
 
-/* level: also as a family. */
-static enum status take_components(struct cutter *k, const igraph_t *g, bool level,
-                                   struct error *err)
+/* The parts that the links joined so far leave. */
+static void take_components(struct cutter *k, int32_t *up)
 {
-    igraph_vector_int_t member;
-    igraph_integer_t n = 0;
-    TRY(igraph_guard(igraph_vector_int_init(&member, 0), "parts of a cluster", err));
-    enum status st = igraph_guard(igraph_connected_components(g, &member, NULL, &n, IGRAPH_WEAK),
-                                  "parts of a cluster", err);
-    if (st == OK) take_parts(k, &member, (int32_t)n, level);
-    igraph_vector_int_destroy(&member);
-    return st;
+    int32_t n = 0, *member = ARENA_ARRAY(k->arena, int32_t, (size_t)k->n_vertices);
+    for (int32_t v = 0; v < k->n_vertices; v++)
+        if (up[v] == v) member[v] = n++;
+    for (int32_t v = 0; v < k->n_vertices; v++) member[v] = member[root_of(up, v)];
+    struct part *parts = parts_of(k, member, n);
+    take_family(k, parts, n);
+    take_cuts(k, parts, n);
 }
 
 /* Components connected by links of at least some bandwidth, per bandwidth level; if there are too many levels, evenly spaced
- * ones. */
-static enum status take_levels(struct cutter *k, struct error *err)
+ * ones (Kruskal 1956). */
+static void take_levels(struct cutter *k)
 {
-    int32_t levels = 1, level = 0;
+    int32_t levels = 1, level = 0, *up = ARENA_ARRAY(k->arena, int32_t, (size_t)k->n_vertices);
+    for (int32_t v = 0; v < k->n_vertices; v++) up[v] = v;
     for (int32_t e = 1; e < k->n_edges; e++) levels += k->edges[e].Bps != k->edges[e - 1].Bps;
     int32_t stride = (levels + LEVELS_MAX - 1) / LEVELS_MAX;
     for (int32_t e = 0; e <= k->n_edges; e++) { /* the first: no links at all, every vertex alone */
         bool ends = e == k->n_edges || e == 0 || k->edges[e].Bps != k->edges[e - 1].Bps;
-        if (!ends || level++ % stride) continue;
-        igraph_t g;
-        TRY(graph_of(k, e, &g, err));
-        enum status st = take_components(k, &g, true, err);
-        igraph_destroy(&g);
-        TRY(st);
+        if (ends && level++ % stride == 0) take_components(k, up);
+        if (e < k->n_edges)
+            up[root_of(up, k->edges[e].end[0])] = root_of(up, k->edges[e].end[1]);
     }
-    return OK;
-}
-
-/* Removing an edge of a Gomory-Hu tree gives the two sides of a least cut. */
-static enum status take_tree(struct cutter *k, igraph_t *tree, struct error *err)
-{
-    for (igraph_integer_t e = 0; e < igraph_ecount(tree); e++) {
-        igraph_t rest;
-        TRY(igraph_guard(igraph_copy(&rest, tree), "copy of a cut tree", err));
-        enum status st =
-            igraph_guard(igraph_delete_edges(&rest, igraph_ess_1(e)), "edge of a cut tree", err);
-        if (st == OK) st = take_components(k, &rest, false, err);
-        igraph_destroy(&rest);
-        TRY(st);
-    }
-    return OK;
-}
-
-static enum status take_least(struct cutter *k, struct error *err)
-{
-    igraph_t g, tree;
-    igraph_vector_t flows, capacity;
-    TRY(graph_of(k, k->n_edges, &g, err));
-    enum status st = igraph_guard(igraph_vector_init(&capacity, k->n_edges), "capacities", err);
-    if (st != OK) goto graph;
-    st = igraph_guard(igraph_vector_init(&flows, 0), "flows", err);
-    if (st != OK) goto capacities;
-    for (int32_t e = 0; e < k->n_edges; e++) VECTOR(capacity)[e] = k->edges[e].Bps;
-    st = igraph_guard(igraph_gomory_hu_tree(&g, &tree, &flows, &capacity), "cut tree", err);
-    if (st == OK) {
-        st = take_tree(k, &tree, err);
-        igraph_destroy(&tree);
-    }
-    igraph_vector_destroy(&flows);
-capacities:
-    igraph_vector_destroy(&capacity);
-graph:
-    igraph_destroy(&g);
-    return st;
 }
 
 enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struct cluster *c,
@@ -390,11 +338,8 @@ enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struc
     k.seen = ARENA_ARRAY(a, uint64_t, CLUSTER_CUTS_MAX);
     for (int32_t d = 0; d < c->n_devices; d++)
         k.devices[(int64_t)c->devices[d].node * c->n_types + c->devices[d].type]++;
-    igraph_guard_enter();
-    enum status st = take_levels(&k, err);
-    if (st == OK && k.n_vertices <= BOUND_VERTICES_MAX && k.n_edges) st = take_least(&k, err);
-    igraph_guard_leave();
-    return st;
+    take_levels(&k);
+    return OK;
 }
 
 void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double most_ns)

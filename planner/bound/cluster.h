@@ -3,10 +3,10 @@
  * Classes are the cluster's device types. Offers are the spaces' stage costs per layer. Those of updates are scaled down by
  * the saving of one update of many layers against many of one (see the .c), so that their sum is at most the cost of any
  * stage. Gradients of a parameter used in several layers count in the first. Cuts: nodes and switches are vertices, links are
- * edges (igraph). Thresholds of bandwidth, from the fastest to the slowest, connect vertices to clusters; each cluster against
- * the rest is a cut, and all clusters of one threshold are a family of parts (planner/bound/messages.h). Up to
- * BOUND_VERTICES_MAX vertices the cuts of the Gomory-Hu tree are added, which contain a least cut of every pair of vertices.
- * Cuts with equal devices and bandwidth are used once. No cut divides a node.
+ * edges. Thresholds of bandwidth, from the fastest to the slowest, connect vertices to clusters; each cluster against
+ * the rest is a cut, and all clusters of one threshold are a family of parts (planner/bound/messages.h). Cuts with equal devices
+ * and bandwidth are used once. No cut divides a node. (The cuts of a Gomory-Hu tree, tried beside them, raised the bound in 1 of
+ * 3,000 random questions.)
  */
 #ifndef PLANNER_BOUND_CLUSTER_H
 #define PLANNER_BOUND_CLUSTER_H
@@ -14,8 +14,6 @@
 #include "core/cluster/cluster.h"
 #include "planner/bound/any.h"
 #include "planner/candidate/space.h"
-
-enum { BOUND_VERTICES_MAX = 64 };
 
 /* Adds the offers of a space: its microbatch size and the shards of a microbatch on a stage's devices. tp: (n_types of the
  * space) GPUs per device of the type, 0: no offer; device_class: (n_types) corresponding type of the bound's cluster. NULL:
