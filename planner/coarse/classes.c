@@ -197,6 +197,55 @@ static enum status price_class(struct coarse *q, struct coarse_class *x, struct 
     return OK;
 }
 
+/* Whether rules y of as many GPUs are as good as x in time and in every kind of memory. */
+static bool covers(const struct space *s, const struct coarse_degree *y, const struct coarse_degree *x)
+{
+    const struct stage_cost *a = space_stage_type(s, y->type, 0, s->n_layers - 1),
+                            *b = space_stage_type(s, x->type, 0, s->n_layers - 1);
+    int64_t ns[2] = {a->forward_ns + a->input_ns + a->weight_ns,
+                     b->forward_ns + b->input_ns + b->weight_ns};
+    return ns[0] <= ns[1] && a->activation_bytes <= b->activation_bytes &&
+           a->parameter_bytes <= b->parameter_bytes && a->gradient_bytes <= b->gradient_bytes &&
+           a->state_bytes <= b->state_bytes && a->scratch_bytes <= b->scratch_bytes &&
+           a->input_bytes <= b->input_bytes && a->update_ns <= b->update_ns;
+}
+
+static struct coarse_degree *degree_of_kind(struct coarse_class *x, int32_t n, enum group_rules kind)
+{
+    for (int32_t d = 1; d < x->n_degrees; d++)
+        if (x->degree[d].n == n && x->degree[d].kind == kind) return &x->degree[d];
+    return NULL;
+}
+
+/* Whether in every class that has rules of this kind those of another kind cover them. */
+static bool covered(struct coarse *q, const struct space *s, int32_t n, enum group_rules kind,
+                    enum group_rules by)
+{
+    bool any = false;
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        const struct coarse_degree *x = degree_of_kind(&q->classes[k], n, kind),
+                                   *y = degree_of_kind(&q->classes[k], n, by);
+        if (!x || !x->usable) continue;
+        if (!y || !y->usable || !covers(s, y, x)) return false;
+        any = true;
+    }
+    return any;
+}
+
+/* Rules that others cover are left out; of equal ones the first remain. */
+static void drop_covered(struct coarse *q, const struct space *s, int32_t n)
+{
+    for (int x = GROUP_RULES_COUNT - 1; x >= 0; x--)
+        for (int y = 0; y < GROUP_RULES_COUNT; y++) {
+            if (x == y || !covered(q, s, n, (enum group_rules)x, (enum group_rules)y)) continue;
+            for (int32_t k = 0; k < q->n_classes; k++) {
+                struct coarse_degree *d = degree_of_kind(&q->classes[k], n, (enum group_rules)x);
+                if (d) d->usable = false;
+            }
+            break;
+        }
+}
+
 enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
 {
     struct space *s = &q->spaces[size];
@@ -210,6 +259,7 @@ enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
         x->speed = 1e9 / (double)(all->forward_ns + all->input_ns + all->weight_ns + 1);
         st = price_class(q, x, s, &scratch, err);
     }
+    for (int32_t n = 2; st == OK && n <= COARSE_GPUS; n *= 2) drop_covered(q, s, n);
     arena_free(scratch.arena);
     return st;
 }

@@ -9,7 +9,8 @@
 
 enum {
     COARSE_CLASSES = 8,  /* more classes: those of the fewest GPUs are left to other searches */
-    COARSE_DEGREES = 24, /* 1, 2, 4 … 128 GPUs, of each kind of rules */
+    COARSE_GPUS = 128,   /* of a stage */
+    COARSE_DEGREES = 32, /* 1, 2, 4 … COARSE_GPUS, of each kind of rules */
     COARSE_STAGES = 64,
     COARSE_REPLICAS = 64, /* numbers of replicas tried for a team */
     COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */

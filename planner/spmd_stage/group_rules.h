@@ -12,6 +12,7 @@ enum group_rules {
     GROUP_RULES_UNBATCHED, /* any index but the batch: sequence, context and tensor parallel */
     GROUP_RULES_ANY,       /* also the batch: data and expert parallel within a stage */
     GROUP_RULES_PARAMETERS, /* parameters are sharded (tensor parallel, or gathered for each use): the least memory */
+    GROUP_RULES_MESH, /* positions in two parts (context parallel), each over half of the GPUs as by GROUP_RULES_PARAMETERS */
     GROUP_RULES_COUNT
 };
 
