@@ -34,6 +34,10 @@ struct coarse_class {
     struct coarse_degree degree[COARSE_DEGREES];
     double speed; /* whole models a second on one GPU, to order classes */
 };
+/* Schedules of templates, as numbered by refine_schedule. Weight gradients apart shorten the fill and hide messages; eager 1F1B hides longer
+ * ones. */
+enum coarse_schedule { COARSE_1F1B = 0, COARSE_1F1B_SPLIT = 1, COARSE_EAGER_SPLIT = 4 };
+
 struct coarse_stage {
     int32_t of, degree; /* class, and index of its degree */
     int32_t first, last;
@@ -53,7 +57,7 @@ struct coarse_template {
     uint32_t classes; /* set, by bit */
     bool idle;        /* a part of a class is left idle */
     bool by_stage;    /* the same stage of all replicas is on neighbouring GPUs, else all stages of a replica */
-    bool eager;       /* its pace is that of eager 1F1B, which hides messages and fits in memory */
+    enum coarse_schedule schedule; /* of its pace; it fits in memory */
     int32_t replicas, zero, n_stages;
     struct coarse_stage *stages;
     int64_t pace_ns, fill_ns;

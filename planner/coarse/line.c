@@ -335,30 +335,51 @@ static int64_t cycle_ns(const struct passage *x, int32_t n, int32_t each, int64_
     return least;
 }
 
-/* Whether the microbatches in flight of eager 1F1B fit without more recomputation. */
-static bool has_room_for_eager(const struct coarse_line *l)
+/* Whether `each` times as many microbatches in flight as with 1F1B fit without more recomputation, if weight gradients are apart: then the
+ * output gradients of one more are kept. The stages receive the buckets with which they fit. */
+static bool make_room(struct coarse_line *l, int32_t each)
 {
-    for (int32_t i = 0; i + 1 < l->n; i++) {
+    int64_t bucket[COARSE_STAGES];
+    for (int32_t i = 0; i < l->n; i++) {
         struct fitted t;
-        if (!stage_time_of(l, i, l->stage[i].first, l->stage[i].last, 2 * (l->n - i) - 1, &t) ||
+        int32_t in_flight = each * (l->n - 1 - i) + 2;
+        if (!stage_time_of(l, i, l->stage[i].first, l->stage[i].last, in_flight, &t) ||
             t.recompute != l->stage[i].recompute)
             return false;
+        bucket[i] = t.bucket_bytes;
     }
+    for (int32_t i = 0; i < l->n; i++) l->stage[i].bucket_bytes = bucket[i];
     return true;
 }
 
-/* Sets the pace from the slowest stage's to that of the messages, hidden as far as memory allows. */
-static void set_pace(const struct coarse_line *l, const struct passage *x, struct coarse_template *out)
+/* Sets the pace from the slowest stage's to that of the messages, which are hidden as far as memory allows. */
+static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_template *out)
 {
-    int64_t strict = cycle_ns(x, l->n, 1, out->pace_ns);
-    out->eager = strict > out->pace_ns && has_room_for_eager(l);
-    out->pace_ns = out->eager ? cycle_ns(x, l->n, 2, out->pace_ns) : strict;
+    int64_t slowest = out->pace_ns;
+    out->schedule = make_room(l, 1) ? COARSE_1F1B_SPLIT : COARSE_1F1B;
+    for (int32_t i = 0; i < l->n && out->schedule == COARSE_1F1B_SPLIT; i++) {
+        const struct coarse_stage *y = &l->stage[i];
+        x[i].chain_ns -= cost_of(l, i, y->first, y->last)->weight_ns;
+    }
+    out->pace_ns = cycle_ns(x, l->n, 1, slowest);
+    if (out->pace_ns == slowest || !make_room(l, 2)) return;
+    out->schedule = COARSE_EAGER_SPLIT;
+    out->pace_ns = cycle_ns(x, l->n, 2, slowest);
+}
+
+/* The first microbatch down and up, and the weight gradients of the first stage. */
+static int64_t fill_ns(const struct coarse_line *l, const struct passage *x,
+                       enum coarse_schedule schedule)
+{
+    const struct coarse_stage *y = &l->stage[0];
+    int64_t sum = schedule == COARSE_1F1B ? 0 : cost_of(l, 0, y->first, y->last)->weight_ns;
+    for (int32_t i = 0; i < l->n; i++) sum += x[i].chain_ns + x[i].after_ns + x[i].back_ns;
+    return sum;
 }
 
 void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
 {
     int64_t lead = 0;
-    bool split = !l->s->job->model.measured; /* weight gradients apart */
     struct passage passage[COARSE_STAGES], none = {0}, before = none;
     *out = (struct coarse_template){.replicas = l->replicas,
                                     .zero = l->zero,
@@ -373,7 +394,7 @@ void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
         stage_time(l, i, x->first, x->last, &fitted);
         const struct stage_cost *c = cost_of(l, i, x->first, x->last);
         *y = none;
-        y->chain_ns = split ? fitted.ns - c->weight_ns : fitted.ns;
+        y->chain_ns = fitted.ns;
         if (i + 1 < l->n) {
             y->after_ns = transfer_ns(l, i, x->last, false);
             y->back_ns = transfer_ns(l, i, x->last, true);
@@ -382,13 +403,13 @@ void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
         x->update_ns = c->update_ns;
         /* its own gradients are complete one after the other */
         x->lead_ns = lead + (fitted.ns - c->forward_ns) / 2;
-        lead += y->chain_ns - c->forward_ns + y->back_ns;
-        out->fill_ns += (i ? y->chain_ns : fitted.ns) + y->after_ns + y->back_ns;
+        lead += c->input_ns + y->back_ns;
         /* Activations and gradients are received over one direction of a link, and sent over the other. */
         int64_t links = units_max(before.after_ns + y->back_ns, y->after_ns + before.back_ns);
         int64_t work = fitted.ns + busy_beside(l, i, x->first, x->last);
         out->pace_ns = units_max(out->pace_ns, units_max(work, links));
         before = *y;
     }
-    if (split) set_pace(l, passage, out);
+    if (!l->s->job->model.measured) set_pace(l, passage, out);
+    out->fill_ns = fill_ns(l, passage, out->schedule);
 }

@@ -34,9 +34,6 @@ enum {
     FEW_WORK_MS = 450,
     MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
-    /* Schedules of the trials, of refine_schedule: separate W shortens long pipelines by up to a fifth, so that others would be ranked wrongly. */
-    SPLIT_1F1B = 1,
-    SPLIT_EAGER = 4
 };
 
 struct trial {
@@ -77,7 +74,7 @@ static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool
         const struct coarse_template *t = x->candidate->team[i];
         for (int32_t k = 0; k < t->replicas; k++, r++)
             if (t->n_stages > 1)
-                (void)refine_schedule(&out->replicas[r], t->eager ? SPLIT_EAGER : SPLIT_1F1B);
+                (void)refine_schedule(&out->replicas[r], t->schedule);
     }
     return true;
 }

@@ -182,7 +182,7 @@ START_TEST(stages_of_measured_layers_are_of_any_class_and_degree)
     ck_assert_int_eq(q.n_classes, 2);
     bool faster = false;
     for (int32_t replicas = 1; replicas <= 8; replicas++) {
-        struct coarse_template alike[12], any[12];
+        struct coarse_template alike[6 * COARSE_TEMPLATE_LISTS], any[6 * COARSE_TEMPLATE_LISTS];
         int32_t n = coarse_templates(&q, 3, replicas, 6, false, alike);
         int64_t before = n ? estimate(&q, &alike[0]) : INT64_MAX;
         n = coarse_templates(&q, 3, replicas, 6, true, any);
