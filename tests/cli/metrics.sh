@@ -81,6 +81,21 @@ has "without the use of the devices" out "(--db of profile 7 gives the use of th
 sed 's/^made_by: {.*/made_by: {musher: 0.1, profile: 0, seed: 1, predicted_ns: 2000000}/' plan.yaml > edited.yaml
 says "an edited plan is simulated" 0 "  simulated " "$MUSHER" show edited.yaml
 
+# Experts: what memory is sized for is said, and the job states another load.
+{
+    echo 'version: 1'
+    echo 'model: {model_type: mixtral, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 64, num_local_experts: 8}'
+    printf 'sequence_length: 64\nglobal_batch: 6\nmicrobatch: 1\n'
+} > experts.yaml
+peak() { grep -o '"peak_bytes": [0-9]*' "$1" | head -n 1 | sed 's/.*: //'; }
+says "experts without a capacity" 0 '64 tokens of a sequence in each, 4 × the even share (no token is dropped; `expert_imbalance: 2` in the job' "$MUSHER" plan experts.yaml team.yaml --baseline even-pipeline -o experts.plan.yaml
+"$MUSHER" show experts.plan.yaml --json > loose.json 2> err
+(cat experts.yaml; echo 'expert_imbalance: 2') > stated.yaml
+says "a stated imbalance" 0 "32 tokens of a sequence in each, 2 × the even share (expert_imbalance 2; a run would skip further tokens)" "$MUSHER" plan stated.yaml team.yaml --baseline even-pipeline -o stated.plan.yaml
+says "is in the plan" 0 "2 × the even share" "$MUSHER" show stated.plan.yaml
+"$MUSHER" show stated.plan.yaml --json > tight.json 2> err
+(($(peak tight.json) < $(peak loose.json))) && ok "and takes less memory" || not_ok "and takes less memory" "$(peak tight.json), $(peak loose.json)"
+
 # Devices that no link reaches.
 small_team | sed 's/^  - {name: lan.*//' > apart.yaml
 says "devices that no link reaches" 0 "unused: b.0: no link joins it to the devices of the plan" "$MUSHER" plan job.yaml apart.yaml --evaluations 20 -o apart.plan.yaml

@@ -95,7 +95,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
     json_close(&j);
     json_put_text(&j, "file", x->file);
     json_put_int(&j, "profile_id", x->profile->id);
-    print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, &j);
+    print_stated(a, x->cluster, &r->plans[0].plan.job, &j);
     json_put_list(&j, "baselines");
     for (int32_t i = 0; i < r->n_baselines; i++) {
         json_put_object_line(&j, NULL);
@@ -193,8 +193,7 @@ void print_plan(struct arena *a, const struct plan_report *x)
     struct unused idle;
     printf("predicted with %s%s\n", common_profile_label(a, x->profile),
            r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
-    common_print_experts(a, &x->result->plans[0].plan.job);
-    print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, NULL);
+    print_stated(a, x->cluster, &r->plans[0].plan.job, NULL);
     print_plans(a, r);
     if (r->robust)
         printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
