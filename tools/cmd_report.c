@@ -102,8 +102,6 @@ static enum status report(struct arena *a, void *request, const struct common *c
     struct search_result found;
     struct report r = {.profile = &profile};
     TRY(common_not_stdout(common->json, "-o", q->out, err));
-    if (!q->search && (q->evaluations || q->time_limit))
-        return error_set(err, ERR_USAGE, "--evaluations and --time-limit are of --search");
     TRY(common_writable(q->out, err));
     TRY(read_plans(a, q, &r, err));
     TRY(common_profile(a, &r.plans[0].plan.cluster, q->db, q->profile, &profile, err));
@@ -165,6 +163,7 @@ static const struct option options[] = {
      .unit = "N",
      .min = 0,
      .max = 1e9,
+     .needs = "search",
      .help = "budget of simulated candidates of --search, e.g. 1000",
      .preset = "0: 20000, as plan"},
     {.name = "time-limit",
@@ -172,6 +171,7 @@ static const struct option options[] = {
      .unit = "SECONDS",
      .min = 0,
      .max = 1e6,
+     .needs = "search",
      .help = "wall time after which --search ends with the best plan so far, e.g. 60",
      .preset = "0: none"},
     {.name = "threads",
@@ -179,6 +179,7 @@ static const struct option options[] = {
      .unit = "N",
      .min = 1,
      .max = 1024,
+     .needs = "search",
      .help = "threads of --search, e.g. 8; the page does not depend on them"},
     {0}};
 
