@@ -59,6 +59,14 @@ says "in a run too" 0 "cost unknown (no price of slow), energy unknown (no power
 says "null in JSON" 0 '"unknown": ["no price of slow", "no power of fast"]' "$MUSHER" show part.plan.yaml --tokens 1M --json
 has "with the price" out '"price_per_h": null'
 
+# A cluster without prices: the catalogue's, where it lists every used type.
+small_team | sed 's/device: host, slowdown: 2/device: H100-SXM5/; s/device: host, slowdown: 5/device: L40S/; s/64 MiB/4 GiB/g' > listed.yaml
+says "the catalogue's prices" 0 "5.67 per hour, in USD at the catalogue's on-demand prices" "$MUSHER" plan job.yaml listed.yaml --baseline even-pipeline --tokens 1T -o listed.plan.yaml
+grep -q "cost [0-9.]* USD" out && ok "a run in USD" || not_ok "a run in USD" "$(cat out)"
+says "in JSON too" 0 '"price_source": "catalogue"' "$MUSHER" show listed.plan.yaml --json
+sed 's/device: H100-SXM5,/device: H100-SXM5, price: 3\/h,/' listed.yaml > mixed.yaml
+says "are not added to other prices" 0 "cost       unknown: no price of slow" "$MUSHER" plan job.yaml mixed.yaml --baseline even-pipeline -o mixed.plan.yaml
+
 # The length of a run, from the job or the command line.
 (small_job; echo "tokens: 2 T") > long.yaml
 "$MUSHER" plan long.yaml team.yaml --baseline even-pipeline -o long.plan.yaml > out 2> err || not_ok "tokens in a job" "$(cat err)"
@@ -95,6 +103,11 @@ says "a stated imbalance" 0 "32 tokens of a sequence in each, 2 × the even shar
 says "is in the plan" 0 "2 × the even share" "$MUSHER" show stated.plan.yaml
 "$MUSHER" show stated.plan.yaml --json > tight.json 2> err
 (($(peak tight.json) < $(peak loose.json))) && ok "and takes less memory" || not_ok "and takes less memory" "$(peak tight.json), $(peak loose.json)"
+
+# Parameters of a sharded stage, on devices that are not the first of the cluster.
+two_stages | sed 's/{layers: \[0, 3\].*/{layers: [0, 3], device: n.3}, {layers: [4, 7], devices: [n.1, n.2], sharding: {operators: [{match: "*", shard: batch}]}}]}/; s/microbatch: 1/microbatch: 2/; s/microbatches: 2/microbatches: 1/; s/devices: \[{type: cpu}, {type: cpu}\]/devices: {type: cpu, count: 4}/; s/between: \[n\]/&, bandwidth: 1 GB\/s, latency: 10 us/' > late.yaml
+says "parameters of a stage on later devices" 0 "n.1 100 %, n.2 100 % of" "$MUSHER" show late.yaml
+has "are not 0" out " KiB"
 
 # Devices that no link reaches.
 small_team | sed 's/^  - {name: lan.*//' > apart.yaml
