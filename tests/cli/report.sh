@@ -70,6 +70,15 @@ shows "the memory's limit" "of 64 MiB"
 shows "the source of the costs" "roofline: peak"
 for id in $(grep -o 'href="#[^"]*"' "$page" | cut -d'"' -f2); do grep -qF "id=\"${id#\#}\"" "$page" || not_ok "the anchor $id" "missing"; done
 
+shows "its peak memory" "fullest device ("
+shows "MFU" "<span>MFU (HFU "
+! grep -q "cost of the run" "$page" && ok "nor the cost of a run" || not_ok "nor the cost of a run" "$(grep -o '.\{40\}cost of the run' "$page")"
+sed 's/name: fast,/name: fast, price: 3.6\/h,/; s/name: slow,/name: slow, price: 0.9\/h,/' "$plan" > "$scratch/priced.yaml"
+makes "a run of 1T tokens" "$MUSHER" report "$scratch/priced.yaml" --tokens 1T -o "$page"
+shows "its days" "for 1T tokens, without failures"
+shows "its cost" "cost of the run"
+says "a count that is none" 2 "--tokens: '1X' is not a count" "$MUSHER" report "$plan" --tokens 1X -o "$page"
+
 makes "two plans and a search" "$MUSHER" report "$plan" "$even" --search --evaluations 200 -o "$page"
 well_formed "well formed" "$page"
 self_contained "self-contained" "$page"
