@@ -67,6 +67,10 @@ says "in JSON too" 0 '"price_source": "catalogue"' "$MUSHER" show listed.plan.ya
 sed 's/device: H100-SXM5,/device: H100-SXM5, price: 3\/h,/' listed.yaml > mixed.yaml
 says "are not added to other prices" 0 "cost       unknown: no price of slow" "$MUSHER" plan job.yaml mixed.yaml --baseline even-pipeline -o mixed.plan.yaml
 
+# With the objective cost every baseline has its cost beside the plan's, and types without a price are named.
+says "the cost of a baseline" 0 " times the cost, " "$MUSHER" plan job.yaml team.yaml --objective cost --evaluations 20 -o cheap.yaml
+says "types that count as free" 0 "device types without a price count as free: slow" "$MUSHER" plan job.yaml part.yaml --objective cost --evaluations 20 -o cheap.yaml
+
 # The length of a run, from the job or the command line.
 (small_job; echo "tokens: 2 T") > long.yaml
 "$MUSHER" plan long.yaml team.yaml --baseline even-pipeline -o long.plan.yaml > out 2> err || not_ok "tokens in a job" "$(cat err)"
