@@ -67,6 +67,9 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define RUNPOD_AUGUST "RunPod secure cloud, runpod.io/pricing", "2026-08-19"
 #define LAMBDA "Lambda on demand, lambda.ai/pricing", "2026-09-25"
 #define AKASH "Akash marketplace, lowest, akash.network/pricing/gpus", "2026-09-20"
+#define SERVERLESS "RunPod serverless, active worker, docs.runpod.io/serverless/pricing", "2026-11-26"
+#define TENSORWAVE "TensorWave on demand (cliffcenter.com, AMD inference economics)", "2026-05-18"
+#define EC2_G5 "Amazon EC2 g5.xlarge on demand, us-east-1, host included", "2026-06-17"
 #define VERDA "Verda on demand, verda.com/pricing", "2026-10-29"
 
 /* clang-format off */

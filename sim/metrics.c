@@ -102,10 +102,19 @@ static void note(const char **why, const char *text)
     if (!*why) *why = text;
 }
 
+/* Currencies are not mixed: the catalogue's prices apply to a cluster that states none. */
+static bool states_price(const struct cluster *c)
+{
+    for (int32_t t = 0; t < c->n_types; t++)
+        if (c->types[t].price_per_h > 0) return true;
+    return false;
+}
+
 /* Means of a class; price, power and peak of its GPUs. */
 static void add_class(struct arena *a, const struct device_type *t, enum dtype dtype,
                       struct metrics_class *x, struct metrics *out)
 {
+    double price = out->listed ? t->list_price_per_h : t->price_per_h;
     double n = (double)x->devices, slower = (t->slowdown > 0 ? t->slowdown : 1) * team_slower(t),
            peak = team_peak_flops(t, dtype) / slower;
     x->busy /= n;
@@ -113,12 +122,13 @@ static void add_class(struct arena *a, const struct device_type *t, enum dtype d
     out->devices += x->devices;
     out->peak_flops += n * peak;
     out->power_w += n * t->power_w;
+    out->price_per_h += n * price;
     out->priced |= t->price_per_h > 0;
     out->powered |= t->power_w > 0;
     if (!(peak > 0))
         note(&out->no_peak,
              arena_printf(a, "no %s peak of %s is known", dtype_name(dtype), x->type));
-    if (!(t->price_per_h > 0)) note(&out->no_price, arena_printf(a, "no price of %s", x->type));
+    if (!(price > 0)) note(&out->no_price, arena_printf(a, "no price of %s", x->type));
     if (!(t->power_w > 0)) note(&out->no_power, arena_printf(a, "no power of %s", x->type));
 }
 
@@ -177,8 +187,7 @@ enum status metrics_of(struct arena *a, const struct metrics_input *in, struct m
                             .samples = j->global_batch,
                             .samples_per_s = rate.samples_per_s,
                             .tokens_per_s = rate.tokens_per_s,
-                            .price_per_h = plan_price_per_h(in->plan),
-                            .cost = plan_cost(in->plan, in->iteration_ns)};
+                            .listed = !states_price(&in->plan->cluster)};
     out->model_flops = (flops.forward + flops.backward) * (double)j->global_batch;
     if (j->model.measured) out->no_flops = "measured layers have no FLOPs";
     struct arena *scratch = arena_new();
@@ -189,6 +198,7 @@ enum status metrics_of(struct arena *a, const struct metrics_input *in, struct m
     }
     arena_free(scratch);
     add_classes(a, in, out);
+    out->cost = out->price_per_h * (seconds / SECONDS_OF_HOUR);
     if (!out->no_flops && !out->no_peak) {
         out->mfu = out->model_flops / (seconds * out->peak_flops);
         out->hfu = out->hardware_flops / (seconds * out->peak_flops);

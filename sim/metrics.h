@@ -19,14 +19,15 @@
  *                    collectives) or is idle (bubble, imbalance); enum sim_wait in sim/engine/sim.h defines them. A row is the
  *                    mean over the used GPUs of one type; the shares of a row add up to 1.
  *   peak memory      the largest live memory of a device of the type, of one GPU, beside the type's memory
- *   cost             sum of the `price` of the used GPUs (per hour, in the currency of the cluster file) x time
+ *   cost             sum of the `price` of the used GPUs (per hour, in the currency of the cluster file) x time; of a cluster file
+ *                    without any price, of the catalogue's on-demand prices (USD), where it lists one for every used type
  *   energy           sum of the `power` of the used GPUs x time: GPUs under load only, without hosts, network and cooling
  *   run              steps = tokens / (S L) rounded up; days = steps T: without failures, restarts and checkpoints, which
  *                    `musher goodput` adds
  *
  * JSON: the object `metrics`. samples (of a step), samples_per_s, tokens_per_s (text models), model_flops and
  * hardware_flops (of a step), n_devices, peak_flops (FLOP/s), mfu, hfu, price_per_h, cost (of a step), power_w; `run` (null without
- * --tokens): tokens or images, steps, days, cost, kwh; `devices`, one entry a type: type, devices, busy, messages,
+ * --tokens): tokens or images, steps, days, cost, kwh; price_source (cluster or catalogue); `devices`, one entry a type: type, devices, busy, messages,
  * collectives, bubble, imbalance (shares), peak_bytes, memory_bytes. What is unknown is null, and `unknown` lists why.
  * by_replicas: the use of devices is that of one replica of each class, simulated without the traffic of the others.
  */
@@ -82,7 +83,7 @@ struct metrics {
     /* What is unknown, for a message ("no price of v100"); NULL: nothing. mfu and hfu need flops and peak. priced, powered: some
      * type that the plan uses has a price, or power. */
     const char *no_flops, *no_peak, *no_price, *no_power;
-    bool priced, powered;
+    bool priced, powered, listed; /* listed: price_per_h and cost are of the catalogue's prices */
     struct metrics_run run;
     int32_t n_classes;
     struct metrics_class *classes; /* in the order of the cluster's types */

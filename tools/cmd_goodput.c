@@ -214,10 +214,6 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
                             struct error *err)
 {
     struct goodput_job *j = &s->job;
-    if (!q->plan && (q->db || q->storage || q->replan_speeds))
-        return error_set(err, ERR_USAGE, "--db, --storage and --replan-speeds need a PLAN");
-    if (q->storage && q->checkpoint)
-        return error_set(err, ERR_USAGE, "--storage and --checkpoint exclude each other");
     j->checkpoint_ns = units_ns_from_s(60);
     j->restart_ns = units_ns_from_s(300);
     if (q->spot) TRY(goodput_read_spot(a, q->spot, &s->spot, err));
@@ -330,13 +326,13 @@ static enum status run_goodput(struct arena *a, void *request, const struct comm
     return goodput(a, q, common->json, err);
 }
 
-#define TIME(name_, field, preset_, help_)                                                         \
+#define TIME(name_, field, preset_, ...)                                                           \
     {                                                                                              \
-        .name = name_, TEXT_AT(field), .unit = "TIME", .help = help_, .preset = preset_            \
+        .name = name_, TEXT_AT(field), .unit = "TIME", .preset = preset_, .help = __VA_ARGS__      \
     }
-#define COUNT(name_, field, least, most, help_)                                                    \
+#define COUNT(name_, field, least, most, ...)                                                      \
     {                                                                                              \
-        .name = name_, INT_AT(field), .unit = "N", .min = least, .max = most, .help = help_        \
+        .name = name_, INT_AT(field), .unit = "N", .min = least, .max = most, .help = __VA_ARGS__  \
     }
 static const struct option options[] = {
     {.name = "PLAN",
@@ -350,22 +346,27 @@ static const struct option options[] = {
      .max = 10000,
      .help = "length of the run, e.g. 30",
      .preset = "0: 54, or the length of the --spot trace"},
-    COUNT("gpus", gpus, 0, 1e8, "devices of the job, without PLAN and --spot, e.g. 1024"),
-    COUNT("spares", spares, 0, 1e8, "spare devices, without PLAN, e.g. 16"),
+    COUNT("gpus", gpus, 0, 1e8, "devices of the job, without PLAN and --spot, e.g. 1024",
+          .excludes = "PLAN|spot"),
+    COUNT("spares", spares, 0, 1e8, "spare devices, without PLAN, e.g. 16",
+          .excludes = "PLAN"),
     COUNT("node", per_node, 1, 1e6, "GPUs lost together when a node fails, e.g. 4"),
     COUNT("unit", unit, 1, 1e8,
           "devices that are useful only together, such as those of a replica, e.g. 64"),
     {.name = "speed",
      TEXTS_AT(speeds),
      .unit = "TYPE=WEIGHT",
+     .needs = "PLAN|spot",
      .help = "relative speed of a device type of the --spot trace, e.g. V100=0.4"},
     {.name = "replan-speeds",
      FLAG_AT(replan_speeds),
+     .needs = "PLAN",
      .help = "search a new plan for every set of remaining devices to get the speed after losses, "
              "instead of assuming it proportional to their number"},
     {.name = "db",
      TEXT_AT(db),
      .unit = "DB",
+     .needs = "PLAN",
      .help = "profile database for PLAN, e.g. profiles.db",
      .preset = "costs estimated from the device catalogue"},
     OPTION_PROFILE(profile),
@@ -387,13 +388,16 @@ static const struct option options[] = {
      .unit = "CSV",
      .help =
          "trace of spot availability: a column time_s or Timestamp, then counts of device types"},
-    TIME("notice", notice, "0", "warning before spot devices are preempted, e.g. 30s"),
+    TIME("notice", notice, "0", "warning before spot devices are preempted, e.g. 30s",
+         .needs = "spot"),
     TIME("outlook", outlook, "0: to the end of the run",
-         "expected time that new spot devices stay, e.g. 2h"),
+         "expected time that new spot devices stay, e.g. 2h", .needs = "spot"),
     TIME("checkpoint", checkpoint, "60s", "pause of the job for one checkpoint, e.g. 5s"),
     {.name = "storage",
      TEXT_AT(storage),
      .unit = "RATE",
+     .needs = "PLAN",
+     .excludes = "checkpoint",
      .help = "write bandwidth of the storage, e.g. 1GB/s: the pause of a checkpoint is then PLAN's "
              "weights and optimizer state / RATE"},
     TIME("background", background, "0",
@@ -403,6 +407,7 @@ static const struct option options[] = {
      .unit = "PERCENT",
      .min = 0,
      .max = 99,
+     .needs = "background",
      .help = "slowdown of training during that copy, e.g. 3"},
     TIME("detect", detect, "0", "time until a failure is noticed, e.g. 2min"),
     TIME("restart", restart, "5min", "time to start again and load a checkpoint"),

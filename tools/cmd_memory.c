@@ -3,6 +3,7 @@
 #include "sim/explain/footprint.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/print/stated.h"
 #include "tools/print/classes.h"
 
 #include <stdio.h>
@@ -130,8 +131,6 @@ static enum status memory(struct arena *a, void *request, const struct common *c
         .zero = (int32_t)q->zero, .shards = (int32_t)q->shards, .share = q->share};
     double reserve = 0;
     char hint[UNITS_HINT];
-    if (!q->zero && (q->shards > 1 || q->share > 0))
-        return error_set(err, ERR_USAGE, "--shards and --share need --zero");
     if (q->reserve && !units_parse_bytes(q->reserve, &reserve))
         return error_set(err, ERR_USAGE, "--reserve: '%s' is not a size such as 3.5 GB%s",
                          q->reserve, units_hint(hint, QUANTITY_BYTES, q->reserve));
@@ -145,7 +144,7 @@ static enum status memory(struct arena *a, void *request, const struct common *c
     if (common->json)
         print_json(f, program.n_devices);
     else {
-        common_print_experts(a, &plan.job);
+        print_experts(a, &plan.job, NULL);
         print_text(a, &plan, &program, f, q->all);
     }
     return OK;
@@ -166,12 +165,14 @@ static const struct option options[] = {
      .unit = "N",
      .min = 1,
      .max = 1e6,
+     .needs = "zero",
      .help = "devices that --zero shards over, e.g. 8"},
     {.name = "share",
      DOUBLE_AT(share),
      .unit = "X",
      .min = 0,
      .max = 1,
+     .needs = "zero",
      .help = "fraction of the sharded state on this device if shards are unequal, e.g. 0.25",
      .preset = "0: 1 / --shards"},
     {.name = "reserve",

@@ -148,6 +148,10 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     TRY(print_run_length(&q->length, &j, &tokens, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
+    if (q->fastest && !j.model.measured)
+        return error_set(err, ERR_USAGE,
+                         "--fastest is for models of measured layers (musher import sailor); of "
+                         "others the fastest plan is chosen anyway");
     int64_t best_shown_ns = INT64_MAX;
     stop = common_stop_on_end_signals();
     struct search_options o = {.baseline = q->baseline,

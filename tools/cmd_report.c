@@ -5,6 +5,7 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/print/metrics.h"
 #include "tools/report/report.h"
 
 #include <signal.h>
@@ -18,6 +19,7 @@ struct request {
     const char *out, *db;
     int64_t profile, evaluations, time_limit, threads;
     bool search;
+    struct run_length length;
 };
 
 static volatile sig_atomic_t *stop, timed_out;
@@ -101,18 +103,18 @@ static enum status report(struct arena *a, void *request, const struct common *c
     struct profile profile;
     struct search_result found;
     struct report r = {.profile = &profile};
+    int64_t tokens;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
-    if (!q->search && (q->evaluations || q->time_limit))
-        return error_set(err, ERR_USAGE, "--evaluations and --time-limit are of --search");
     TRY(common_writable(q->out, err));
     TRY(read_plans(a, q, &r, err));
     TRY(common_profile(a, &r.plans[0].plan.cluster, q->db, q->profile, &profile, err));
+    TRY(print_run_length(&q->length, &r.plans[0].plan.job, &tokens, err));
     stop = common_stop_on_end_signals();
     if (q->search) TRY(search(a, q, &r, &found, err));
     for (int32_t i = 0; i < r.n_plans && !(*stop && !timed_out); i++) {
         struct report_plan *x = &r.plans[i];
         log_progress("simulating %s", x->file);
-        TRY(report_predict(a, &profile, x, err));
+        TRY(report_predict(a, &profile, tokens, x, err));
         int64_t ns = x->told.result.iteration_ns,
                 bound_ns = r.search && x->same_cluster && r.search->lower_bound_ns <= ns
                                ? r.search->lower_bound_ns
@@ -165,6 +167,7 @@ static const struct option options[] = {
      .unit = "N",
      .min = 0,
      .max = 1e9,
+     .needs = "search",
      .help = "budget of simulated candidates of --search, e.g. 1000",
      .preset = "0: 20000, as plan"},
     {.name = "time-limit",
@@ -172,6 +175,7 @@ static const struct option options[] = {
      .unit = "SECONDS",
      .min = 0,
      .max = 1e6,
+     .needs = "search",
      .help = "wall time after which --search ends with the best plan so far, e.g. 60",
      .preset = "0: none"},
     {.name = "threads",
@@ -179,7 +183,9 @@ static const struct option options[] = {
      .unit = "N",
      .min = 1,
      .max = 1024,
+     .needs = "search",
      .help = "threads of --search, e.g. 8; the page does not depend on them"},
+    OPTION_TOKENS(length),
     {0}};
 
 const struct verb cmd_report = {

@@ -192,6 +192,7 @@ static const struct option options[] = {
      .unit = "N",
      .min = 0,
      .max = 1e9,
+     .needs = "save",
      .help = "steps between checkpoints, e.g. 50",
      .preset = "0: one at the end"},
     {.name = "resume",

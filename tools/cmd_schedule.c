@@ -1,6 +1,7 @@
 /* tools/cmd_schedule.c - a schedule by name, from a file or searched: its order, makespan, bubble and memory. */
 #include "core/base/arena.h"
 #include "core/base/file.h"
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "planner/schedule/find.h"
 #include "sim/pipeline/program.h"
@@ -180,6 +181,17 @@ static enum status counts_given(const struct request *q, struct error *err)
     return error_set(err, ERR_USAGE, "schedule %s needs --devices P and --microbatches M", q->what);
 }
 
+/* known: the message about the named ones. */
+static enum status unknown_name(const char *what, const char *known, struct error *err)
+{
+    const char *const made[] = {automatic, searched, NULL};
+    char hint[NEAREST_HINT];
+    return error_set(err, ERR_USAGE,
+                     "%s%s (%s and %s are made for the given times; a file has a '.' or '/' in its "
+                     "name)",
+                     known, nearest_name_hint(what, made, hint), automatic, searched);
+}
+
 static enum status make(struct arena *a, const struct request *q, struct schedule *s,
                         struct pipeline *p, struct bound_schedule *bound, struct error *err)
 {
@@ -203,13 +215,7 @@ static enum status make(struct arena *a, const struct request *q, struct schedul
         int64_t makespan_ns;
         return zero_bubble_make(a, p, (int32_t)q->microbatches, true, s, &makespan_ns, err);
     }
-    bool file = strpbrk(q->what, "./") != NULL;
-    if (!file) {
-        const char *known = arena_strdup(a, err->text);
-        return error_set(err, ERR_USAGE,
-                         "%s; also %s and %s (automatic); a file has a '.' or '/' in its name",
-                         known, automatic, searched);
-    }
+    if (!strpbrk(q->what, "./")) return unknown_name(q->what, arena_strdup(a, err->text), err);
     TRY(read_order(a, q, s, err));
     if ((q->devices && q->devices != s->n_devices) ||
         (q->microbatches && q->microbatches != s->n_microbatches) ||

@@ -126,7 +126,7 @@ static void show_cluster_text(struct arena *a, const struct cluster *c, bool all
     }
     int32_t n = print_classes(a, c->n_devices, names, texts, all, &x);
     print_class_lines(x, n, "devices");
-    print_stated(a, c, PRINT_STATED_EVERY_DTYPE, NULL);
+    print_stated(a, c, NULL, NULL);
     show_links(a, c, all);
 }
 
@@ -154,7 +154,7 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
             json_close(&out);
         }
         json_close(&out);
-        print_stated(a, c, PRINT_STATED_EVERY_DTYPE, &out);
+        print_stated(a, c, NULL, &out);
         json_put_list(&out, "links");
         for (int32_t i = 0; i < c->n_links; i++) {
             const struct link *l = &c->links[i];
@@ -234,7 +234,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
         json_put_int(&out, "predicted_ns", p->predicted_ns);
         if (!m.failed) json_put_int(&out, "iteration_ns", m.iteration_ns);
         print_metrics_json(&out, &m);
-        print_stated(a, &p->cluster, (int)p->job.precision, &out);
+        print_stated(a, &p->cluster, &p->job, &out);
         print_sharding(a, p, true, &out);
         common_json_end(&out);
         return OK;
@@ -249,7 +249,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
     show_answers(a, q, p, &m);
-    print_stated(a, &p->cluster, (int)p->job.precision, NULL);
+    print_stated(a, &p->cluster, &p->job, NULL);
     print_sharding(a, p, q->all, NULL);
     return OK;
 }

@@ -115,7 +115,7 @@ static void print_json(struct arena *a, const struct plan *plan, const struct pr
     common_json_begin(&j);
     json_put_text(&j, "plan", plan->name);
     json_put_int(&j, "profile_id", profile->id);
-    print_stated(a, &plan->cluster, (int)plan->job.precision, &j);
+    print_stated(a, &plan->cluster, &plan->job, &j);
     json_put_bool(&j, "emulated", plan->cluster.emulated);
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "events", r->events);
@@ -175,8 +175,7 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
     printf("%s: %s per iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
-    print_stated(a, &plan->cluster, (int)plan->job.precision, NULL);
-    common_print_experts(a, &plan->job);
+    print_stated(a, &plan->cluster, &plan->job, NULL);
     if (m->samples) print_samples(m);
     if (f->loading.loaders) print_fed(f);
     print_metrics(a, metrics);
@@ -313,14 +312,6 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct sim_options o;
     struct metrics metrics;
     TRY(options_of(q, &o, err));
-    if (!q->samples &&
-        (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
-        return error_set(err, ERR_USAGE,
-                         "options of jitter, model error and stragglers need --samples");
-    if (q->what_if != WHAT_IF_TRIALS && !q->explain)
-        return error_set(err, ERR_USAGE, "--what-if needs --explain");
-    if (!q->loaders && (q->load || q->prefetch || q->load_cv > 0))
-        return error_set(err, ERR_USAGE, "options of data loading need --loaders");
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
     if (plan.profile_id && !q->db)
@@ -391,6 +382,7 @@ static const struct option options[] = {
     {.name = "trace-memory",
      TEXT_AT(trace_memory),
      .unit = "SIZE",
+     .needs = "trace|explain",
      .help = "largest memory that readers of the trace, or --explain, may take for spans, e.g. "
              "'16 GiB'; a larger trace holds one steady step of one replica of each class, a larger "
              "explanation is of one replica of each class",
@@ -404,6 +396,7 @@ static const struct option options[] = {
      .unit = "N",
      .min = 0,
      .max = 1e5,
+     .needs = "explain",
      .help = "number of devices, links and operator kinds on the critical path that --explain "
              "simulates again at zero and at half their time"},
     {.name = "samples",
@@ -418,26 +411,31 @@ static const struct option options[] = {
      .unit = "N",
      .min = 1,
      .max = 1024,
+     .needs = "samples",
      .help = "threads of --samples, e.g. 8; the result does not depend on them"},
     {.name = "jitter",
      TEXTS_AT(runs),
      .unit = "TRACE",
+     .needs = "samples",
      .help = "trace of a run that the jitter is fitted to, e.g. run.trace"},
     {.name = "model-error",
      DOUBLE_AT(model_error),
      .unit = "PERCENT",
      .min = 0,
      .max = 100,
+     .needs = "samples",
      .help = "median prediction error on plans that calibrate has not seen, e.g. 5",
      .preset = "0: not included"},
     {.name = "jitter-alone",
      FLAG_AT(jitter_alone),
+     .needs = "samples",
      .help = "leave the uncertainty of the costs themselves out of the interval"},
     {.name = "straggler-share",
      DOUBLE_AT(straggler_share),
      .unit = "PERCENT",
      .min = 0,
      .max = 100,
+     .needs = "samples",
      .help = "share of a device's steps that are slow, e.g. 2",
      .preset = "0: as fitted by --jitter"},
     {.name = "straggler-factor",
@@ -445,12 +443,14 @@ static const struct option options[] = {
      .unit = "F",
      .min = 1,
      .max = 1000,
+     .needs = "samples",
      .help = "slowdown of a straggling step, e.g. 2"},
     {.name = "straggler-steps",
      INT_AT(straggler_steps),
      .unit = "N",
      .min = 1,
      .max = 1e6,
+     .needs = "samples",
      .help = "length of a slow period, in steps, e.g. 20"},
     {.name = "loaders",
      INT_AT(loaders),
@@ -462,18 +462,21 @@ static const struct option options[] = {
     {.name = "load",
      TEXT_AT(load),
      .unit = "TIME",
+     .needs = "loaders",
      .help = "time in which one loader prepares the batch of a step, e.g. 30ms"},
     {.name = "load-cv",
      DOUBLE_AT(load_cv),
      .unit = "CV",
      .min = 0,
      .max = 10,
+     .needs = "loaders",
      .help = "coefficient of variation of --load: standard deviation / mean, e.g. 0.3"},
     {.name = "prefetch",
      INT_AT(prefetch),
      .unit = "N",
      .min = 0,
      .max = 1e6,
+     .needs = "loaders",
      .help = "batches loaded ahead, e.g. 8",
      .preset = "0: two per loader"},
     OPTION_TOKENS(length),

@@ -267,7 +267,7 @@ static void print_json(struct arena *a, const struct request *q, const struct pl
     common_json_begin(&j);
     json_put_text(&j, "plan", q->plan);
     json_put_int(&j, "profile_id", profile->id);
-    print_stated(a, &v[n - 1].team, (int)old->job.precision, &j);
+    print_stated(a, &v[n - 1].team, &old->job, &j);
     json_put_list(&j, "variants");
     for (size_t i = 0; i < n; i++) {
         json_put_object(&j, NULL);
@@ -347,7 +347,7 @@ static void print_text(struct arena *a, const struct request *q, const struct pl
         if ((int)strlen(v[i].name) > width) width = (int)strlen(v[i].name);
     printf("predicted with %s%s\n", common_profile_label(a, profile),
            v[0].team.emulated ? ", for emulated devices" : "");
-    print_stated(a, &v[n - 1].team, (int)old->job.precision, NULL);
+    print_stated(a, &v[n - 1].team, &old->job, NULL);
     printf("  %-*s %11s %11s %9s %8s %14s%s\n", width, "", "old plan", "best plan", "speed-up",
            "gap", "devices used", priced ? "  cost/iter." : "");
     for (size_t i = 0; i < n; i++) print_row(a, &v[i], width, v[0].old_ns, priced);
@@ -431,6 +431,7 @@ static const struct option options[] = {
     {.name = "latency",
      TEXT_AT(latency),
      .unit = "TIME",
+     .needs = "link",
      .help = "latency of every --link that states none, e.g. 10us",
      .preset = "that of the old link"},
     {.name = "together", FLAG_AT(together), .help = "add a variant with all changes at once"},

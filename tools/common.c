@@ -298,9 +298,3 @@ void common_json_end(struct json *j)
     fflush(stdout); /* a failure is reported at the end of the program */
     arena_free(a);
 }
-
-void common_print_experts(struct arena *a, const struct job *j)
-{
-    const char *line = model_experts_assumed(a, &j->model, j->sequence_length);
-    if (line) printf("  %s\n", line);
-}

@@ -82,7 +82,4 @@ MUST_CHECK enum status common_writable(const char *path, struct error *err);
 MUST_CHECK enum status common_not_stdout(bool as_json, const char *option, const char *path,
                                          struct error *err);
 
-/* Prints the line of model_experts_assumed, if there is one. */
-void common_print_experts(struct arena *a, const struct job *j);
-
 #endif

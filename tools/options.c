@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/file.h"
+#include "core/base/former.h"
 #include "core/base/log.h"
 #include "core/base/nearest.h"
 #include "core/base/units.h"
@@ -12,9 +13,11 @@
 #include <string.h>
 
 /* The parser's view: the verb's own table, then the common one, and the addresses of their values. */
+enum { ROWS_MAX = 128 }; /* of a verb */
 struct tables {
     const struct option *own;
     char *request, *common;
+    bool *given; /* (ROWS_MAX) own rows on the command line */
 };
 
 #define COMMON_AT(field) .at = offsetof(struct common, field)
@@ -61,9 +64,10 @@ bool option_is_argument(const struct option *o)
 static enum status unknown(const struct tables *t, const char *shown, const char *word,
                            struct error *err)
 {
-    const char *names[128];
+    const char *names[ROWS_MAX + N_COMMON], *now = former_option(word);
     size_t n = 0;
-    for (const struct option *o = t->own; o->name && n < 120; o++)
+    if (now) return error_set(err, ERR_USAGE, "unknown option '%s': %s", shown, now);
+    for (const struct option *o = t->own; o->name; o++)
         if (!option_is_argument(o)) names[n++] = o->name;
     for (const struct option *o = common_table; o->name; o++) names[n++] = o->name;
     names[n] = NULL;
@@ -179,6 +183,13 @@ static enum status assign(struct arena *a, const struct tables *t, const struct 
     BUG("option --%s has no value to set", o->name);
 }
 
+static void note_given(const struct tables *t, const struct option *o)
+{
+    if (o >= common_table && o < common_table + N_COMMON) return;
+    if (o - t->own >= ROWS_MAX) BUG("more than %d options", ROWS_MAX);
+    t->given[o - t->own] = true;
+}
+
 /* Parses the option at argv[*i], which begins with a dash; advances *i over a separate value. */
 static enum status parse_option(struct arena *a, const struct tables *t, int argc, char **argv,
                                 int *i, struct error *err)
@@ -194,6 +205,7 @@ static enum status parse_option(struct arena *a, const struct tables *t, int arg
         if (!o) return unknown(t, arg, arena_strndup(a, arg + 2, n), err);
         if (arg[2 + n]) value = arg + 2 + n + 1;
     }
+    note_given(t, o);
     if (o->type == OPTION_FLAG) {
         if (value) return error_set(err, ERR_USAGE, "--%s takes no value", o->name);
         *(bool *)value_at(t, o) = true;
@@ -236,6 +248,7 @@ static enum status share_out(struct arena *a, const struct verb *verb, const str
                 return error_set(err, ERR_USAGE,
                                  "%s is missing; 'musher %s --help' shows the arguments", o->name,
                                  verb->name);
+            note_given(t, o);
             TRY(assign(a, t, o, given->items[next++], err));
         }
     }
@@ -332,10 +345,45 @@ static enum status check_required(const struct verb *verb, const struct tables *
     return OK;
 }
 
+/* The first given row of NAME|NAME…, or NULL; *shown: "--NAME or --NAME", arguments without dashes. */
+static const struct option *given_of(struct arena *a, const struct tables *t, const char *names,
+                                     const char **shown)
+{
+    const struct option *found = NULL;
+    *shown = "";
+    for (size_t n; *names; names += n + (names[n] == '|')) {
+        const struct option *o = t->own;
+        n = strcspn(names, "|");
+        while (o->name && (strlen(o->name) != n || memcmp(o->name, names, n) != 0)) o++;
+        if (!o->name) BUG("no option is named %s", names);
+        if (!found && t->given[o - t->own]) found = o;
+        *shown = arena_printf(a, "%s%s%s%s", *shown, **shown ? " or " : "",
+                              option_is_argument(o) ? "" : "--", o->name);
+    }
+    return found;
+}
+
+/* An option that would have no effect is refused. */
+static enum status check_effect(struct arena *a, const struct tables *t, struct error *err)
+{
+    const char *shown;
+    for (const struct option *o = t->own; o->name; o++) {
+        if (!t->given[o - t->own]) continue;
+        if (o->needs && !given_of(a, t, o->needs, &shown))
+            return error_set(err, ERR_USAGE, "--%s needs %s", o->name, shown);
+        const struct option *other = o->excludes ? given_of(a, t, o->excludes, &shown) : NULL;
+        if (other)
+            return error_set(err, ERR_USAGE, "--%s has no effect with %s%s", o->name,
+                             option_is_argument(other) ? "" : "--", other->name);
+    }
+    return OK;
+}
+
 enum status options_parse(struct arena *a, const struct verb *verb, void *request,
                           struct common *common, int argc, char **argv, struct error *err)
 {
-    const struct tables tables = {verb->options, request, (char *)common};
+    bool is_given[ROWS_MAX] = {0};
+    const struct tables tables = {verb->options, request, (char *)common, is_given};
     struct texts given = {0};
     bool only_arguments = false;
     common->argv = argv;
@@ -357,5 +405,6 @@ enum status options_parse(struct arena *a, const struct verb *verb, void *reques
     if (common->quiet) log_set_level(LOG_LEVEL_ERROR);
     TRY(share_out(a, verb, &tables, &given, err));
     TRY(check_required(verb, &tables, err));
+    TRY(check_effect(a, &tables, err));
     return spare_inputs(a, &tables, err);
 }

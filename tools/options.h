@@ -66,6 +66,9 @@ struct option {
     const char *const
         *choices;  /* NULL-ended: values of OPTION_CHOICE; completion candidates of a text */
     bool writes;   /* an output file: never one that another row names */
+    /* Rows of the same table, NAME|NAME…: without one of `needs`, or beside one of `excludes`, the option would have no
+     * effect, and is ERR_USAGE. */
+    const char *needs, *excludes;
     bool required; /* of a text: ERR_USAGE without it */
 };
 
@@ -133,7 +136,8 @@ size_t option_most(const struct option *o);
 #define OPTION_PROFILE(field)                                                                      \
     {                                                                                              \
         .name = "profile", INT_AT(field), .unit = "ID", .min = 0, .max = 1e15,                     \
-        .help = "profile version in --db, e.g. 3", .preset = "0: the cluster's newest"             \
+        .needs = "db", .help = "profile version in --db, e.g. 3",                                  \
+        .preset = "0: the cluster's newest"                                                        \
     }
 
 #endif

@@ -70,6 +70,10 @@ enum status plot_format(const char *path, struct error *err)
     const char *ending = strrchr(path, '.');
     if (ending && (!strcmp(ending, ".gp") || !strcmp(ending, ".png") || !strcmp(ending, ".svg")))
         return OK;
+    if (!strcmp(path, "-"))
+        return error_set(err, ERR_USAGE,
+                         "a picture is not written to standard output, because the suffix of its "
+                         "file selects the format: -o NAME.png, .svg or .gp");
     return error_set(err, ERR_USAGE, "%s: plot writes .png, .svg, .gp or .json (Chrome/Perfetto)",
                      path);
 }

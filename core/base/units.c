@@ -138,6 +138,9 @@ const char *units_hint(char *buffer, enum quantity q, const char *text)
     buffer[0] = 0;
     if (q == QUANTITY_BYTES_PER_S && units_parse_bytes(text, &value))
         snprintf(buffer, UNITS_HINT, "; a rate is per second: write %.30s/s", text);
+    else if (q == QUANTITY_BYTES && units_parse_bytes_per_s(text, &value) && strchr(text, '/'))
+        snprintf(buffer, UNITS_HINT, "; a size is not per second: write %.*s",
+                 (int)strcspn(text, "/") % 30, text);
     if (*buffer || !units_parse_number(text, &value)) return buffer;
     magnitude = fabs(value);
     if (magnitude < units[q].least || magnitude > units[q].most)

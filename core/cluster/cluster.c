@@ -13,6 +13,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SWITCHES_MAX = 65536 };
@@ -124,7 +125,9 @@ static enum status read_price(const struct node *n, double *out, struct error *e
     const char *text;
     TRY(node_text(n, &text, err));
     if (cluster_parse_price(text, out)) return OK;
-    return node_error(n, err, "'%.40s' is not a price per hour; for example 3.2/h", text);
+    double number = strtod(text, NULL);
+    return node_error(n, err, "'%.40s' is not a price per hour: write %g/h, without a currency",
+                      text, number > 0 && number <= PRICE_MAX_PER_H ? number : 3.2);
 }
 
 /* `peak`, `memory_bandwidth` and `power`. */

@@ -1,3 +1,4 @@
+#include "core/base/former.h"
 #include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "core/base/utf8.h"
@@ -113,15 +114,29 @@ static int index_of(const char *const *names, const char *name)
     return -1;
 }
 
-enum status node_keys(const struct node *map, const char *const *known, struct error *err)
+/* Of a list's map: the key of the list. */
+static const char *key_of(const struct node *map)
+{
+    while (map && !map->key) map = map->parent;
+    return map ? map->key : "";
+}
+
+static enum status unknown_key(const struct node *n, const struct node *map,
+                               const char *const *known, struct error *err)
 {
     char list[300], hint[NEAREST_HINT];
+    const char *now = former_key(key_of(map), n->key);
+    if (now) return node_error(n, err, "unknown key '%.60s': %s", n->key, now);
+    return node_error(n, err, "unknown key '%.60s'; known: %s%s", n->key,
+                      join(list, sizeof list, known), nearest_name_hint(n->key, known, hint));
+}
+
+enum status node_keys(const struct node *map, const char *const *known, struct error *err)
+{
     TRY(node_is(map, NODE_MAP, err));
     for (size_t i = 0; i < map->count; i++)
         if (index_of(known, map->members[i]->key) < 0)
-            return node_error(map->members[i], err, "unknown key '%.60s'; known: %s%s",
-                              map->members[i]->key, join(list, sizeof list, known),
-                              nearest_name_hint(map->members[i]->key, known, hint));
+            return unknown_key(map->members[i], map, known, err);
     return OK;
 }
 

@@ -132,9 +132,10 @@ bool model_has_experts(const struct model *m, int64_t layer)
 
 int64_t model_capacity(const struct model *m, int64_t sequence_length)
 {
-    if (m->capacity_factor <= 0) return sequence_length;
+    double factor = m->capacity_factor > 0 ? m->capacity_factor : m->expert_imbalance;
+    if (factor <= 0) return sequence_length;
     double even = (double)(m->chosen * sequence_length) / (double)m->experts;
-    double slots = ceil(m->capacity_factor * even);
+    double slots = ceil(factor * even);
     if (slots >= (double)sequence_length) return sequence_length;
     return slots < 1 ? 1 : (int64_t)slots;
 }
@@ -145,12 +146,17 @@ const char *model_experts_assumed(struct arena *a, const struct model *m, int64_
     long long slots = model_capacity(m, sequence_length);
     double even = (double)(m->chosen * sequence_length) / (double)m->experts;
     const char *dropped =
-        slots == sequence_length
+        slots < sequence_length && m->capacity_factor > 0
+            ? arena_printf(a, "capacity_factor %g, further tokens skip the expert",
+                           m->capacity_factor)
+        : slots < sequence_length
+            ? arena_printf(a, "expert_imbalance %g; a run would skip further tokens",
+                           m->expert_imbalance)
+        : m->capacity_factor > 0 || m->expert_imbalance > 0
             ? "no token is dropped"
-            : arena_printf(a, "capacity_factor %g, further tokens skip the expert",
-                           m->capacity_factor);
+            : "no token is dropped; `expert_imbalance: 2` in the job plans for 2 ×";
     return arena_printf(a,
-                        "experts: memory for %lld tokens of a sequence in each, %.3g × the even "
+                        "memory for %lld tokens of a sequence in each, %.3g × the even "
                         "share (%s); time of evenly routed tokens",
                         slots, (double)slots / even, dropped);
 }

@@ -257,6 +257,19 @@ static enum status read_balance(const struct node *root, struct job *j, struct e
     return node_double(n, 0, 1e3, &j->model.balance, err);
 }
 
+static enum status read_imbalance(const struct node *root, struct job *j, struct error *err)
+{
+    const struct node *n = given(root, "expert_imbalance");
+    const struct model *m = &j->model;
+    if (!n) return OK;
+    if (!m->experts) return node_error(n, err, "model %.80s has no experts", m->name);
+    if (m->capacity_factor > 0)
+        return node_error(n, err,
+                          "the model's capacity_factor %g already bounds the load of an expert",
+                          m->capacity_factor);
+    return node_double(n, 1, (double)m->experts, &j->model.expert_imbalance, err);
+}
+
 bool job_run_tokens(const char *text, int64_t *out)
 {
     double count = 0;
@@ -304,6 +317,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(document_keys(root, job_keys, err));
     TRY(canonical_version(root, err));
     TRY(read_model(a, root, folder, &j, err));
+    TRY(read_imbalance(root, &j, err)); /* sizes the graph */
     TRY(read_sequence(root, &j, err));
     TRY(read_batches(root, &j, err));
     TRY(read_layers(root, &j, err));
@@ -335,6 +349,14 @@ static void line(FILE *out, int indent, const char *key, int64_t value)
 {
     canonical_indent(out, indent);
     fprintf(out, "%s: %" PRId64 "\n", key, value);
+}
+
+static void line_double(FILE *out, int indent, const char *key, double value)
+{
+    canonical_indent(out, indent);
+    fprintf(out, "%s: ", key);
+    canonical_double(out, value);
+    fputc('\n', out);
 }
 
 static void write_microbatch(FILE *out, const struct job *j, int indent)
@@ -412,12 +434,9 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
             canonical_double(out, j->dropout_rate);
         fputc('\n', out);
     }
-    if (j->model.balance > 0) {
-        canonical_indent(out, indent);
-        fputs("balance: ", out);
-        canonical_double(out, j->model.balance);
-        fputc('\n', out);
-    }
+    if (j->model.balance > 0) line_double(out, indent, "balance", j->model.balance);
+    if (j->model.expert_imbalance > 0)
+        line_double(out, indent, "expert_imbalance", j->model.expert_imbalance);
     if (j->run_tokens)
         line(out, indent, model_pixels(&j->model) ? "images" : "tokens", j->run_tokens);
     if (j->data) {

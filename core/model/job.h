@@ -14,6 +14,7 @@
  *   data: text.txt                    # any file, read as bytes; overridden by run --data
  *   balance: 0.01                     # of a model with experts: coefficient of the load-balancing loss (core/graph/op.h, gating), which
  *                                     # is not part of the printed loss; absent: 0
+ *   expert_imbalance: 2               # of a model with experts and no capacity_factor: largest load of an expert over the even one
  *   dropout: config                   # as in the model's config | 0.1, for every dropout of the model; absent: none
  *   seed: 1
  */

@@ -23,6 +23,9 @@ const struct document_key job_keys[] = {
      "dropout: as the config.json states it, or one rate from 0 to 1 everywhere"},
     {"balance", "number", "0",
      "coefficient of the load-balancing loss of a mixture of experts, e.g. 0.01"},
+    {"expert_imbalance", "number from 1", "none: every expert has room for all tokens",
+     "largest load of an expert, as a multiple of the even share, that memory is sized for, of a "
+     "model without capacity_factor; a run would skip further tokens"},
     {"tokens", "count", "none",
      "tokens of the whole training run, e.g. 1T: outputs then state days, cost and energy of it"},
     {"images", "count", "none", "the same for an image model, e.g. 90M"},

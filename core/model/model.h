@@ -13,7 +13,8 @@
  *   capacity_factor       c: an expert takes at most ceil(c·k·T/E) rows of a sequence, by position; the others skip it (their
  *                         gate for it counts as 0). null: all T of them, none is dropped, as in the original models;
  *                         the default except for bert, with 1.25 (Switch Transformers, Fedus et al. 2022). Without a factor, every
- *                         expert has slots for all T rows: E/k times the memory of the actual rows
+ *                         expert has slots for all T rows, E/k times the memory of the actual rows, or for the load that the
+ *                         job states (expert_imbalance), as dropless frameworks size their buffers
  *   bert: num_experts, num_experts_per_tok (2), encoder_sparse_step (2: every second block, from the second on); its modules
  *                         are moe.gate, moe.experts.intermediate and moe.experts.output
  * Experts have no biases. The load-balancing loss (router_aux_loss_coef) is read and kept, but not trained, because over a
@@ -62,6 +63,7 @@ struct model {
     int64_t expert_intermediate,
         sparse_step;        /* layers sparse_step - 1, 2·sparse_step - 1 … have experts */
     double capacity_factor; /* 0: no limit */
+    double expert_imbalance; /* of the job: largest load of an expert over the even one; 0: not stated */
     bool renormalise;       /* the chosen gates sum to 1 */
     int32_t n_dense_layers; /* layers without experts despite sparse_step (mlp_only_layers) */
     int32_t dense_layers[MODEL_DENSE_MAX];
@@ -88,7 +90,7 @@ int64_t model_active_parameters(const struct model *m);
 bool model_has_experts(const struct model *m, int64_t layer);
 /* Capacity: slots of an expert for one sequence. */
 int64_t model_capacity(const struct model *m, int64_t sequence_length);
-/* One line on what memory and time of layers with experts assume; NULL: no experts. */
+/* What memory and time of layers with experts assume, for one line; NULL: no experts. */
 const char *model_experts_assumed(struct arena *a, const struct model *m, int64_t sequence_length);
 /* Masked language modelling: masked positions of a sequence, round(0.15·length), at least 1. */
 int64_t model_masked_positions(int64_t sequence_length);

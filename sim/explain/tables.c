@@ -68,7 +68,7 @@ static enum status use_links(struct explanation *t, struct error *err)
             if (collective_of_tensor(g)) continue;
             bool ring = program_collective_rings(g), chain = g->algorithm == ALGORITHM_CHAIN;
             if (ring || (chain && m + 1 < g->n_members)) TRY(use_link(t, g->link[m], err));
-            if (chain && m > 0) TRY(use_link(t, g->back_link[m], err));
+            if (chain && m > 0 && g->back_link) TRY(use_link(t, g->back_link[m], err));
         }
     return OK;
 }

@@ -140,6 +140,16 @@ refused "a truncated plan" 3 "p.yaml" "$MUSHER" simulate p.yaml
 sed 's/memory: [^,}]*/memory: 64 KiB/' even.yaml > p.yaml
 refused "a plan that does not fit lists the largest memory entries" 4 "n.0" "$MUSHER" simulate p.yaml
 
+# Keys and options of earlier versions.
+edit team.yaml 's/memory: 64 MiB/memory: 64 MiB, tensor_parallel: 2/' k.yaml
+refused "a device type of several GPUs" 3 "k.yaml:3:90: device_types[0].tensor_parallel: unknown key 'tensor_parallel': a device type is one GPU now" "$MUSHER" show k.yaml
+sed 's/{layers: \[0, 3\], device: n.0.*/{layers: [0, 7], devices: [n.0, n.1], sharding: {operators: [{match: "*", split: batch}]}}/; /layers: \[4, 7\]/d' even.yaml > k.yaml
+refused "split is shard" 3 "sharding.operators[0].split: unknown key 'split': it is 'shard' now" "$MUSHER" simulate k.yaml
+edit k.yaml 's/split: batch/shard: batch/' l.yaml
+"$MUSHER" simulate l.yaml > out.keep 2> err.keep && ok "and simulates with it" || not_ok "and simulates with it" "$(cat err.keep)"
+refused "--tensor-parallel" 2 "unknown option '--tensor-parallel': the search tries every tensor-parallel degree by itself" "$MUSHER" plan job.yaml team.yaml -o p --tensor-parallel 2
+refused "--unshared" 2 "it is --no-sharding now" "$MUSHER" plan job.yaml team.yaml -o p --unshared
+
 # Runs.
 refused "no training text" 2 "--data" "$MUSHER" run even.yaml
 echo hi > short.txt
@@ -205,6 +215,15 @@ refused "a schedule's name has a hint" 2 "did you mean '1f1b'?" "$MUSHER" schedu
 refused "a baseline's name has a hint" 2 "did you mean 'hap'?" "$MUSHER" plan job.yaml team.yaml -o p --baseline HAP
 refused "--baseline with --from" 2 "choose one" "$MUSHER" plan job.yaml team.yaml -o p --baseline ddp --from plan.yaml
 refused "--what-if without --explain" 2 "--what-if needs --explain" "$MUSHER" simulate plan.yaml --what-if 3
+refused "--threads without --samples" 2 "--threads needs --samples" "$MUSHER" simulate plan.yaml --threads 2
+refused "--trace-memory without a reader of spans" 2 "--trace-memory needs --trace or --explain" "$MUSHER" simulate plan.yaml --trace-memory 1GiB
+refused "--prefetch without --loaders" 2 "--prefetch needs --loaders" "$MUSHER" simulate plan.yaml --prefetch 2
+refused "--latency without --link" 2 "--latency needs --link" "$MUSHER" whatif plan.yaml --without n.0 --latency 3us
+refused "--gpus beside a plan" 2 "--gpus has no effect with PLAN" "$MUSHER" goodput plan.yaml --gpus 4
+refused "--storage without a plan" 2 "--storage needs PLAN" "$MUSHER" goodput --storage 1GB/s
+refused "--fastest of a model of operators" 2 "--fastest is for models of measured layers" "$MUSHER" plan job.yaml team.yaml -o p --fastest
+refused "a picture on standard output" 2 "a picture is not written to standard output" "$MUSHER" plot s.keep -o -
+refused "a schedule made for given times has a hint too" 2 "did you mean 'zero-bubble'?" "$MUSHER" schedule zero_bubble --devices 2 --microbatches 2
 refused "--layers of a plan" 2 "--layers is for jobs; plan.yaml is a plan" "$MUSHER" show plan.yaml --layers
 refused "--layers of a trace" 2 "--layers is for jobs; s.keep is a trace" "$MUSHER" show s.keep --layers
 refused "a link without a unit" 3 "a number needs a unit: write 1 GB/s or 1 Gb/s" "$MUSHER" whatif plan.yaml --link n:n=1
@@ -212,6 +231,10 @@ refused "a job of no device" 2 "at least one device" "$MUSHER" goodput --gpus 0
 refused "an algorithm of another collective" 2 "all-reduce has no algorithm pairs; expected all, ring" "$MUSHER" collective all-reduce team.yaml --algorithm pairs
 edit team.yaml 's/1 GB\/s/60 MB/' k.yaml
 refused "a rate without its second" 3 "a rate is per second: write 60 MB/s" "$MUSHER" show k.yaml
+edit team.yaml 's/64 MiB/64 MB\/s/' k.yaml
+refused "a size with a second" 3 "a size is not per second: write 64 MB" "$MUSHER" show k.yaml
+edit team.yaml 's/memory: 64 MiB/memory: 64 MiB, price: 3 USD/' k.yaml
+refused "a price with a currency" 3 "k.yaml:3:80: device_types[0].price: '3 USD' is not a price per hour: write 3/h, without a currency" "$MUSHER" show k.yaml
 edit team.yaml 's/64 MiB/0 B/' k.yaml
 refused "a device without memory" 3 "for example memory: 2 GiB" "$MUSHER" show k.yaml
 

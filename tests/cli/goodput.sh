@@ -85,8 +85,8 @@ refused "too many failures to simulate" 3 "failures in" "$MUSHER" goodput --mtbf
 refused "too many checkpoints" 3 "checkpoints in" "$MUSHER" goodput --checkpoint 0s --interval 1us
 refused "an interval of 0" 3 "every 0 s" "$MUSHER" goodput --interval 0s
 refused "a text that is not a time" 2 "--restart soon" "$MUSHER" goodput --restart soon
-refused "an unknown type" 2 "--speed x=1" "$MUSHER" goodput --speed x=1
-refused "replanning without a plan" 2 "need a PLAN" "$MUSHER" goodput --replan-speeds
+refused "speeds of no types" 2 "--speed needs PLAN or --spot" "$MUSHER" goodput --speed x=1
+refused "replanning without a plan" 2 "--replan-speeds needs PLAN" "$MUSHER" goodput --replan-speeds
 refused "a file that is not a table" 3 "no column 'component'" "$MUSHER" goodput --failures tests/data/goodput/spot.csv
 refused "two sources of failures" 2 "exclude each other" "$MUSHER" goodput --mtbf 1h --failures x.csv
 exit $bad

@@ -59,6 +59,18 @@ says "in a run too" 0 "cost unknown (no price of slow), energy unknown (no power
 says "null in JSON" 0 '"unknown": ["no price of slow", "no power of fast"]' "$MUSHER" show part.plan.yaml --tokens 1M --json
 has "with the price" out '"price_per_h": null'
 
+# A cluster without prices: the catalogue's, where it lists every used type.
+small_team | sed 's/device: host, slowdown: 2/device: H100-SXM5/; s/device: host, slowdown: 5/device: L40S/; s/64 MiB/4 GiB/g' > listed.yaml
+says "the catalogue's prices" 0 "5.67 per hour, in USD at the catalogue's on-demand prices" "$MUSHER" plan job.yaml listed.yaml --baseline even-pipeline --tokens 1T -o listed.plan.yaml
+grep -q "cost [0-9.]* USD" out && ok "a run in USD" || not_ok "a run in USD" "$(cat out)"
+says "in JSON too" 0 '"price_source": "catalogue"' "$MUSHER" show listed.plan.yaml --json
+sed 's/device: H100-SXM5,/device: H100-SXM5, price: 3\/h,/' listed.yaml > mixed.yaml
+says "are not added to other prices" 0 "cost       unknown: no price of slow" "$MUSHER" plan job.yaml mixed.yaml --baseline even-pipeline -o mixed.plan.yaml
+
+# With the objective cost every baseline has its cost beside the plan's, and types without a price are named.
+says "the cost of a baseline" 0 " times the cost, " "$MUSHER" plan job.yaml team.yaml --objective cost --evaluations 20 -o cheap.yaml
+says "types that count as free" 0 "device types without a price count as free: slow" "$MUSHER" plan job.yaml part.yaml --objective cost --evaluations 20 -o cheap.yaml
+
 # The length of a run, from the job or the command line.
 (small_job; echo "tokens: 2 T") > long.yaml
 "$MUSHER" plan long.yaml team.yaml --baseline even-pipeline -o long.plan.yaml > out 2> err || not_ok "tokens in a job" "$(cat err)"
@@ -80,6 +92,26 @@ says "a plan of a profile keeps its predicted time" 0 "rate       72k tokens/s" 
 has "without the use of the devices" out "(--db of profile 7 gives the use of the devices)"
 sed 's/^made_by: {.*/made_by: {musher: 0.1, profile: 0, seed: 1, predicted_ns: 2000000}/' plan.yaml > edited.yaml
 says "an edited plan is simulated" 0 "  simulated " "$MUSHER" show edited.yaml
+
+# Experts: what memory is sized for is said, and the job states another load.
+{
+    echo 'version: 1'
+    echo 'model: {model_type: mixtral, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 64, num_local_experts: 8}'
+    printf 'sequence_length: 64\nglobal_batch: 6\nmicrobatch: 1\n'
+} > experts.yaml
+peak() { grep -o '"peak_bytes": [0-9]*' "$1" | head -n 1 | sed 's/.*: //'; }
+says "experts without a capacity" 0 '64 tokens of a sequence in each, 4 × the even share (no token is dropped; `expert_imbalance: 2` in the job' "$MUSHER" plan experts.yaml team.yaml --baseline even-pipeline -o experts.plan.yaml
+"$MUSHER" show experts.plan.yaml --json > loose.json 2> err
+(cat experts.yaml; echo 'expert_imbalance: 2') > stated.yaml
+says "a stated imbalance" 0 "32 tokens of a sequence in each, 2 × the even share (expert_imbalance 2; a run would skip further tokens)" "$MUSHER" plan stated.yaml team.yaml --baseline even-pipeline -o stated.plan.yaml
+says "is in the plan" 0 "2 × the even share" "$MUSHER" show stated.plan.yaml
+"$MUSHER" show stated.plan.yaml --json > tight.json 2> err
+(($(peak tight.json) < $(peak loose.json))) && ok "and takes less memory" || not_ok "and takes less memory" "$(peak tight.json), $(peak loose.json)"
+
+# Parameters of a sharded stage, on devices that are not the first of the cluster.
+two_stages | sed 's/{layers: \[0, 3\].*/{layers: [0, 3], device: n.1}, {layers: [4, 7], devices: [n.2, n.3], sharding: {operators: [{match: "*", shard: batch}]}}]}/; s/microbatch: 1/microbatch: 2/; s/microbatches: 2/microbatches: 1/; s/devices: \[{type: cpu}, {type: cpu}\]/devices: {type: cpu, count: 4}/; s/between: \[n\]/&, bandwidth: 1 GB\/s, latency: 10 us/' > late.yaml
+says "parameters of a stage on later devices" 0 "n.2 100 %, n.3 100 % of" "$MUSHER" show late.yaml
+has "are not 0" out " KiB"
 
 # Devices that no link reaches.
 small_team | sed 's/^  - {name: lan.*//' > apart.yaml

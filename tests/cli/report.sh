@@ -70,6 +70,15 @@ shows "the memory's limit" "of 64 MiB"
 shows "the source of the costs" "roofline: peak"
 for id in $(grep -o 'href="#[^"]*"' "$page" | cut -d'"' -f2); do grep -qF "id=\"${id#\#}\"" "$page" || not_ok "the anchor $id" "missing"; done
 
+shows "its peak memory" "fullest device ("
+shows "MFU" "<span>MFU (HFU "
+! grep -q "cost of the run" "$page" && ok "nor the cost of a run" || not_ok "nor the cost of a run" "$(grep -o '.\{40\}cost of the run' "$page")"
+sed 's/name: fast,/name: fast, price: 3.6\/h,/; s/name: slow,/name: slow, price: 0.9\/h,/' "$plan" > "$scratch/priced.yaml"
+makes "a run of 1T tokens" "$MUSHER" report "$scratch/priced.yaml" --tokens 1T -o "$page"
+shows "its days" "for 1T tokens, without failures"
+shows "its cost" "cost of the run"
+says "a count that is none" 2 "--tokens: '1X' is not a count" "$MUSHER" report "$plan" --tokens 1X -o "$page"
+
 makes "two plans and a search" "$MUSHER" report "$plan" "$even" --search --evaluations 200 -o "$page"
 well_formed "well formed" "$page"
 self_contained "self-contained" "$page"
@@ -110,10 +119,35 @@ self_contained "and loads nothing" "$page"
 shows "equal replicas are one row" "Replicas 0-7 (8): 128 microbatches each"
 grep -q 'A row is a class of devices with equal calls' "$page" && (($(wc -c < "$page") < 3000000)) && ok "and short" || not_ok "and short" "$(wc -c < "$page") bytes"
 
+# A chain of the overflow flag through more ranks than a ring simulates one by one, folded over two equal replicas.
+{
+    printf 'version: 1\nname: chain\nmicrobatch: 1\nreplicas:\n'
+    for r in 0 1; do
+        awk -v r=$r 'BEGIN { printf "  - {microbatches: 2, stages: ["; for (s = 0; s < 38; s++) printf "%s{layers: [%d, %d], device: n%d.%d}", s ? ", " : "", s, s, r, s; print "]}" }'
+    done
+    cat << 'END'
+job:
+  version: 1
+  model: {model_type: gpt2, n_embd: 32, n_layer: 17, n_head: 4, n_positions: 32, vocab_size: 256}
+  sequence_length: 24
+  global_batch: 4
+  precision: fp16
+cluster:
+  version: 1
+  name: long
+  device_types: [{name: t4, device: T4}]
+  nodes: [{name: n, count: 2, devices: {type: t4, count: 38}}]
+  links:
+    - {name: in, every: inside, bandwidth: 16 GB/s, latency: 5 us, sharing: fair}
+    - {name: lan, every: across, bandwidth: 1 GB/s, latency: 20 us, sharing: fair}
+END
+} > "$scratch/chain.yaml"
+makes "a page of a folded chain" "$MUSHER" report "$scratch/chain.yaml" -o "$page"
+
 # Wrong input.
 says "no output" 2 "out" "$MUSHER" report "$plan"
 says "an output that is an input" 2 "out" "$MUSHER" report "$plan" -o "$plan"
-says "an option of a search that was not asked for" 2 "--evaluations and --time-limit are of --search" "$MUSHER" report "$plan" -o "$page" --evaluations 5
+says "an option of a search that was not asked for" 2 "--evaluations needs --search" "$MUSHER" report "$plan" -o "$page" --evaluations 5
 sed 's/global_batch: 6/global_batch: 12/' "$job" > "$scratch/job12.yaml"
 "$MUSHER" plan "$scratch/job12.yaml" "$team" -o "$scratch/p12.yaml" --baseline even-pipeline > "$scratch/out"
 says "plans of two jobs" 3 "its job differs" "$MUSHER" report "$plan" "$scratch/p12.yaml" -o "$page"

@@ -17,7 +17,7 @@ says "zero-bubble" 0 "zero-bubble: 4 devices" "$MUSHER" schedule zero-bubble --d
 says "too little memory" 4 "1f1b does not fit: device 0 needs 4 B, its limit is 3 B" "$MUSHER" schedule 1f1b --devices 4 --microbatches 4 --activation "1 B" --limit "3 B"
 says "no zero-bubble order fits" 4 "no zero-bubble order" "$MUSHER" schedule zero-bubble --devices 4 --microbatches 4 --activation "2 B" --limit "1 B"
 
-names=$("$MUSHER" schedule none --devices 2 --microbatches 2 2>&1 | sed -n "s/.*known: \([^;]*\);.* also zero-bubble.*/\1/p" | tr -d ,)
+names=$("$MUSHER" schedule none --devices 2 --microbatches 2 2>&1 | sed -n "s/.*known: \([^(;]*\) (zero-bubble.*/\1/p" | tr -d ,)
 [[ $names == *1f1b* ]] || not_ok "schedules are listed" "'$names'"
 for name in $names zero-bubble; do
     shape=() && [[ $name == zb-v || $name == v-* ]] && shape=(--v-shaped)

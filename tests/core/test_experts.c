@@ -224,6 +224,8 @@ START_TEST(capacity_is_a_share_of_one_sequence)
 {
     struct model m = {.experts = 8, .chosen = 2};
     ck_assert_int_eq(model_capacity(&m, 100), 100); /* no bound */
+    m.expert_imbalance = 2;
+    ck_assert_int_eq(model_capacity(&m, 100), 50); /* 2 · 2 · 100 / 8 */
     m.capacity_factor = 1.25;
     ck_assert_int_eq(model_capacity(&m, 100), 32); /* 1.25 · 2 · 100 / 8 = 31.25 */
     ck_assert_int_eq(model_capacity(&m, 1), 1);

@@ -163,6 +163,28 @@ START_TEST(what_is_not_said_has_a_default)
 }
 END_TEST
 
+/* Of 4 experts for 2 each, the largest load is twice the even one. */
+START_TEST(imbalance_is_for_models_with_experts_without_a_capacity)
+{
+    struct job j;
+    ck_assert_int_eq(parse(SHORT "expert_imbalance: 2\n", &j), ERR_INPUT);
+    const char *mixtral =
+        "version: 1\nmodel: {model_type: mixtral, hidden_size: 8, intermediate_size: 8, "
+        "num_hidden_layers: 1, num_attention_heads: 1, num_key_value_heads: 1, vocab_size: 256, "
+        "num_local_experts: 4, num_experts_per_tok: 2, max_position_embeddings: 16%s}\n"
+        "sequence_length: 16\nglobal_batch: 2\n%s";
+    char text[600];
+    snprintf(text, sizeof text, mixtral, "", "expert_imbalance: 1.5\n");
+    ck_assert_int_eq(parse(text, &j), OK);
+    ck_assert_int_eq(model_capacity(&j.model, 16), 12);
+    ck_assert_ptr_nonnull(strstr(written(&j, 0), "expert_imbalance: 1.5\n"));
+    snprintf(text, sizeof text, mixtral, "", "expert_imbalance: 0.5\n");
+    ck_assert_int_eq(parse(text, &j), ERR_INPUT);
+    snprintf(text, sizeof text, mixtral, ", capacity_factor: 1.25", "expert_imbalance: 2\n");
+    ck_assert_int_eq(parse(text, &j), ERR_INPUT);
+}
+END_TEST
+
 START_TEST(balance_is_for_models_with_experts)
 {
     struct job j;
@@ -233,6 +255,7 @@ Suite *job_suite(void)
     tcase_add_test(t, a_job_is_read_as_written);
     tcase_add_test(t, what_is_not_said_has_a_default);
     tcase_add_test(t, balance_is_for_models_with_experts);
+    tcase_add_test(t, imbalance_is_for_models_with_experts_without_a_capacity);
     tcase_add_test(t, what_is_written_reads_back_to_the_same_text);
     suite_add_tcase(s, t);
     return s;

@@ -41,14 +41,25 @@ START_TEST(what_is_assumed_of_experts_is_stated)
 {
     struct model qwen = model("qwen3-30b-a3b"), mixtral = model("mixtral-8x7b");
     ck_assert_str_eq(model_experts_assumed(arena, &qwen, 4096),
-                     "experts: memory for 4096 tokens of a sequence in each, 16 × the even share "
-                     "(no token is dropped); time of evenly routed tokens");
+                     "memory for 4096 tokens of a sequence in each, 16 × the even share "
+                     "(no token is dropped; `expert_imbalance: 2` in the job plans for 2 ×); time "
+                     "of evenly routed tokens");
     ck_assert_str_eq(model_experts_assumed(arena, &mixtral, 4096),
-                     "experts: memory for 4096 tokens of a sequence in each, 4 × the even share "
+                     "memory for 4096 tokens of a sequence in each, 4 × the even share "
+                     "(no token is dropped; `expert_imbalance: 2` in the job plans for 2 ×); time "
+                     "of evenly routed tokens");
+    mixtral.expert_imbalance = 1.5;
+    ck_assert_str_eq(model_experts_assumed(arena, &mixtral, 4096),
+                     "memory for 1536 tokens of a sequence in each, 1.5 × the even share "
+                     "(expert_imbalance 1.5; a run would skip further tokens); time of evenly "
+                     "routed tokens");
+    mixtral.expert_imbalance = 4;
+    ck_assert_str_eq(model_experts_assumed(arena, &mixtral, 4096),
+                     "memory for 4096 tokens of a sequence in each, 4 × the even share "
                      "(no token is dropped); time of evenly routed tokens");
     qwen.capacity_factor = 1.25;
     ck_assert_str_eq(model_experts_assumed(arena, &qwen, 4096),
-                     "experts: memory for 320 tokens of a sequence in each, 1.25 × the even share "
+                     "memory for 320 tokens of a sequence in each, 1.25 × the even share "
                      "(capacity_factor 1.25, further tokens skip the expert); time of evenly "
                      "routed tokens");
     struct model dense = model("tiny-bert");

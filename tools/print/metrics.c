@@ -36,16 +36,17 @@ static void print_use_line(const struct metrics *m)
            (long long)m->devices, m->devices == 1 ? "device" : "devices");
 }
 
-/* Only where a price is stated: a cluster of one's own has none. */
+/* Of an unpriced cluster only where the catalogue lists every type: one's own GPUs have no price. */
 static void print_cost_line(const struct metrics *m)
 {
-    if (!m->priced) return;
+    if (m->no_price && !m->priced) return;
     if (m->no_price)
         printf("  %-*s unknown: %s\n", MEMBER_WIDTH, "cost", m->no_price);
     else
-        printf(
-            "  %-*s %.4g per iteration, %.6g per hour, in the currency of the cluster's prices\n",
-            MEMBER_WIDTH, "cost", m->cost, m->price_per_h);
+        printf("  %-*s %.4g per iteration, %.6g per hour, in %s\n", MEMBER_WIDTH, "cost", m->cost,
+               m->price_per_h,
+               m->listed ? "USD at the catalogue's on-demand prices"
+                         : "the currency of the cluster's prices");
 }
 
 static const char *days_text(struct arena *a, double days)
@@ -70,7 +71,7 @@ static void print_run_line(struct arena *a, const struct metrics *m)
     if (m->no_price)
         printf(", cost unknown (%s)", m->no_price);
     else
-        printf(", cost %s", amount(a, m->run.cost));
+        printf(", cost %s%s", amount(a, m->run.cost), m->listed ? " USD" : "");
     if (m->no_power)
         printf(", energy unknown (%s)\n", m->no_power);
     else
@@ -192,6 +193,10 @@ void print_metrics_json(struct json *j, const struct metrics *m)
     put(j, "hfu", m->hfu, used);
     put(j, "price_per_h", m->price_per_h, !m->no_price);
     put(j, "cost", m->cost, !m->no_price);
+    if (m->no_price)
+        json_put_null(j, "price_source");
+    else
+        json_put_text(j, "price_source", m->listed ? "catalogue" : "cluster");
     put(j, "power_w", m->power_w, !m->no_power);
     put_run(j, m);
     json_put_list(j, "devices");

@@ -48,6 +48,19 @@ static void print_bounds_json(struct json *j, const struct search_result *r)
     json_put_text(j, "class_searched", SEARCH_CLASS);
 }
 
+/* Device types without a price count as free. */
+static void print_unpriced(const struct cluster *c)
+{
+    const char *between = "  no lower bound of cost, because device types without a price count as "
+                          "free: ";
+    for (int32_t t = 0; t < c->n_types; t++) {
+        if (c->types[t].price_per_h > 0) continue;
+        printf("%s%s", between, c->types[t].name);
+        between = ", ";
+    }
+    puts("");
+}
+
 static void print_bounds(const struct plan_report *x)
 {
     const struct search_result *r = x->result;
@@ -59,7 +72,7 @@ static void print_bounds(const struct plan_report *x)
                "cheapest%s\n",
                r->lower_cost, 100 * r->cost_gap, x->min_rate > 0 ? " within --min-rate" : "");
     else if (cost)
-        puts("  no lower bound of cost: some devices have price 0");
+        print_unpriced(x->cluster);
     if (r->lower_bound_ns <= 0) {
         printf("  no lower bound%s is known\n", cost ? " of time" : "");
         return;
@@ -95,7 +108,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
     json_close(&j);
     json_put_text(&j, "file", x->file);
     json_put_int(&j, "profile_id", x->profile->id);
-    print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, &j);
+    print_stated(a, x->cluster, &r->plans[0].plan.job, &j);
     json_put_list(&j, "baselines");
     for (int32_t i = 0; i < r->n_baselines; i++) {
         json_put_object_line(&j, NULL);
@@ -158,20 +171,26 @@ static void print_baseline(struct arena *a, const struct plan_report *x,
                            const struct search_baseline *b)
 {
     char text[32];
-    printf("  %-14s %10s  %.2f times as long, %s%s\n", b->name,
-           units_print_ns(text, b->iteration_ns),
-           (double)b->iteration_ns / (double)x->result->plans[0].iteration_ns,
-           print_rate(a, &b->plan.job, b->iteration_ns),
-           b->quick ? " (not all settings tried; --baseline tries more)" : "");
+    const struct search_plan *best = &x->result->plans[0];
+    const char *cost = "";
+    if (x->objective == OBJECTIVE_COST && best->cost > 0)
+        cost = arena_printf(a, "%.2f times the cost, ",
+                            plan_cost(&b->plan, b->iteration_ns) / best->cost);
+    printf("  %-14s %10s  %s%.2f times as long, %s%s\n", b->name,
+           units_print_ns(text, b->iteration_ns), cost,
+           (double)b->iteration_ns / (double)best->iteration_ns,
+           print_rate(a, &b->plan.job, b->iteration_ns), b->quick ? " *" : "");
 }
 
 /* The baselines that do not fit, those of one reason on one line, where the first of them stands. */
 static void print_baselines(struct arena *a, const struct plan_report *x)
 {
     const struct search_baseline *b = x->result->baselines;
+    bool quick = false;
     for (int32_t i = 0; !x->baseline && i < x->result->n_baselines; i++) {
         const char *names = b[i].name;
         bool said = false;
+        quick |= b[i].quick && b[i].iteration_ns != INT64_MAX;
         if (b[i].iteration_ns != INT64_MAX) {
             print_baseline(a, x, &b[i]);
             continue;
@@ -185,6 +204,7 @@ static void print_baselines(struct arena *a, const struct plan_report *x)
             printf("  %-23s -  %s\n", names,
                    x->verbose ? b[i].why : print_cut(a, b[i].why, WHY_MAX));
     }
+    if (quick) puts("  *: not all settings of the family tried; --baseline NAME tries more");
 }
 
 void print_plan(struct arena *a, const struct plan_report *x)
@@ -193,8 +213,7 @@ void print_plan(struct arena *a, const struct plan_report *x)
     struct unused idle;
     printf("predicted with %s%s\n", common_profile_label(a, x->profile),
            r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
-    common_print_experts(a, &x->result->plans[0].plan.job);
-    print_stated(a, x->cluster, (int)r->plans[0].plan.job.precision, NULL);
+    print_stated(a, x->cluster, &r->plans[0].plan.job, NULL);
     print_plans(a, r);
     if (r->robust)
         printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "

@@ -24,7 +24,12 @@ struct shared {
     int64_t *bytes; /* (devices) of them on each device */
 };
 
-/* With ZeRO the shape of a parameter is that before sharding. */
+static const char *device_of(const struct sharding_report *t, const struct shared *x, int32_t k)
+{
+    return t->plan->cluster.devices[x->x->devices[k]].name;
+}
+
+/* With ZeRO the shape of a parameter is that before sharding. A program counts the used devices only. */
 static void measure(const struct sharding_report *t, struct shared *x)
 {
     x->bytes = ARENA_ARRAY(t->a, int64_t, (size_t)x->x->n_shards);
@@ -33,7 +38,8 @@ static void measure(const struct sharding_report *t, struct shared *x)
         const struct program_stage *s = &t->program->stages[i];
         int32_t k = 0;
         if (s->replica != x->replica || s->stage != x->stage) continue;
-        while (k < x->x->n_shards && x->x->devices[k] != s->device) k++;
+        const char *name = t->program->devices[s->device].name;
+        while (k < x->x->n_shards && strcmp(device_of(t, x, k), name) != 0) k++;
         if (k == x->x->n_shards) continue;
         int64_t whole = 0;
         for (int32_t q = 0; q < s->n_parameters; q++) {
@@ -46,11 +52,6 @@ static void measure(const struct sharding_report *t, struct shared *x)
         }
         if (whole > x->whole) x->whole = whole;
     }
-}
-
-static const char *device_of(const struct sharding_report *t, const struct shared *x, int32_t k)
-{
-    return t->plan->cluster.devices[x->x->devices[k]].name;
 }
 
 /* --- text --- */

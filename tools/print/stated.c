@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/document/canonical.h"
 #include "core/document/json.h"
+#include "core/model/job.h"
 #include "profiles/team.h"
 
 #include <stdio.h>
@@ -27,6 +28,7 @@ struct item {
     const char *key, *text; /* "peak_bf16_flops", "peak bf16 165 TFLOP/s" */
     double value;
 };
+enum { EVERY_DTYPE = -1 };
 enum { ITEMS_MAX = DEVICE_PEAK_COUNT + 3 };
 
 static void add(struct arena *a, struct item *items, int *n, const char *key, const char *name,
@@ -83,7 +85,7 @@ static void print_stated_of(struct arena *a, const struct cluster *c, bool price
 static bool priced_by(const struct catalogue_device *d, const struct catalogue_value *v,
                       int precision)
 {
-    if (precision == PRINT_STATED_EVERY_DTYPE)
+    if (precision == EVERY_DTYPE)
         return v != &d->fp64_flops && v != &d->tf32_flops && v != &d->fp8_flops;
     if (v == &d->memory_Bps) return true;
     return v == (precision == DTYPE_fp64   ? &d->fp64_flops
@@ -125,9 +127,21 @@ static void print_confidence(const struct cluster *c, int precision, const char 
     if (j && open) json_close(j);
 }
 
-void print_stated(struct arena *a, const struct cluster *c, int precision, struct json *json)
+void print_experts(struct arena *a, const struct job *job, struct json *json)
 {
-    print_stated_of(a, c, precision == PRINT_STATED_EVERY_DTYPE, json);
+    const char *line = model_experts_assumed(a, &job->model, job->sequence_length);
+    if (line && json)
+        json_put_text(json, "experts", line);
+    else if (line)
+        printf("  experts: %s\n", line);
+}
+
+void print_stated(struct arena *a, const struct cluster *c, const struct job *job,
+                  struct json *json)
+{
+    int precision = job ? (int)job->precision : EVERY_DTYPE;
+    if (job) print_experts(a, job, json);
+    print_stated_of(a, c, precision == EVERY_DTYPE, json);
     print_confidence(c, precision, "derived", json);
     print_confidence(c, precision, "unverified", json);
 }

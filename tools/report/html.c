@@ -50,6 +50,7 @@ static const char style[] =
     "svg .gain{fill:var(--gain)}\n"
     "svg .loss{fill:var(--loss)}\n"
     "svg .mid{stroke:var(--soft)}\n"
+    "@media(max-width:600px){body{padding:12px}th,td{padding-right:12px}.wide{min-width:720px}.long{min-width:14em}}\n"
     "@media print{body{max-width:none}.wide{min-width:0}}\n";
 /* clang-format on */
 

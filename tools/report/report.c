@@ -33,8 +33,8 @@ static void weigh(struct arena *a, struct report_plan *x)
     }
 }
 
-enum status report_predict(struct arena *a, const struct profile *profile, struct report_plan *x,
-                           struct error *err)
+enum status report_predict(struct arena *a, const struct profile *profile, int64_t tokens,
+                           struct report_plan *x, struct error *err)
 {
     const struct sim_options o = {.keep_trace = true, .beside_trace = explain_bytes, .fold = true};
     int64_t known_ns = x->plan.profile_id == profile->id ? x->plan.predicted_ns : 0;
@@ -43,6 +43,7 @@ enum status report_predict(struct arena *a, const struct profile *profile, struc
     x->cost = cost_new(a, profile, &x->plan.cluster);
     weigh(a, x);
     TRY(explain_result(a, x->told.explained, x->cost, &x->told.explained_result, &x->why, err));
+    predict_metrics(a, &x->plan, profile, x->told.result.iteration_ns, tokens, &x->metrics);
     timeline_make(a, t, &x->line);
     return live_rows_make(a, x->told.explained, t, &x->line, REPORT_MEMORY_PANELS, MEMORY_POINTS,
                           &x->n_live, &x->live, err);
@@ -59,6 +60,44 @@ static void tile(FILE *out, struct arena *a, const char *value, const char *name
     fputs("</span></div>\n", out);
 }
 
+static void write_use_tiles(FILE *out, struct arena *a, const struct metrics *m)
+{
+    char peak[32], limit[64];
+    const struct metrics_class *full = m->classes;
+    for (int32_t i = 1; i < m->n_classes; i++)
+        if ((double)m->classes[i].peak_bytes / (double)m->classes[i].memory_bytes >
+            (double)full->peak_bytes / (double)full->memory_bytes)
+            full = &m->classes[i];
+    if (!m->no_flops && !m->no_peak)
+        tile(out, a, arena_printf(a, "%.1f %%", 100 * m->mfu),
+             arena_printf(a, "MFU (HFU %.1f %%) of %s, %lld devices", 100 * m->hfu,
+                          units_print_flops(peak, m->peak_flops), (long long)m->devices));
+    if (m->n_classes)
+        tile(out, a, units_print_bytes(peak, (double)full->peak_bytes),
+             arena_printf(a, "of %s: the fullest device (%s)",
+                          units_print_capacity(limit, (double)full->memory_bytes), full->type));
+}
+
+static void write_run_tiles(FILE *out, struct arena *a, const struct metrics *m)
+{
+    char count[32];
+    const char *unit = m->listed ? " USD" : "",
+               *prices = m->listed ? "at the catalogue's prices" : "at the cluster's prices";
+    if (!m->no_price && m->cost > 0)
+        tile(out, a, arena_printf(a, "%.4g%s", m->cost, unit),
+             arena_printf(a, "an iteration, %s", prices));
+    if (!m->run.tokens) return;
+    tile(out, a, arena_printf(a, "%.3g days", m->run.days),
+         arena_printf(a, "for %s %s, without failures",
+                      units_print_count(count, (double)m->run.tokens),
+                      m->images ? "images" : "tokens"));
+    if (!m->no_price)
+        tile(out, a, arena_printf(a, "%s%s", outcome_number(count, m->run.cost), unit),
+             "cost of the run");
+    if (!m->no_power)
+        tile(out, a, arena_printf(a, "%.4g MWh", m->run.kwh / 1000), "energy of the run, GPUs only");
+}
+
 static void write_tiles(FILE *out, struct arena *a, const struct report *r,
                         const struct report_plan *x)
 {
@@ -70,7 +109,8 @@ static void write_tiles(FILE *out, struct arena *a, const struct report *r,
         tile(out, a, outcome_number(text, o->rate.tokens_per_s), "tokens/s");
     else
         tile(out, a, outcome_number(text, o->rate.samples_per_s), "images/s");
-    if (o->cost > 0) tile(out, a, arena_printf(a, "%.4g", o->cost), "cost of an iteration");
+    if (!x->metrics.failed) write_use_tiles(out, a, &x->metrics);
+    if (!x->metrics.failed) write_run_tiles(out, a, &x->metrics);
     if (isfinite(o->gap))
         tile(out, a, arena_printf(a, "%.1f %%", 100 * o->gap), "above the lower bound, at most");
     if (r->n_plans > 1) {

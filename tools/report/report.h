@@ -9,6 +9,7 @@
 
 #include "planner/search.h"
 #include "sim/explain/explain.h"
+#include "sim/metrics.h"
 #include "tools/live_rows.h"
 #include "tools/predict.h"
 #include "tools/print/outcome.h"
@@ -24,6 +25,7 @@ struct report_plan {
     struct plan plan;
     bool same_cluster; /* as the first plan's: the bound and the search are of it */
     struct outcome outcome;
+    struct metrics metrics;
     struct prediction told;
     struct cost *cost;
     int64_t *weight; /* (explained devices) devices that each represents */
@@ -39,9 +41,10 @@ struct report {
     const struct search_result *search; /* of the first plan's job and cluster; NULL: none */
 };
 
-/* Simulates and explains. Fills all fields but id, file, label, plan and same_cluster. */
+/* Simulates and explains. Fills all fields but id, file, label, plan, same_cluster and outcome. tokens: of the run, or images; 0: the
+ * job's own number, if it states one. */
 MUST_CHECK enum status report_predict(struct arena *a, const struct profile *profile,
-                                      struct report_plan *x, struct error *err);
+                                      int64_t tokens, struct report_plan *x, struct error *err);
 /* ERR_RESOURCE, ERR_INPUT of the simulations for the sensitivity. */
 MUST_CHECK enum status report_write(FILE *out, struct arena *a, const struct report *r,
                                     struct error *err);

@@ -27,8 +27,10 @@ static void add(const struct report_plan *x, int32_t device, double *ns)
     for (int w = 0; w < SIM_WAIT_COUNT; w++) ns[w] += weight * (double)d->wait_ns[w];
 }
 
-static void write_row(FILE *out, struct arena *a, const char *name, const double *ns)
+static void write_row(FILE *out, struct arena *a, const char *name, const double *ns, double peak,
+                      double memory)
 {
+    char text[32], limit[64];
     struct html_part parts[USE_COUNT];
     double all = 0;
     for (int u = 0; u < USE_COUNT; u++) all += ns[u];
@@ -47,6 +49,10 @@ static void write_row(FILE *out, struct arena *a, const char *name, const double
     html_cell(out, a, arena_printf(a, "%.1f %%", 100 * ns[USE_BUSY] / all), true);
     html_cell(out, a, arena_printf(a, "%.1f %%", 100 * exposed), true);
     html_cell(out, a, arena_printf(a, "%.1f %%", 100 * idle), true);
+    html_cell(out, a,
+              arena_printf(a, "%s of %s", units_print_bytes(text, peak),
+                           units_print_capacity(limit, memory)),
+              true);
     html_row_end(out);
 }
 
@@ -56,14 +62,15 @@ static void write_types(FILE *out, struct arena *a, const struct report_plan *x)
     const struct cluster *c = &x->plan.cluster;
     for (int32_t t = 0; t < c->n_types; t++) {
         double ns[USE_COUNT] = {0};
-        int64_t devices = 0;
+        int64_t devices = 0, peak = 0;
         for (int32_t d = 0; d < p->n_devices; d++) {
             if (strcmp(p->devices[d].type, c->types[t].name) != 0) continue;
             add(x, d, ns);
             devices += x->weight[d];
+            peak = units_max(peak, x->told.explained_result.devices[d].peak_bytes);
         }
         write_row(out, a, arena_printf(a, "%s (%lld in use)", c->types[t].name, (long long)devices),
-                  ns);
+                  ns, (double)peak, (double)c->types[t].memory_bytes);
     }
 }
 
@@ -73,8 +80,11 @@ static void write_classes(FILE *out, struct arena *a, const struct report_plan *
     for (int32_t i = 0; i < n; i++) {
         double ns[USE_COUNT] = {0};
         int32_t row = (int32_t)((int64_t)i * x->line.n_rows / n);
-        add(x, x->line.rows[row].device, ns);
-        write_row(out, a, x->line.rows[row].label, ns);
+        int32_t device = x->line.rows[row].device;
+        add(x, device, ns);
+        write_row(out, a, x->line.rows[row].label, ns,
+                  (double)x->told.explained_result.devices[device].peak_bytes,
+                  (double)x->told.explained->devices[device].memory_bytes);
     }
 }
 
@@ -100,8 +110,8 @@ static void write_path(FILE *out, struct arena *a, const struct report_plan *x)
 
 void usage_write(FILE *out, struct arena *a, const struct report_plan *x)
 {
-    static const char *const heads[] = {"Devices", "Time of an iteration", "#Busy", "#Exposed",
-                                        "#Idle"};
+    static const char *const heads[] = {"Devices", "Time of an iteration", "#Busy",       "#Exposed",
+                                        "#Idle",   "#Peak memory"};
     fputs("<h3>Where the time goes</h3>\n", out);
     html_paragraph(
         out, a, "soft",
@@ -115,7 +125,7 @@ void usage_write(FILE *out, struct arena *a, const struct report_plan *x)
     html_legend_begin(out);
     for (int u = 0; u < USE_COUNT; u++) html_legend(out, a, uses[u].colour, uses[u].title);
     html_legend_end(out);
-    html_table(out, a, heads, 5);
+    html_table(out, a, heads, 6);
     write_types(out, a, x);
     write_classes(out, a, x);
     html_table_end(out);
