@@ -30,8 +30,8 @@ void lower_memo_begin(struct lower_memo *m)
 {
     arena_reset(m->tables);
     arena_reset(m->work);
+    m->lowerings++;
     if (arena_bytes(m->contents) <= m->most) return;
-    arena_free(m->contents);
-    m->contents = arena_new();
-    m->views = NULL;
+    arena_reset(m->contents); /* keeps its pages */
+    m->views = NULL, m->stages = NULL;
 }

@@ -236,6 +236,7 @@ static enum status make_view(const struct lowering *l, struct shard_views *x,
         stage_graph_of(x->pool, g, x->whole->layer_name, k.first_layer, k.last_layer);
     TRY(param_uses_part(l->uses, x->tables, g, &part, &k.view, err));
     k.weighted = has_loss(k.view.g);
+    k.view.kept = x->memo != NULL;
     *out = add_known(x, k);
     return OK;
 }

@@ -173,13 +173,29 @@ START_TEST(stages_of_equal_cells_are_lowered_once)
         compare_exchanges(p, &p->collectives[first + at++ % each], &p->collectives[g], 4);
     }
     if (!_i) ck_assert_int_eq(found, n * each);
-    /* groups over replicas of other shards have members of other numbers: nothing is shared */
-    for (int32_t s = 2; s < 4; s++) ck_assert_int_eq(share(p, s, 4 + s), !_i);
+    /* groups over replicas of other shards have members of other numbers, whose regions are their own */
+    for (int32_t s = 2; s < 4; s++) ck_assert(share(p, s, 4 + s));
     ck_assert(!share(p, 2, 3) && (_i == 0) == share(p, 3, 11));
+    for (int32_t g = 0; g < p->n_collectives; g++)
+        for (int32_t k = 0; k < p->collectives[g].n_members; k++) {
+            const struct collective_member *m = &p->collectives[g].members[k];
+            for (int32_t i = 0; m->within && i < m->n_segments; i++)
+                ck_assert(shape_equal(&m->within[i].shape,
+                                      &p->stages[m->stage].slots[m->segments[i]].shape));
+        }
 }
 END_TEST
 
-START_TEST(stages_with_other_settings_share_nothing)
+static int32_t received_buffers(const struct program_stage *s)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++)
+        if (s->buffer_rings[i].received >= 0) n += s->buffer_rings[i].count;
+    return n;
+}
+
+/* Messages received ahead change the sizes of rings only, which every stage has for itself. */
+START_TEST(stages_of_other_operators_share_nothing)
 {
     struct plan plan = replicas(3, HEADS, 0);
     plan.replicas[1].stages[0].recompute = RECOMPUTE_STAGE;
@@ -189,7 +205,8 @@ START_TEST(stages_with_other_settings_share_nothing)
     ck_assert_msg(program_check(arena, p, &err) == OK, "%s", err.text);
     for (int32_t k = 0; k < 2; k++) {
         ck_assert(!share(p, k, 4 + k) && share(p, k, 8 + k));
-        ck_assert(share(p, 2 + k, 6 + k) && !share(p, 2 + k, 10 + k));
+        ck_assert(share(p, 2 + k, 6 + k) && share(p, 2 + k, 10 + k));
+        ck_assert_int_gt(received_buffers(&p->stages[10 + k]), received_buffers(&p->stages[2 + k]));
     }
 }
 END_TEST
@@ -373,6 +390,41 @@ START_TEST(programs_are_the_same_with_a_memo)
 }
 END_TEST
 
+/* Stages of one device: layers, recomputation, messages ahead, orders and batches vary, the graph does not. */
+START_TEST(stages_are_the_same_when_kept)
+{
+    struct lower_memo *memo = lower_memo_new();
+    struct plan plan = plans_new(arena, "gpt2", 6, 6);
+    int32_t layers = plans_layers(arena, &plan);
+    struct lower_options o = {0};
+    struct error err = {0};
+    struct graph *g;
+    ck_assert_int_eq(lower_training_graph(arena, &plan.job, plan.microbatch, &o, &g, &err), OK);
+    for (uint64_t k = 0; k < 48; k++) {
+        struct plan p = plan;
+        p.replicas = ARENA_ARRAY(arena, struct plan_replica, 6), p.n_replicas = 0;
+        int32_t n = 1 + (int32_t)rng_below(k, 0, 0, 3), zero = n > 1 ? (int32_t)rng_below(k, 0, 1, 3) : 0;
+        for (int32_t r = 0; r < n; r++) {
+            int32_t last[2] = {layers / 2 + (int32_t)rng_below(k, 0, 2, 2), layers - 1};
+            struct plan_replica *x = plans_replica(arena, &p, 4, 2, last);
+            for (int32_t s = 0; s < 2; s++) {
+                x->stages[s].zero = zero;
+                x->stages[s].recompute = rng_below(k, 1, (uint64_t)s, 2) ? RECOMPUTE_STAGE : RECOMPUTE_NONE;
+                x->stages[s].receive_ahead = 1 + (int32_t)rng_below(k, 2, (uint64_t)s, 3);
+                x->stages[s].bucket_bytes = rng_below(k, 0, 3, 2) ? 1 << 20 : 0;
+            }
+        }
+        set_batch(&p, 4 + (int32_t)rng_below(k, 0, 4, 3));
+        size_t n_alone, n_kept;
+        char *alone = plans_text(lower_with(&p, g, NULL), &n_alone),
+             *kept = plans_text(lower_with(&p, g, memo), &n_kept);
+        ck_assert(n_alone == n_kept && !memcmp(alone, kept, n_alone));
+        free(alone), free(kept);
+    }
+    lower_memo_free(memo);
+}
+END_TEST
+
 /* A part of all layers refers to nothing of the graph, and has the same tensors and cuts. */
 START_TEST(a_part_of_all_layers_is_the_graph)
 {
@@ -421,8 +473,10 @@ START_TEST(a_memo_keeps_what_is_asked_again)
     const char *name = lower_with(&plan, g, memo)->stages[0].ops[0].name;
     ck_assert_int_eq(shard_views_kept(memo), 4);
     plan.replicas[0].stages[0].sharding = sharding(HEADS, 2);
+    const struct slot *slots = lower_with(&plan, g, memo)->stages[0].slots;
     for (int again = 0; again < 2; again++) {
         set_batch(&plan, 7);
+        ck_assert_ptr_eq(lower_with(&plan, g, memo)->stages[0].slots, slots);
         ck_assert_ptr_eq(lower_with(&plan, g, memo)->stages[0].ops[0].name, name);
         /* the batch weights the loss, which the last stage's two devices have */
         ck_assert_int_eq(shard_views_kept(memo), 6);
@@ -463,12 +517,13 @@ Suite *lower_equal_suite(void)
     tcase_add_loop_test(c, equal_stages_share_what_names_no_channel_or_collective, 0, 3);
     tcase_add_test(c, stages_of_long_pipelines_are_lowered_once);
     tcase_add_loop_test(c, stages_of_equal_cells_are_lowered_once, 0, 2);
-    tcase_add_test(c, stages_with_other_settings_share_nothing);
+    tcase_add_test(c, stages_of_other_operators_share_nothing);
     tcase_add_loop_test(c, members_of_zero_have_a_chunk_each, 1, 3);
     tcase_add_loop_test(c, a_window_has_the_stage_of_the_whole_model, 0, 6);
     tcase_add_loop_test(c, a_part_of_all_layers_is_the_graph, 0, 6);
     tcase_add_test(c, shardings_are_equal_by_contents);
     tcase_add_loop_test(c, programs_are_the_same_with_a_memo, 0, 8);
+    tcase_add_test(c, stages_are_the_same_when_kept);
     tcase_add_test(c, a_memo_keeps_what_is_asked_again);
     tcase_add_test(c, logits_that_cross_to_their_loss_are_not_padded);
     suite_add_tcase(s, c);
