@@ -23,6 +23,8 @@ enum {
 
 struct scorer {
     struct lower_options lower; /* without the check of memory */
+    struct scorer **helper;     /* (n_helpers) of other threads; NULL: not needed yet */
+    int32_t n_helpers;
     bool quick;
     int64_t work_end; /* a simulation beyond it is given up; 0: no limit */
     struct arena *own, *candidate,
@@ -53,8 +55,21 @@ struct scorer *scorer_new(const struct lower_options *lower)
     return w;
 }
 
+struct scorer *scorer_helper(struct scorer *w, int32_t thread)
+{
+    if (thread >= w->n_helpers) {
+        struct scorer **more = ARENA_ARRAY(w->own, struct scorer *, 2 * (size_t)thread);
+        if (w->n_helpers) memcpy(more, w->helper, (size_t)w->n_helpers * sizeof(struct scorer *));
+        w->helper = more, w->n_helpers = 2 * thread;
+    }
+    if (!w->helper[thread]) w->helper[thread] = scorer_new(&w->lower);
+    return w->helper[thread];
+}
+
 void scorer_free(struct scorer *w)
 {
+    for (int32_t i = 0; i < w->n_helpers; i++)
+        if (w->helper[i]) scorer_free(w->helper[i]);
     lower_memo_free(w->lower.memo);
     arena_free(w->candidate);
     arena_free(w->program);
