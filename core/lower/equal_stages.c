@@ -72,7 +72,7 @@ struct equal_stages *equal_stages_new(struct lowering *l)
     *x = (struct equal_stages){.l = l, .key = {.arena = l->tables}};
     x->own = new_table(l->tables, l->a, (size_t)l->p->n_stages);
     if (!m) return x;
-    if (!m->stages) m->stages = new_table(m->contents, m->contents, KEPT);
+    if (!m->stages) m->stages = new_table(m->stages_arena, m->stages_arena, KEPT);
     x->shared = m->stages, x->number = m->lowerings;
     return x;
 }

@@ -81,7 +81,7 @@ static void make_head(struct lowering *l)
 {
     const struct plan *plan = l->plan;
     *l->p = (struct program){.name = plan->name ? plan->name : "",
-                             .plan_hash = l->o->unhashed ? 0 : plan_hash(l->a, plan),
+                             .plan_hash = l->o->timed_only ? 0 : plan_hash(l->a, plan),
                              .seed = plan->seed,
                              .dtype = plan->job.precision,
                              .emulated = plan->cluster.emulated,

@@ -49,7 +49,7 @@ struct scorer *scorer_new(const struct lower_options *lower)
                          .program = arena_new(),
                          .min_missing = INT64_MAX};
     snprintf(w->why, sizeof w->why, "%s", nothing);
-    w->lower.unhashed = true;
+    w->lower.timed_only = true;
     w->lower.memo = lower_memo_new();
     w->lower.check_memory = false;
     return w;

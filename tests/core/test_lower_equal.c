@@ -336,6 +336,33 @@ static struct program *lower_with(const struct plan *plan, const struct graph *g
     return p;
 }
 
+/* A program that is only timed has the stages of any batch. */
+START_TEST(stages_that_are_timed_serve_all_batches)
+{
+    struct plan plan = replicas(2, HEADS, 0);
+    struct lower_memo *memo = lower_memo_new();
+    struct graph *g;
+    struct error err = {0};
+    struct lower_options o = {.memo = memo, .timed_only = true};
+    const struct slot *slots[4];
+    ck_assert_int_eq(lower_training_graph(arena, &plan.job, plan.microbatch, &o, &g, &err), OK);
+    for (int32_t k = 0; k < 3; k++) {
+        struct program p;
+        plan.job.global_batch = 0;
+        for (int32_t r = 0; r < 2; r++) {
+            plan.replicas[r].microbatches = 4 + k;
+            plan.job.global_batch += (4 + k) * plan.microbatch;
+        }
+        ck_assert_msg(lower_plan_graph(arena, &plan, g, &o, &p, &err) == OK, "%s", err.text);
+        for (int32_t s = 0; s < 4; s++)
+            if (k) ck_assert_ptr_eq(p.stages[s].slots, slots[s]);
+        for (int32_t s = 0; s < 4; s++) slots[s] = p.stages[s].slots;
+        ck_assert_int_eq(shard_views_kept(memo), 4);
+    }
+    lower_memo_free(memo);
+}
+END_TEST
+
 static void same_as_alone(const struct plan *plan, struct lower_memo *memo)
 {
     struct graph *g;
@@ -524,6 +551,7 @@ Suite *lower_equal_suite(void)
     tcase_add_test(c, shardings_are_equal_by_contents);
     tcase_add_loop_test(c, programs_are_the_same_with_a_memo, 0, 8);
     tcase_add_test(c, stages_are_the_same_when_kept);
+    tcase_add_test(c, stages_that_are_timed_serve_all_batches);
     tcase_add_test(c, a_memo_keeps_what_is_asked_again);
     tcase_add_test(c, logits_that_cross_to_their_loss_are_not_padded);
     suite_add_tcase(s, c);
