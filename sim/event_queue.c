@@ -21,10 +21,10 @@ struct event_queue *event_queue_new(struct arena *a, size_t expected)
     return q;
 }
 
+/* Without branches, which are mispredicted in a heap half of the time. */
 static bool event_before(const struct event *a, const struct event *b)
 {
-    if (a->time_ns != b->time_ns) return a->time_ns < b->time_ns;
-    return a->seq < b->seq;
+    return (a->time_ns < b->time_ns) | ((a->time_ns == b->time_ns) & (a->seq < b->seq));
 }
 
 /* Both directions move a hole instead of swapping: one copy a level. */
@@ -44,7 +44,7 @@ struct event event_queue_pop(struct event_queue *q)
     struct event soonest = q->heap[0], last = q->heap[--q->count];
     size_t hole = 0;
     for (size_t child; (child = 2 * hole + 1) < q->count; hole = child) {
-        if (child + 1 < q->count && event_before(&q->heap[child + 1], &q->heap[child])) child++;
+        if (child + 1 < q->count) child += event_before(&q->heap[child + 1], &q->heap[child]);
         if (!event_before(&q->heap[child], &last)) break;
         q->heap[hole] = q->heap[child];
     }

@@ -175,6 +175,13 @@ size_t arena_bytes(const struct arena *a)
     return bytes;
 }
 
+size_t arena_used(const struct arena *a)
+{
+    size_t bytes = 0;
+    for (const struct block *b = a->first; b; b = b->next) bytes += b->used;
+    return bytes;
+}
+
 static void free_blocks(struct block *b)
 {
     for (struct block *next; b; b = next) {

@@ -28,6 +28,7 @@ void *arena_grow(struct arena *a, void *array, size_t count, size_t *capacity, s
 void arena_reset(struct arena *a); /* frees the contents, keeps the blocks for reuse */
 void arena_free(struct arena *a);  /* accepts NULL */
 size_t arena_bytes(const struct arena *a); /* memory obtained from the process */
+size_t arena_used(const struct arena *a);  /* of it, by its objects */
 
 /* Callback just before an exit for lack of memory (removes temporary
  * files, reports the message); must not allocate. One for the whole program; NULL removes it. */

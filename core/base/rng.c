@@ -72,9 +72,10 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 /* Eight bytes: the zeros at the end of a small number only multiply. */
 static uint64_t add_word(uint64_t h, const unsigned char *byte)
 {
-    int k = 0, used = 8;
-    while (used > 0 && !byte[used - 1]) used--;
-    for (; k < used; k++) h = (h ^ byte[k]) * PRIME;
+    uint64_t x = 0;
+    for (int i = 7; i >= 0; i--) x = x << 8 | byte[i];
+    int k = 0;
+    for (; x; x >>= 8, k++) h = (h ^ (x & 0xFF)) * PRIME;
     if ((8 - k) & 1) h *= PRIME;
     if ((8 - k) & 2) h *= PRIME_2;
     if ((8 - k) & 4) h *= PRIME_4;

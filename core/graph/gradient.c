@@ -18,6 +18,7 @@
 
 #include "core/base/arena.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -438,6 +439,8 @@ static void enter(struct graph *g)
     g->tensors[g->open - 1].gradient = gradient;
 }
 
+static atomic_llong graphs = 1; /* differentiated; only compared for equality, so results do not depend on it */
+
 enum status gradient_build(struct graph *g, double loss_weight, struct error *err)
 {
     if (g->n_ops != g->n_forward) BUG("gradient_build: the graph already has gradients");
@@ -446,5 +449,6 @@ enum status gradient_build(struct graph *g, double loss_weight, struct error *er
     if (!prepare(&b)) return error_set(err, ERR_INPUT, "the graph computes no loss");
     enter(g);
     for (int32_t i = g->n_forward - 1; i >= 0; i--) TRY(visit(&b, i, err));
+    g->serial = atomic_fetch_add(&graphs, 1);
     return OK;
 }

@@ -134,6 +134,7 @@ struct cut {         /* tensors that cross between two layers, in order of produ
 
 struct graph {
     struct arena *arena;
+    int64_t serial; /* of a training graph, and of a stage's part of it: its number among those of the process; else 0 */
     /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
     enum dtype dtype;
     int64_t microbatch, sequence_length;

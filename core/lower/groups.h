@@ -13,8 +13,9 @@ struct group_plan {                /* for the program's collective of the same i
     /* the plan's ZeRO level, else 0; of an all-gather the level of what it gathers */
     int32_t zero;
     struct zero_group *divided; /* core/lower/zero.h; NULL: zero 0 */
-    /* of a tensor: the collective with which it shares its operands, -1: none */
-    int32_t operands_of;
+    /* of a tensor: the same without its team, and whether it shares its operands' slots with others */
+    const struct collective *like;
+    bool shares_operands;
 };
 
 struct lower_groups {

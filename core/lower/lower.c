@@ -81,7 +81,7 @@ static void make_head(struct lowering *l)
 {
     const struct plan *plan = l->plan;
     *l->p = (struct program){.name = plan->name ? plan->name : "",
-                             .plan_hash = l->o->unhashed ? 0 : plan_hash(l->a, plan),
+                             .plan_hash = l->o->timed_only ? 0 : plan_hash(l->a, plan),
                              .seed = plan->seed,
                              .dtype = plan->job.precision,
                              .emulated = plan->cluster.emulated,
@@ -267,6 +267,8 @@ static void lower_stage(struct stage_scratch *h, struct equal_stages *known, str
         buffer_ring_bytes(b->s);
         return;
     }
+    struct arena *of_program = h->l->a;
+    h->l->a = equal_stages_arena(known, b);
     stage_scratch_begin(h, b);
     lower_find_uses(h);
     lower_slots(h);
@@ -278,6 +280,7 @@ static void lower_stage(struct stage_scratch *h, struct equal_stages *known, str
     lower_group_segments(h);
     stage_scratch_end(h);
     equal_stages_add(known, b);
+    h->l->a = of_program;
 }
 
 static enum status run_steps(struct lowering *l, const struct lower_graphs *s, struct error *err)

@@ -33,15 +33,16 @@ struct lower_options {
     const enum op_kind *fused;
     /* ERR_INFEASIBLE if a device's memory is too small, with its largest consumers */
     bool check_memory;
-    /* leaves the program's plan_hash 0, because hashing takes as long as lowering a small plan; for callers that only time it */
-    bool unhashed;
-    /* Keeps graphs of sharded stages, which take about half of the time of lowering them, for the next plan; NULL: nothing is kept.
-     * The program is the same with it and without. */
+    /* For callers that only time the program. Its plan_hash stays 0, because hashing takes as long as lowering a small plan; with a
+     * memo the loss may be weighted as for the global batch of an earlier plan. */
+    bool timed_only;
+    /* Keeps graphs of sharded stages, and lowered stages, for the next plan; NULL: nothing is kept.
+     * The program is the same with it and without, unless timed_only. */
     struct lower_memo *memo;
 };
 
 /* For one thread, one list of fused kinds and one job, whose global batch may vary; what the job points to outlives the memo. A
- * program lowered with it is valid until the next lowering with it. At most about 256 MiB. */
+ * program lowered with it is valid until the next lowering with it. At most about 350 MiB. */
 struct lower_memo *lower_memo_new(void);
 void lower_memo_free(struct lower_memo *m); /* accepts NULL */
 /* ERR_INPUT (with the plan's file:line:column if it has one): layers, shares, orders, links, deadlock. */

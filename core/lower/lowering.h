@@ -13,7 +13,8 @@
  *   gradient groups                       groups.c        groups, stage_build.groups, program.groups
  *     flat parameters (ZeRO) zero.c, unequal shards cells.c, the loss scale's scale.c
  *   their launches                        launches.c      stage_build.launches
- *   for each stage in turn: copied from an equal one (equal_stages.c), or with core/lower/stage_scratch.h:
+ *   for each stage in turn: copied from an equal one of this lowering or of one before it (equal_stages.c, by its key, stage_key.c), or
+ *   with core/lower/stage_scratch.h:
  *     readers of each tensor              uses.c          stage_scratch.uses_forward, uses_back, rerun
  *     slots and buffer rings              slots.c         stage_scratch's slots, stage_slots; program_stage.slots, rings
  *     flat parameters (ZeRO)              zero_slots.c    stage_flats

@@ -4,10 +4,16 @@
 
 #include "core/base/arena.h"
 
+#include <stdint.h>
+
 struct lower_memo {
     struct arena *own, *contents;
-    size_t most;                 /* bytes of contents */
+    size_t most; /* bytes of contents */
+    struct arena *stages_arena; /* what refers to the contents, and is dropped with them */
+    size_t most_of_stages;
+    int64_t lowerings;
     struct shard_views *views;   /* core/lower/shard_views.c, by job and microbatch */
+    struct stage_table *stages;  /* core/lower/equal_stages.c */
     struct arena *tables, *work; /* memory of the next lowering's tables, of its current stage */
 };
 

@@ -230,15 +230,6 @@ enum status lower_orders(struct lowering *l, struct error *err)
     return OK;
 }
 
-bool lower_same_calls(const struct stage_build *a, const struct stage_build *b)
-{
-    const struct stage_order *x = a->order, *y = b->order;
-    const struct stage_calls *c = x->calls, *d = y->calls;
-    if (x->split != y->split || x->apart != y->apart) return false;
-    if (c == d) return true;
-    return c->n == d->n && !memcmp(c->phase, d->phase, (size_t)c->n * sizeof *c->phase) &&
-           !memcmp(c->microbatch, d->microbatch, (size_t)c->n * sizeof *c->microbatch);
-}
 
 /* --- buffer rings --- */
 

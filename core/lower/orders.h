@@ -16,8 +16,6 @@ MUST_CHECK enum status lower_orders(struct lowering *l, struct error *err);
 void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b);
 /* Of a copied stage: the rings whose numbers depend on the other end of a channel. */
 void lower_sent_ring_counts(struct lowering *l, struct stage_build *b);
-/* Whether two stages have the same calls in one step, and keep gradients alike. */
-bool lower_same_calls(const struct stage_build *a, const struct stage_build *b);
 /* The program's lanes and orders. Requires all procedures. */
 void lower_share_orders(struct lowering *l);
 

@@ -81,12 +81,12 @@ enum status param_uses_new(struct arena *a, int32_t most, const struct graph *g,
     return OK;
 }
 
-const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g)
+const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g, bool kept)
 {
     for (int32_t i = 0; i < u->n_graphs; i++)
         if (u->views[u->graph[i]].g == g) return &u->views[u->graph[i]];
     u->graph[u->n_graphs++] = u->n_views;
-    u->views[u->n_views].g = g;
+    u->views[u->n_views].g = g, u->views[u->n_views].kept = kept;
     return &u->views[u->n_views++];
 }
 

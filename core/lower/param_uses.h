@@ -18,6 +18,7 @@ struct
 
 struct lower_view {
     const struct graph *g;
+    bool kept; /* g outlives the lowering (lower_options.memo) */
     struct param_use *param_uses; /* (n_param_uses); tensors -1: not in the part */
     int32_t *param_use_of;        /* (n_tensors): parameter use of a parameter gradient, else -1 */
     int32_t *param_uses_of;       /* (n_tensors, 2): parameter uses of a parameter's uses, -1 */
@@ -44,7 +45,7 @@ struct param_uses {
 MUST_CHECK enum status param_uses_new(struct arena *a, int32_t most, const struct graph *g,
                                       struct param_uses **out, struct error *err);
 /* The view of a graph, added if new; param_uses_find completes it. O(views of whole graphs). */
-const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g);
+const struct lower_view *param_uses_view(struct param_uses *u, const struct graph *g, bool kept);
 /* The complete view of a stage's part of graph g, a window of the model, which may end after this call. ERR_INPUT as above. */
 struct stage_graph;
 MUST_CHECK enum status param_uses_part(const struct param_uses *u, struct arena *a,

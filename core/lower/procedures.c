@@ -20,6 +20,7 @@
 #include "core/lower/zero_slots.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg)
@@ -38,12 +39,17 @@ int32_t writer_finish(struct writer *w, enum phase phase, const char *variant)
     return s->n_procedures++;
 }
 
-struct program_op *writer_op(struct writer *w, const struct program_op *of)
+/* The stage's next operator, all 0. An operator has about a kilobyte, most of it room for shapes, so none is copied whole. */
+static struct program_op *next_op(struct writer *w)
 {
     struct program_stage *s = w->b->s;
     s->ops = arena_grow(w->h->work, s->ops, (size_t)s->n_ops, &w->op_capacity, sizeof *s->ops);
-    struct program_op *op = &s->ops[s->n_ops];
-    *op = *of;
+    return &s->ops[s->n_ops];
+}
+
+static void finish_op(struct writer *w, struct program_op *op)
+{
+    struct program_stage *s = w->b->s;
     op->dtype = op->phase == PHASE_U ? dtype_master(w->h->v->g->dtype) : w->h->v->g->dtype;
     op->shapes.n_inputs = op->n_inputs, op->shapes.n_outputs = op->n_outputs;
     for (int32_t i = 0; i < op->n_inputs; i++) op->shapes.input[i] = s->slots[op->input[i]].shape;
@@ -51,7 +57,13 @@ struct program_op *writer_op(struct writer *w, const struct program_op *of)
         op->shapes.output[i] = s->slots[op->output[i]].shape;
     op->key = op_key(op->kind, &op->attrs, &op->shapes, op->dtype);
     writer_emit(w, INSTR_COMPUTE, s->n_ops++);
-    return op;
+}
+
+void writer_op(struct writer *w, const struct program_op *of)
+{
+    struct program_op *op = next_op(w);
+    memcpy(op, of, offsetof(struct program_op, shapes));
+    finish_op(w, op);
 }
 
 void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
@@ -89,41 +101,52 @@ static void add_gradient(struct writer *w, const struct graph_op *op, int32_t te
     w->h->done_at[param_use] = (int32_t)w->n - 1;
 }
 
+/* Whether the operator adds to its outputs, among them gradients of parameters. */
+static bool accumulates(const struct writer *w, const struct graph_op *op)
+{
+    bool adds = op->attrs.accumulate;
+    for (int32_t k = 0; k < op->n_outputs; k++)
+        if (w->h->v->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
+            adds = !w->l->plan->deterministic &&
+                   lower_zero_of(w->l, w->h->v->param_use_of[op->output[k]]) < 2;
+    return adds;
+}
+
+/* Sizes of measured layers, of operands with their slots. */
+static void set_kept(const struct writer *w, struct program_op *x)
+{
+    if (x->n_outputs < 2) return;
+    if (x->kind == OP_measured_forward)
+        x->attrs.kept = shape_last(&w->b->s->slots[x->output[1]].shape);
+    if (x->kind == OP_measured_backward)
+        x->attrs.kept = shape_last(&w->b->s->slots[x->input[1]].shape);
+}
+
 static void add_graph_op(struct writer *w, int32_t index, bool again)
 {
     struct lowering *l = w->l;
     const struct graph_op *op = &w->h->v->g->ops[index];
-    bool forward = op->phase == PHASE_F && !again;
+    bool forward = op->phase == PHASE_F && !again, adds = accumulates(w, op);
     const int32_t *slot = forward ? w->h->slot_forward : w->h->slot_back;
-    struct program_op x = {.kind = op->kind,
-                           .phase = op->phase,
-                           .attrs = op->attrs,
-                           .layer = op->layer,
-                           .name = again ? arena_join(l->a, op->name, ".again") : op->name,
-                           .n_inputs = op->n_inputs,
-                           .n_outputs = op->n_outputs};
-    for (int32_t k = 0; k < op->n_inputs; k++) x.input[k] = slot[op->input[k]];
+    const char *name = again ? arena_join(l->a, op->name, ".again") : op->name;
     if (op_is_group(op->kind)) {
-        writer_emit(
-            w, INSTR_COLLECTIVE,
-            lower_shard_collective(l, w->b, index, again, x.name, x.input[0], slot[op->output[0]]));
+        writer_emit(w, INSTR_COLLECTIVE,
+                    lower_shard_collective(l, w->b, index, again, name, slot[op->input[0]],
+                                           slot[op->output[0]]));
         return;
     }
-    for (int32_t k = 0; k < op->n_outputs; k++) {
-        x.output[k] = slot[op->output[k]];
-        if (op->kind == OP_measured_forward && k == 1)
-            x.attrs.kept = shape_last(&w->b->s->slots[x.output[k]].shape);
-        if (op->kind == OP_measured_backward && k == 1)
-            x.attrs.kept = shape_last(&w->b->s->slots[x.input[1]].shape);
-        if (w->h->v->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
-            x.attrs.accumulate =
-                !l->plan->deterministic && lower_zero_of(l, w->h->v->param_use_of[op->output[k]]) < 2;
-    }
-    if (gradient_starts(op)) x.attrs.scaled = lower_scales(l);
     /* This kind always adds: a gradient of this call alone is zeroed first. */
-    if (op->kind == OP_accumulate && !x.attrs.accumulate)
-        writer_zero(w, op->phase, op->layer, arena_join(l->a, x.name, ".zero"), x.output[0]);
-    writer_op(w, &x);
+    if (op->kind == OP_accumulate && !adds)
+        writer_zero(w, op->phase, op->layer, arena_join(l->a, name, ".zero"), slot[op->output[0]]);
+    struct program_op *x = next_op(w);
+    x->kind = op->kind, x->phase = op->phase, x->layer = op->layer, x->name = name;
+    x->attrs = op->attrs, x->attrs.accumulate = adds;
+    if (gradient_starts(op)) x->attrs.scaled = lower_scales(l);
+    x->n_inputs = op->n_inputs, x->n_outputs = op->n_outputs;
+    for (int32_t k = 0; k < op->n_inputs; k++) x->input[k] = slot[op->input[k]];
+    for (int32_t k = 0; k < op->n_outputs; k++) x->output[k] = slot[op->output[k]];
+    set_kept(w, x);
+    finish_op(w, x);
 }
 
 static const char *carrying_name(const struct writer *w, int32_t channel, bool received)
@@ -401,10 +424,21 @@ static void last_procedure(struct writer *w)
     b->procedures->last = writer_finish(w, orders_stage_phase(b, PHASE_W), "last");
 }
 
+/* About as many operators as the stage will have: those of its layers, some of them twice, updates. */
+static size_t n_ops_of(const struct stage_scratch *h)
+{
+    const struct graph *g = h->v->g;
+    size_t n = 64;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        n += lower_owns(h->b, g->ops[i].layer) ? 1 + (i < g->n_forward && h->rerun[i]) : 0;
+    return n + 2 * (size_t)h->b->s->n_parameters;
+}
+
 void lower_procedures(struct stage_scratch *h)
 {
     struct stage_build *b = h->b;
-    struct writer w = {.h = h, .l = h->l, .b = b};
+    struct writer w = {.h = h, .l = h->l, .b = b, .op_capacity = n_ops_of(h)};
+    b->s->ops = ARENA_ARRAY(h->work, struct program_op, w.op_capacity);
     b->s->procedures =
         ARENA_ARRAY(h->work, struct procedure, 6); /* F, B or I and W, last, check, U */
     b->procedures = ARENA_ARRAY(h->l->tables, struct stage_procedures, 1);

@@ -132,13 +132,14 @@ static size_t hash_of(const struct shard_views *x, const struct known_view *k)
     return (size_t)(h * UINT64_C(0x9E3779B97F4A7C15) >> 32) & (x->n_first - 1);
 }
 
-static struct known_view *find_known(const struct shard_views *x, const struct known_view *k)
+/* any_batch: the weight of the loss does not matter. */
+static struct known_view *find_known(const struct shard_views *x, const struct known_view *k, bool any_batch)
 {
     for (int32_t i = x->first[hash_of(x, k)] - 1; i >= 0; i = x->known[i].next) {
         struct known_view *y = &x->known[i];
         if (y->rules == k->rules && y->first_layer == k->first_layer &&
             y->last_layer == k->last_layer && y->shard == k->shard &&
-            (!y->weighted || y->global_batch == k->global_batch))
+            (any_batch || !y->weighted || y->global_batch == k->global_batch))
             return y;
     }
     return NULL;
@@ -230,12 +231,13 @@ static enum status make_view(const struct lowering *l, struct shard_views *x,
                            .last_layer = b->plan->last_layer,
                            .global_batch = l->plan->job.global_batch,
                            .shard = b->shard};
-    if ((*out = find_known(x, &k))) return OK;
+    if ((*out = find_known(x, &k, l->o->timed_only))) return OK;
     TRY(make_graph(l, x, b, &k, &g, err));
     struct stage_graph part =
         stage_graph_of(x->pool, g, x->whole->layer_name, k.first_layer, k.last_layer);
     TRY(param_uses_part(l->uses, x->tables, g, &part, &k.view, err));
     k.weighted = has_loss(k.view.g);
+    k.view.kept = x->memo != NULL;
     *out = add_known(x, k);
     return OK;
 }

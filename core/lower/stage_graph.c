@@ -200,6 +200,7 @@ struct stage_graph stage_graph_of(struct stage_graph_pool *pool, const struct gr
     struct cut *gradient_cut = ARENA_ARRAY(a, struct cut, n_cuts);
     const struct tensor_shard **shard = ARENA_ARRAY(a, const struct tensor_shard *, n_tensors);
     *to = (struct graph){.arena = a,
+                         .serial = g->serial,
                          .dtype = g->dtype,
                          .microbatch = g->microbatch,
                          .sequence_length = g->sequence_length,

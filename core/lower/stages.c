@@ -129,6 +129,14 @@ static enum status end_like(struct lowering *l, struct stage_build *b, const str
     return OK;
 }
 
+/* Graphs of the caller's set outlive the lowering. */
+static bool is_kept(const struct lower_graphs *s, const struct graph *g)
+{
+    for (int32_t i = 0; i < s->n; i++)
+        if (s->graphs[i] == g) return true;
+    return false;
+}
+
 static enum status find_views(struct lowering *l, const struct lower_graphs *s,
                               struct shard_views *shared, struct error *err)
 {
@@ -148,7 +156,7 @@ static enum status find_views(struct lowering *l, const struct lower_graphs *s,
             lower_graphs_need(l->a, &own, &p->job, l->o, b->sequences, &g, &why);
         if (st == OK) st = end_like(l, b, &g, &why);
         if (st != OK) return lower_error(l, b, err, st, "%s", why.text);
-        b->v = param_uses_view(l->uses, g);
+        b->v = param_uses_view(l->uses, g, is_kept(s, g));
     }
     return OK;
 }

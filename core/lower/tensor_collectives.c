@@ -27,12 +27,13 @@ struct lower_team {
 struct collective_use { /* an operator's collective on this device */
     int32_t known; /* index into known */
     int32_t axis, self, in, out;
+    const struct collective *like; /* the collective without its team; in and out: those of all members once the stage is lowered */
 };
 
 struct stage_collectives {
     struct lower_team *team[MESH_AXES_MAX]; /* its group along each axis; NULL: no collectives there */
     int32_t n_uses, *used;                  /* (n_uses) collectives, as they were made */
-    struct collective_use *uses;            /* (n_uses); NULL: of a copied stage */
+    const struct collective_use *uses;      /* (n_uses) */
     size_t use_capacity, used_capacity;
     /* of the stage's first device: */
     int32_t *known;  /* (2, operators, n_shards) group of a collective + 1, see lower_shard_collective */
@@ -239,13 +240,13 @@ enum status lower_shard_teams(struct lowering *l, struct error *err)
     return OK;
 }
 
-/* Members and links of a new collective are its team's; its operands are those of an equal one, or filled in later. */
+/* Members and links of a new collective are its team's; its operands are those of an equal one (shared), or filled in later. */
 static int32_t add_collective(struct lowering *l, const struct lower_team *t,
-                              const struct collective *like, int32_t operands_of)
+                              const struct collective *like, bool shared)
 {
     bool ring = like->algorithm == ALGORITHM_RING;
-    struct group_plan plan = {.last_use = -1, .operands_of = operands_of};
-    struct collective copy = *like; /* adding may move it */
+    struct group_plan plan = {.last_use = -1, .like = like, .shares_operands = shared};
+    struct collective copy = *like;
     copy.members = t->members;
     copy.link = ring ? t->link : t->no_link, copy.direction = ring ? t->direction : t->no_direction;
     copy.pair_link = ring ? NULL : t->pair_link, copy.pair_direction = ring ? NULL : t->pair_direction;
@@ -259,7 +260,7 @@ static int32_t new_tensor_collective(struct lowering *l, struct stage_build *b, 
     struct collective *m = tensor_collective_of(l, b, op);
     m->name = name, m->each_call = true;
     m->dtype = b->v->g->tensors[op->input[0]].dtype;
-    return add_collective(l, b->collectives->team[op->attrs.exchange->axis], m, -1);
+    return add_collective(l, b->collectives->team[op->attrs.exchange->axis], m, false);
 }
 
 /* The operands of member `self`. Those of an equal collective are shared until they differ. */
@@ -268,10 +269,10 @@ static void set_operands(struct lowering *l, int32_t number, int32_t self, int32
     struct collective *x = &l->p->collectives[number];
     struct group_plan *plan = &l->groups->plans[number];
     size_t bytes = (size_t)x->n_members * sizeof *x->in;
-    if (plan->operands_of >= 0) {
+    if (plan->shares_operands) {
         if (x->in[self] == in && x->out[self] == out) return;
         x->in = arena_copy(l->a, x->in, bytes), x->out = arena_copy(l->a, x->out, bytes);
-        plan->operands_of = -1;
+        plan->shares_operands = false;
     }
     x->in[self] = in, x->out[self] = out;
 }
@@ -280,9 +281,10 @@ static void note_use(struct lowering *l, struct stage_build *b, int32_t number,
                      const struct collective_use *use)
 {
     struct stage_collectives *c = b->collectives;
+    struct collective_use *uses = (struct collective_use *)(uintptr_t)c->uses; /* its own */
     c->used = arena_grow(l->tables, c->used, (size_t)c->n_uses, &c->used_capacity, sizeof *c->used);
-    c->uses = arena_grow(l->tables, c->uses, (size_t)c->n_uses, &c->use_capacity, sizeof *c->uses);
-    c->used[c->n_uses] = number, c->uses[c->n_uses++] = *use;
+    c->uses = uses = arena_grow(l->tables, uses, (size_t)c->n_uses, &c->use_capacity, sizeof *uses);
+    c->used[c->n_uses] = number, uses[c->n_uses++] = *use;
 }
 
 /* Devices of a stage are lowered one after the other, so one table serves all stages. */
@@ -304,13 +306,14 @@ int32_t lower_shard_collective(struct lowering *l, struct stage_build *b, int32_
     const struct graph *g = b->v->g;
     const struct exchange *e = g->ops[op].attrs.exchange;
     struct collective_use use = {((again ? g->n_ops : 0) + op) * b->n_shards + e->member[0], e->axis,
-                                 e->self, in, out};
+                                 e->self, in, out, NULL};
     int32_t *known = &known_of(l, b)[use.known];
     if (!*known) *known = 1 + new_tensor_collective(l, b, &g->ops[op], name);
     set_operands(l, *known - 1, e->self, in, out);
     const struct collective *x = &l->p->collectives[*known - 1];
     int64_t staging = collective_tensor_staging_bytes(x, x->dtype);
     if (staging > b->s->buffer_bytes) b->s->buffer_bytes = staging;
+    use.like = l->groups->plans[*known - 1].like;
     note_use(l, b, *known - 1, &use);
     return *known - 1;
 }
@@ -335,26 +338,38 @@ bool lower_same_teams(const struct lowering *l, const struct stage_build *a,
     return true;
 }
 
+const int32_t *lower_team_tiers(const struct stage_build *b, int32_t axis, int32_t *n)
+{
+    const struct lower_team *t = b->collectives ? b->collectives->team[axis] : NULL;
+    *n = t ? t->n : 0;
+    return t ? t->tier : NULL;
+}
+
 int32_t *lower_collectives_of(const struct stage_build *b, int32_t *n)
 {
     *n = b->collectives ? b->collectives->n_uses : 0;
     return b->collectives ? b->collectives->used : NULL;
 }
 
-void lower_copy_collectives(struct lowering *l, const struct stage_build *from, struct stage_build *b)
+struct kept_collectives lower_keep_collectives(struct arena *a, const struct stage_build *b)
 {
-    const struct stage_collectives *c = from->collectives;
-    if (!c || !c->n_uses) return;
-    b->collectives->n_uses = c->n_uses;
-    b->collectives->used = ARENA_ARRAY(l->tables, int32_t, (size_t)c->n_uses);
+    const struct stage_collectives *c = b->collectives;
+    int32_t n = c ? c->n_uses : 0;
+    return (struct kept_collectives){n, n ? arena_copy(a, c->uses, (size_t)n * sizeof *c->uses) : NULL};
+}
+
+void lower_copy_collectives(struct lowering *l, const struct kept_collectives *kept, struct stage_build *b)
+{
+    struct stage_collectives *c = b->collectives;
+    if (!kept->n) return;
+    c->n_uses = kept->n, c->uses = kept->uses;
+    c->used = ARENA_ARRAY(l->tables, int32_t, (size_t)kept->n);
     int32_t *all = known_of(l, b);
-    for (int32_t i = 0; i < c->n_uses; i++) {
-        const struct collective_use *use = &c->uses[i];
+    for (int32_t i = 0; i < kept->n; i++) {
+        const struct collective_use *use = &kept->uses[i];
         int32_t *known = &all[use->known];
-        if (!*known)
-            *known = 1 + add_collective(l, b->collectives->team[use->axis],
-                                        &l->p->collectives[c->used[i]], c->used[i]);
+        if (!*known) *known = 1 + add_collective(l, c->team[use->axis], use->like, true);
         set_operands(l, *known - 1, use->self, use->in, use->out);
-        b->collectives->used[i] = *known - 1;
+        c->used[i] = *known - 1;
     }
 }

@@ -18,7 +18,7 @@ void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg);
 /* Ends the procedure and resets the writer. Returns the procedure's index. */
 int32_t writer_finish(struct writer *w, enum phase phase, const char *variant);
 /* Completes the operator, appends it and its instruction. */
-struct program_op *writer_op(struct writer *w, const struct program_op *op);
+void writer_op(struct writer *w, const struct program_op *op);
 /* y += x, an addition without an operator in the graph. */
 void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
                        int32_t x, int32_t y);

@@ -78,7 +78,7 @@ struct counted { /* of one device */
     int32_t max_members;
 };
 
-/* Collectives of one tensor in equal stages share their cuts, and so their messages. */
+/* Collectives of tensors with equal cuts have equal messages. */
 enum { KNOWN_MAX = 256 };
 struct known {
     const struct collective *g;
@@ -159,10 +159,16 @@ static void count_channels(struct counting *c)
     }
 }
 
-static bool same_cut(const struct collective_cut *x, const struct collective_cut *y)
+static bool same_numbers(const int64_t *x, const int64_t *y, size_t n)
 {
-    return x->dimension == y->dimension && x->n_runs == y->n_runs && x->first == y->first &&
-           x->count == y->count;
+    return x == y || (x && y && !memcmp(x, y, n * sizeof *x));
+}
+
+static bool same_cut(const struct collective_cut *x, const struct collective_cut *y, int32_t n_members)
+{
+    size_t n = (size_t)x->n_runs * (size_t)n_members;
+    return x->dimension == y->dimension && x->n_runs == y->n_runs &&
+           same_numbers(x->first, y->first, n) && same_numbers(x->count, y->count, n);
 }
 
 static bool same_messages(const struct collective *x, const struct collective *y)
@@ -170,14 +176,24 @@ static bool same_messages(const struct collective *x, const struct collective *y
     return x->kind == y->kind && x->algorithm == y->algorithm && x->n_members == y->n_members &&
            x->dtype == y->dtype && x->whole.rank == y->whole.rank &&
            !memcmp(x->whole.dim, y->whole.dim, sizeof *x->whole.dim * (size_t)x->whole.rank) &&
-           same_cut(&x->from, &y->from) && same_cut(&x->to, &y->to);
+           same_cut(&x->from, &y->from, x->n_members) && same_cut(&x->to, &y->to, x->n_members);
+}
+
+/* Collectives of one kind in the blocks of a model have equal hashes. */
+static uint64_t hash_of(const struct collective *g)
+{
+    uint64_t h = mixed(mixed(4, g->kind), (uint64_t)g->n_members);
+    h = mixed(mixed(h, (uint64_t)g->from.dimension), (uint64_t)g->to.dimension);
+    if (g->from.count) h = mixed(h, (uint64_t)g->from.count[0]);
+    if (g->to.count) h = mixed(h, (uint64_t)g->to.count[0]);
+    for (int32_t d = 0; d < g->whole.rank; d++) h = mixed(h, (uint64_t)g->whole.dim[d]);
+    return h;
 }
 
 /* (n_members) device_memory_group_scratch of a tensor's collective */
 static const int64_t *scratch_of(struct counting *c, const struct collective *g)
 {
-    uint64_t h = mixed(mixed(4, (uint64_t)(uintptr_t)g->from.first), (uint64_t)(uintptr_t)g->to.first);
-    struct known *x = &c->known[mixed(h, (uint64_t)g->whole.dim[g->whole.rank - 1]) % KNOWN_MAX];
+    struct known *x = &c->known[hash_of(g) % KNOWN_MAX];
     if (x->g && same_messages(x->g, g)) return x->bytes;
     *x = (struct known){g, ARENA_ARRAY(c->a, int64_t, (size_t)g->n_members)};
     for (int32_t i = 0; i < g->n_members; i++)

@@ -12,7 +12,7 @@ struct result { /* of an item */
 };
 
 struct worker {
-    struct arena *arena;
+    struct arena *arena; /* of its cost */
     struct scorer *scorer;
     struct cost *cost;
     const struct cluster *cluster; /* that the cost is of */
@@ -33,7 +33,7 @@ static void score(void *user, int64_t index, int32_t thread)
     struct parallel_score_item *x = &c->items[index];
     struct result *r = &c->results[index];
     if (c->t->o->stop && *c->t->o->stop) return;
-    if (!w->scorer) w->arena = arena_new(), w->scorer = scorer_new(c->t->lower);
+    if (!w->arena) w->arena = arena_new();
     if (thread > 0 && w->cluster != x->space.cluster) {
         w->cluster = x->space.cluster;
         w->cost = cost_new(w->arena, c->profile, w->cluster);
@@ -59,7 +59,7 @@ enum status parallel_score(struct search_context *t, const struct profile *p,
                            struct parallel_score_item *items, int32_t n, struct error *err)
 {
     struct arena *a = arena_new();
-    int32_t threads = t->o->threads > 1 ? t->o->threads : 1;
+    int32_t threads = t->o->threads > 1 && n > 1 ? t->o->threads : 1;
     struct parallel_score_pool c = {.t = t, .profile = p, .items = items};
     enum status st = OK;
     for (int32_t i = 0; i < n; i++) items[i].ns = INT64_MAX, items[i].tried = false;
@@ -67,7 +67,8 @@ enum status parallel_score(struct search_context *t, const struct profile *p,
     c.results = ARENA_ARRAY(a, struct result, (size_t)n);
     c.workers = ARENA_ARRAY(a, struct worker, (size_t)threads);
     struct scorer_miss before;
-    c.workers[0].scorer = t->scorer; /* whose memory is there already */
+    for (int32_t i = 0; i < threads; i++)
+        c.workers[i].scorer = i ? scorer_helper(t->scorer, i) : t->scorer;
     scorer_take_miss(t->scorer, &before);
     if (n) montecarlo_each(n, threads, score, &c);
     scorer_note(t->scorer, &before, 0, 0);
@@ -82,7 +83,7 @@ enum status parallel_score(struct search_context *t, const struct profile *p,
         }
     }
     for (int32_t i = 0; i < threads; i++)
-        if (c.workers[i].arena) scorer_free(c.workers[i].scorer), arena_free(c.workers[i].arena);
+        arena_free(c.workers[i].arena);
     arena_free(a);
     search_context_report(t);
     return st;

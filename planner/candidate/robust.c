@@ -53,7 +53,7 @@ enum status robust_ns(const struct search_context *t, const struct profile *p,
     struct lower_options o = *t->lower;
     struct program program;
     struct error why = {0};
-    o.check_memory = false, o.unhashed = true;
+    o.check_memory = false, o.timed_only = true;
     if (cluster_has_dedicated_links(&separate.cluster)) part_nodes(a, plan, &separate.cluster);
     *out_ns = INT64_MAX;
     enum status st = lower_plan(a, &separate, &o, &program, &why);

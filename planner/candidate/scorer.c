@@ -9,7 +9,9 @@
 #include <string.h>
 
 /* Fitted to 30,000 lowerings and 25,000 simulations of the searches of twelve questions of 4 to 512 GPUs (2026-11-23): between 0.64 and
- * 1.16 of the CPU time of a search. Graphs of sharded stages are those of the memo (lower_options.memo) in most lowerings. */
+ * 1.16 of the CPU time of a search. Graphs of sharded stages are those of the memo (lower_options.memo) in most lowerings. Lowered
+ * stages are kept there since (2026-11-26), so a counted nanosecond of lowering takes 0.45 to 0.65 of the time of one of simulation
+ * (docs/measurements.md). */
 enum {
     LOWER_NS = 20000,
     LOWER_OP_NS = 550,   /* of a stage that is unlike the plan's others */
@@ -23,6 +25,8 @@ enum {
 
 struct scorer {
     struct lower_options lower; /* without the check of memory */
+    struct scorer **helper;     /* (n_helpers) of other threads; NULL: not needed yet */
+    int32_t n_helpers;
     bool quick;
     int64_t work_end; /* a simulation beyond it is given up; 0: no limit */
     struct arena *own, *candidate,
@@ -47,14 +51,27 @@ struct scorer *scorer_new(const struct lower_options *lower)
                          .program = arena_new(),
                          .min_missing = INT64_MAX};
     snprintf(w->why, sizeof w->why, "%s", nothing);
-    w->lower.unhashed = true;
+    w->lower.timed_only = true;
     w->lower.memo = lower_memo_new();
     w->lower.check_memory = false;
     return w;
 }
 
+struct scorer *scorer_helper(struct scorer *w, int32_t thread)
+{
+    if (thread >= w->n_helpers) {
+        struct scorer **more = ARENA_ARRAY(w->own, struct scorer *, 2 * (size_t)thread);
+        if (w->n_helpers) memcpy(more, w->helper, (size_t)w->n_helpers * sizeof(struct scorer *));
+        w->helper = more, w->n_helpers = 2 * thread;
+    }
+    if (!w->helper[thread]) w->helper[thread] = scorer_new(&w->lower);
+    return w->helper[thread];
+}
+
 void scorer_free(struct scorer *w)
 {
+    for (int32_t i = 0; i < w->n_helpers; i++)
+        if (w->helper[i]) scorer_free(w->helper[i]);
     lower_memo_free(w->lower.memo);
     arena_free(w->candidate);
     arena_free(w->program);

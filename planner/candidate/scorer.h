@@ -21,6 +21,8 @@ void scorer_limit(struct scorer *w, int64_t work_ns);
 void scorer_free(struct scorer *w);
 /* Scratch for one candidate's plan; reset by the next call. */
 struct arena *scorer_arena(struct scorer *w);
+/* The scorer of another thread (1 …), freed with this one: what it keeps of its lowerings serves the next plans of that thread. */
+struct scorer *scorer_helper(struct scorer *w, int32_t thread);
 /* *iteration_ns: simulated; INT64_MAX if the plan exceeds a device's memory, which is a result and not an error. */
 MUST_CHECK enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
                                   int64_t *iteration_ns, struct error *err);

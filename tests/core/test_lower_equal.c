@@ -1,56 +1,25 @@
 /* Stages that differ in their devices only are lowered once (core/lower/equal_stages.c), from a window of the model
- * (core/sharding/shard_window.c), and a stage's part of that graph is the part of the whole one. Views of stages are kept from one
- * lowering to the next (core/lower/memo.h). */
-#include "core/base/rng.h"
+ * (core/sharding/shard_window.c), and a stage's part of that graph is the part of the whole one. */
 #include "core/graph/gradient.h"
-#include "core/lower/memo.h"
-#include "core/lower/shard_views.h"
 #include "core/lower/stage_graph.h"
 #include "core/sharding/shard.h"
-#include "tests/support/plans.h"
+#include "tests/support/replicas.h"
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-#define BATCH "operators: [{match: \"*\", shard: batch}]\n"
-#define HEADS "operators: [{match: \"*attn*\", shard: heads}, {match: \"*\", shard: positions}]\n"
-#define VOCABULARY                                                                                 \
-    "operators: [{match: \"*attn*\", shard: heads}, {match: \"*mlp*\", shard: features}, "         \
-    "{match: \"*\", shard: vocabulary}]\n"
+#define BATCH REPLICAS_BATCH
+#define HEADS REPLICAS_HEADS
+#define VOCABULARY REPLICAS_VOCABULARY
 
-static struct sharding *sharding(const char *text, int32_t n_devices)
+static struct sharding *sharding(const char *text, int32_t n)
 {
-    struct node *root;
-    struct sharding *s;
-    struct error err = {0};
-    ck_assert_msg(document_parse(arena, "made", text, strlen(text), &root, &err) == OK, "%s",
-                  err.text);
-    ck_assert_msg(sharding_read(arena, root, n_devices, &s, &err) == OK, "%s", err.text);
-    return s;
+    return replicas_sharding(arena, text, n);
 }
-
-/* Replicas of two stages on two devices each. Every stage has a sharding of its own, with equal contents. */
-static struct plan replicas_of(const char *model, int32_t n, const char *text, int32_t zero)
-{
-    struct plan p = plans_new(arena, model, 6, 4 * n);
-    int32_t layers = plans_layers(arena, &p), last[2] = {layers / 2, layers - 1};
-    for (int32_t r = 0; r < n; r++) {
-        struct plan_replica *x = plans_replica(arena, &p, 4, 2, last);
-        for (int32_t s = 0; s < 2; s++) {
-            int32_t *devices = ARENA_ARRAY(arena, int32_t, 2);
-            for (int32_t i = 0; i < 2; i++) devices[i] = 4 * r + 2 * s + i;
-            x->stages[s].device = devices[0], x->stages[s].zero = zero;
-            x->stages[s].n_shards = 2, x->stages[s].devices = devices;
-            x->stages[s].sharding = sharding(text, 2);
-        }
-    }
-    return p;
-}
-
 static struct plan replicas(int32_t n, const char *text, int32_t zero)
 {
-    return replicas_of("llama", n, text, zero);
+    return replicas_llama(arena, n, text, zero);
 }
 
 static bool share(const struct program *p, int32_t stage, int32_t other)
@@ -151,7 +120,7 @@ static void compare_exchanges(const struct program *p, const struct collective *
 START_TEST(stages_of_equal_cells_are_lowered_once)
 {
     int32_t n = 3, found = 0, each = 0;
-    struct plan plan = replicas_of("gpt2", n, VOCABULARY, 0);
+    struct plan plan = replicas_of_model(arena, "gpt2", n, VOCABULARY, 0);
     const char *unequal = VOCABULARY "ratios: [[1, 3]]\n";
     for (int32_t r = 0; r < n; r++)
         if (r < 2 || !_i) plan.replicas[r].stages[1].sharding = sharding(unequal, 2);
@@ -173,13 +142,29 @@ START_TEST(stages_of_equal_cells_are_lowered_once)
         compare_exchanges(p, &p->collectives[first + at++ % each], &p->collectives[g], 4);
     }
     if (!_i) ck_assert_int_eq(found, n * each);
-    /* groups over replicas of other shards have members of other numbers: nothing is shared */
-    for (int32_t s = 2; s < 4; s++) ck_assert_int_eq(share(p, s, 4 + s), !_i);
+    /* groups over replicas of other shards have members of other numbers, whose regions are their own */
+    for (int32_t s = 2; s < 4; s++) ck_assert(share(p, s, 4 + s));
     ck_assert(!share(p, 2, 3) && (_i == 0) == share(p, 3, 11));
+    for (int32_t g = 0; g < p->n_collectives; g++)
+        for (int32_t k = 0; k < p->collectives[g].n_members; k++) {
+            const struct collective_member *m = &p->collectives[g].members[k];
+            for (int32_t i = 0; m->within && i < m->n_segments; i++)
+                ck_assert(shape_equal(&m->within[i].shape,
+                                      &p->stages[m->stage].slots[m->segments[i]].shape));
+        }
 }
 END_TEST
 
-START_TEST(stages_with_other_settings_share_nothing)
+static int32_t received_buffers(const struct program_stage *s)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++)
+        if (s->buffer_rings[i].received >= 0) n += s->buffer_rings[i].count;
+    return n;
+}
+
+/* Messages received ahead change the sizes of rings only, which every stage has for itself. */
+START_TEST(stages_of_other_operators_share_nothing)
 {
     struct plan plan = replicas(3, HEADS, 0);
     plan.replicas[1].stages[0].recompute = RECOMPUTE_STAGE;
@@ -189,7 +174,8 @@ START_TEST(stages_with_other_settings_share_nothing)
     ck_assert_msg(program_check(arena, p, &err) == OK, "%s", err.text);
     for (int32_t k = 0; k < 2; k++) {
         ck_assert(!share(p, k, 4 + k) && share(p, k, 8 + k));
-        ck_assert(share(p, 2 + k, 6 + k) && !share(p, 2 + k, 10 + k));
+        ck_assert(share(p, 2 + k, 6 + k) && share(p, 2 + k, 10 + k));
+        ck_assert_int_gt(received_buffers(&p->stages[10 + k]), received_buffers(&p->stages[2 + k]));
     }
 }
 END_TEST
@@ -309,70 +295,6 @@ START_TEST(shardings_are_equal_by_contents)
 }
 END_TEST
 
-static struct program *lower_with(const struct plan *plan, const struct graph *g,
-                                  struct lower_memo *memo)
-{
-    struct program *p = ARENA_ARRAY(arena, struct program, 1);
-    struct error err = {0};
-    struct lower_options o = {.memo = memo};
-    ck_assert_msg(lower_plan_graph(arena, plan, g, &o, p, &err) == OK, "%s", err.text);
-    return p;
-}
-
-static void same_as_alone(const struct plan *plan, struct lower_memo *memo)
-{
-    struct graph *g;
-    struct error err = {0};
-    struct lower_options o = {0};
-    size_t n, m;
-    ck_assert_msg(lower_training_graph(arena, &plan->job, plan->microbatch, &o, &g, &err) == OK,
-                  "%s", err.text);
-    char *alone = plans_text(lower_with(plan, g, NULL), &n),
-         *kept = plans_text(lower_with(plan, g, memo), &m);
-    ck_assert(n == m && !memcmp(alone, kept, n));
-    free(alone), free(kept);
-}
-
-static void set_batch(struct plan *p, int32_t each)
-{
-    p->job.global_batch = 0;
-    for (int32_t r = 0; r < p->n_replicas; r++) {
-        p->replicas[r].microbatches = each;
-        p->job.global_batch += each * p->microbatch;
-    }
-}
-
-/* Other batches, which weight the loss; layers, shardings, numbers of replicas; in any order, with a memo that keeps all, and with one
- * that keeps nothing. */
-START_TEST(programs_are_the_same_with_a_memo)
-{
-    static const char *const texts[] = {BATCH, HEADS, VOCABULARY};
-    struct lower_memo *memo = lower_memo_new();
-    if (_i % 2) memo->most = 0;
-    struct plan plan = replicas(3, BATCH, _i / 2 % 2);
-    if (_i >= 4) { /* routers have a loss on every stage */
-        plan.job.model = plans_model_file(arena, "tiny-qwen3-moe");
-        plan.job.model.aux_loss = 0.01;
-    }
-    int32_t last = plans_layers(arena, &plan) - 1;
-    for (uint64_t k = 0; k < 24; k++) {
-        struct plan p = plan;
-        p.n_replicas = 1 + (int32_t)rng_below(k, 0, 0, 3);
-        const struct sharding *s = sharding(texts[rng_below(k, 0, 1, 3)], 2);
-        int32_t cut = last / 2 - 1 + (int32_t)rng_below(k, 0, 2, 3);
-        for (int32_t r = 0; r < p.n_replicas; r++) {
-            p.replicas[r].stages[0].sharding = p.replicas[r].stages[1].sharding = s;
-            p.replicas[r].stages[0].last_layer = cut;
-            p.replicas[r].stages[1].first_layer = cut + 1;
-            p.replicas[r].stages[1].last_layer = last;
-        }
-        set_batch(&p, 2 + (int32_t)rng_below(k, 0, 3, 3));
-        same_as_alone(&p, memo);
-    }
-    lower_memo_free(memo);
-}
-END_TEST
-
 /* A part of all layers refers to nothing of the graph, and has the same tensors and cuts. */
 START_TEST(a_part_of_all_layers_is_the_graph)
 {
@@ -408,29 +330,6 @@ START_TEST(a_part_of_all_layers_is_the_graph)
 }
 END_TEST
 
-/* Names of a sharded stage's operators are the memo's. */
-START_TEST(a_memo_keeps_what_is_asked_again)
-{
-    struct plan plan = replicas(1, HEADS, 0);
-    struct lower_memo *memo = lower_memo_new();
-    struct graph *g;
-    struct error err = {0};
-    struct lower_options o = {0};
-    ck_assert_int_eq(
-        lower_training_graph(arena, &plan.job, plan.microbatch, &o, &g, &err), OK);
-    const char *name = lower_with(&plan, g, memo)->stages[0].ops[0].name;
-    ck_assert_int_eq(shard_views_kept(memo), 4);
-    plan.replicas[0].stages[0].sharding = sharding(HEADS, 2);
-    for (int again = 0; again < 2; again++) {
-        set_batch(&plan, 7);
-        ck_assert_ptr_eq(lower_with(&plan, g, memo)->stages[0].ops[0].name, name);
-        /* the batch weights the loss, which the last stage's two devices have */
-        ck_assert_int_eq(shard_views_kept(memo), 6);
-    }
-    lower_memo_free(memo);
-}
-END_TEST
-
 /* A stage that ends between the logits and their loss, beside a sharded stage: without padded rows (50,257 is no multiple of 64), also
  * with graphs that were made once for many plans. */
 START_TEST(logits_that_cross_to_their_loss_are_not_padded)
@@ -463,13 +362,11 @@ Suite *lower_equal_suite(void)
     tcase_add_loop_test(c, equal_stages_share_what_names_no_channel_or_collective, 0, 3);
     tcase_add_test(c, stages_of_long_pipelines_are_lowered_once);
     tcase_add_loop_test(c, stages_of_equal_cells_are_lowered_once, 0, 2);
-    tcase_add_test(c, stages_with_other_settings_share_nothing);
+    tcase_add_test(c, stages_of_other_operators_share_nothing);
     tcase_add_loop_test(c, members_of_zero_have_a_chunk_each, 1, 3);
     tcase_add_loop_test(c, a_window_has_the_stage_of_the_whole_model, 0, 6);
     tcase_add_loop_test(c, a_part_of_all_layers_is_the_graph, 0, 6);
     tcase_add_test(c, shardings_are_equal_by_contents);
-    tcase_add_loop_test(c, programs_are_the_same_with_a_memo, 0, 8);
-    tcase_add_test(c, a_memo_keeps_what_is_asked_again);
     tcase_add_test(c, logits_that_cross_to_their_loss_are_not_padded);
     suite_add_tcase(s, c);
     return s;

@@ -252,7 +252,7 @@ enum status published_case(struct arena *a, const struct published_row *row,
                            const struct published_fit *fit, struct published_case *out,
                            struct error *err)
 {
-    struct lower_options o = {.check_memory = false, .unhashed = true};
+    struct lower_options o = {.check_memory = false, .timed_only = true};
     *out = (struct published_case){.row = row, .measured_s = row->measured_s};
     TRY(published_plan(a, row, fit, &out->plan, err));
     published_fused(&o);
