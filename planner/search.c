@@ -14,15 +14,13 @@
 #include "planner/coarse/cost_subsets.h"
 #include "planner/exact/candidate.h"
 #include "planner/exact/exact.h"
-#include "planner/exact/refine_search.h"
 #include "planner/exact/repair.h"
+#include "planner/local_search/local_search.h"
 #include "planner/lp.h"
-#include "planner/multi_device/multi_device_stage.h"
 #include "planner/replan/warm_start.h"
 #include "planner/schedule/refine.h"
 #include "planner/search_check.h"
 #include "planner/search_result.h"
-#include "planner/spmd_stage/groups.h"
 #include "planner/spmd_stage/spmd_stage.h"
 #include "planner/spmd_stage/tp_options.h"
 #include "profiles/team.h"
@@ -31,20 +29,28 @@
 
 enum {
     KEPT_MIN = 32,
-    MULTI_DEVICE_SMALL = 500, /* simulations, up to 8 devices */
-    SPMD_STAGE_PLANS = 100,         /* simulations of the search for sharded stages */
-    GROUPS_DEVICES_MAX = 512,       /* above this, lowering sharded stages exceeds the budget */
+    FIRST_MIN = 3, /* plans whose refinement is not cut short by its best results */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
-    SYMMETRIC_STARTS = 1, /* of them from the coarse search */
-    SUBTEAM_PART = 20,    /* fraction of the work for baselines on subsets of the devices */
-    /* Counted work in ms. On 42 questions of 4 to 12 GPUs (2026-11-23) a quarter less for WORK_MS gave a plan 40 % slower, a seventh less
-     * for MANY_MS one 5 % slower; two thirds of GROUPS_MS and of SPMD_STAGE_PLANS gave the same plans. */
-    GROUPS_MS = 700, /* pipelines of sharded stages; of many devices */
-    GROUPS_MANY_MS = 4200,
-    WORK_MS = 4000,    /* small clusters */
-    NEAR_MS = 600,     /* per microbatch size, of the repair search if no plan fits */
-    MANY_MS = 1400     /* as WORK_MS, beside the coarse search */
+    FINE_DEVICES_MAX = 128, /* of a local search over stages: with more, making a plan takes longer than simulating it */
+    SYMMETRIC_STARTS = 1 /* of them from the coarse search */
+};
+
+/* The strategies behind the coarse search and the baselines, in order. They share what those leave of one budget of counted work, which
+ * grows with the evaluations: each takes a percentage of what is left, but at least one of the whole budget. Set on 55 questions of 2 to 12
+ * devices (docs/measurements.md, 2026-11-26): 375, 300 and 200 ms for class, fine and refinement whatever was left gave plans up to 8 % slower
+ * on 9 to 12 devices, 50 and at least 10 percent for fine one 0.4 % slower. */
+enum strategy { CLASS, REPAIR, FINE, REFINEMENT, SUBTEAMS };
+enum { WORK_MS = 1500 }; /* counted; with the coarse search about 2 CPU s */
+#define LEAST_BUDGET 0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
+static const struct {
+    int32_t percent, least;
+} strategies[] = {
+    [CLASS] = {40, 8},
+    [REPAIR] = {40, 40}, /* per microbatch size, where nothing of the class fits */
+    [FINE] = {60, 15},
+    [REFINEMENT] = {80, 8},
+    [SUBTEAMS] = {50, 2}, /* baselines on subsets of the devices */
 };
 
 /* Spaces of all microbatch sizes, and the candidates on them. */
@@ -58,6 +64,16 @@ struct search {
     int32_t n_spaces;
     struct warm_plans warm; /* of the warm start's plan, if any */
 };
+
+/* The limit of work from here on is that of a strategy; 0: no limit. */
+static void begin(struct search_context *t, enum strategy k)
+{
+    double times = search_context_budget(t);
+    int64_t all = (int64_t)(1e6 * WORK_MS * (times < LEAST_BUDGET ? LEAST_BUDGET : times)),
+            now = scorer_work(t->scorer), left = units_max(all - now, 0) / 100 * strategies[k].percent;
+    bool limited = !t->o->exhaustive && times <= 1000;
+    t->work_end = limited ? now + units_max(left, all / 100 * strategies[k].least) : 0;
+}
 
 static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n, struct error *err)
 {
@@ -73,14 +89,14 @@ static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n
 static enum status search_class(struct search *q, struct error *err)
 {
     struct search_context *t = &q->t;
+    begin(t, CLASS);
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
-    int64_t end = t->work_end;
-    bool over = search_context_over(t);
+    t->exhausted = t->evaluations_left <= 0;
+    t->worked_out = search_context_over(t) && !t->exhausted && !t->interrupted;
     for (int32_t i = 0; i < q->n_spaces && !t->incumbents.n && !search_context_stopped(t); i++) {
-        if (end) t->work_end = scorer_work(t->scorer) + (int64_t)NEAR_MS * 1000000;
+        begin(t, REPAIR);
         TRY(repair_try(t, q->lists, &q->space[i], err));
     }
-    t->work_end = over && end ? 1 : end; /* the end of the budget is detected afterwards */
     return OK;
 }
 
@@ -89,7 +105,7 @@ static bool hopeless(const struct search *q, const struct search_plan *x, int32_
                      const struct incumbents *refined)
 {
     struct candidate trial;
-    int32_t among = q->t.o->top > REFINE_SEARCH_STARTS ? q->t.o->top : REFINE_SEARCH_STARTS;
+    int32_t among = q->t.o->top > FIRST_MIN ? q->t.o->top : FIRST_MIN;
     bool free =
         q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->min_rate > 0) && !(q->t.o->max_cost > 0);
     if (!free || refined->n < among) return false;
@@ -116,19 +132,18 @@ static enum status refine_one(struct search *q, const struct search_plan *x,
 
 /* After the class: refinement of the orders and buckets of the incumbents, alternating with the best plan of each choice of
  * devices, because the incumbents may be nearly equal. */
-static enum status refine_kept(struct search *q, struct search_result *out, struct error *err)
+static enum status refine_kept(struct search *q, struct error *err)
 {
     struct search_context *t = &q->t;
     struct incumbents refined;
+    begin(t, REFINEMENT);
     incumbents_init(&refined, t->arena, t->incumbents.most, t->o, q->cluster);
-    if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     for (int32_t i = 0; i < t->incumbents.n || i < t->diverse_starts.n; i++) {
         if (i < t->diverse_starts.n &&
             !incumbents_has(&t->incumbents, &t->diverse_starts.plans[i].plan))
             TRY(refine_one(q, &t->diverse_starts.plans[i], &refined, err));
         if (i < t->incumbents.n) TRY(refine_one(q, &t->incumbents.plans[i], &refined, err));
     }
-    TRY(refine_search(t, q->space, q->n_spaces, &refined, err));
     t->incumbents = refined;
     return OK;
 }
@@ -151,17 +166,31 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
     return n;
 }
 
-/* Local search for sharded stages from the incumbents. */
-static enum status search_sharded_stages(struct search *q, struct error *err)
+/* Local search from the best incumbents. */
+static enum status search_fine(struct search *q, struct error *err)
 {
-    const struct space *spaces[SPACES_MAX];
-    if (q->t.o->no_sharding || q->job->model.measured) return OK;
-    int32_t n = all_spaces(q, spaces);
-    int64_t ms = q->cluster->n_devices > SPMD_STAGE_DEVICES_MAX ? GROUPS_MANY_MS : GROUPS_MS;
-    if (q->cluster->n_devices <= GROUPS_DEVICES_MAX)
-        TRY(spmd_stage_groups(&q->t, q->cluster, spaces, n, ms * INT64_C(1000000), err));
-    if (q->cluster->n_devices > SPMD_STAGE_DEVICES_MAX) return OK;
-    return spmd_stage_local_search(&q->t, spaces, n, SPMD_STAGE_PLANS, err);
+    begin(&q->t, FINE);
+    TRY(local_search_incumbents(&q->t, &q->t.incumbents, q->space, q->n_spaces, err));
+    q->t.work_end = 0;
+    return OK;
+}
+
+/* Behind the class: local search from its best plans and those of other searches, then refinement of the best of all. */
+static enum status improve_class(struct search *q, const struct incumbents *others,
+                                 struct search_result *out, struct error *err)
+{
+    struct search_context *t = &q->t;
+    struct incumbents from;
+    if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
+    incumbents_init(&from, t->arena, KEPT_MIN, t->o, q->cluster);
+    incumbents_add_all(&from, &t->incumbents);
+    incumbents_add_all(&from, others);
+    begin(t, FINE);
+    TRY(local_search_incumbents(t, &from, q->space, q->n_spaces, err));
+    TRY(refine_kept(q, err));
+    t->diverse_starts = (struct incumbents){.most = 0};
+    t->work_end = 0;
+    return OK;
 }
 
 /* Whether a plan that was found, or a baseline, lies outside the plans that a bound of such stages covers. */
@@ -227,15 +256,6 @@ static bool is_large(const struct search *q)
     return !q->t.o->baseline && q->cluster->n_devices > SEARCH_DEVICES_MAX;
 }
 
-/* The limit of work is proportional to the evaluations. 0: no limit. */
-static int64_t work_of(const struct search_options *o)
-{
-    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / SEARCH_EVALUATIONS;
-    if (o->exhaustive || times > 1000) return 0;
-    if (times < 1) return o->evaluations > 0 ? usual / 5 * 2 : usual;
-    return times * usual;
-}
-
 /* Up to 12 single devices: local search of the class from the results of the coarse search. */
 static enum status search_around(struct search *q, const int64_t *sizes, int32_t n_sizes,
                                  struct search_result *out, struct error *err)
@@ -243,22 +263,13 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
     struct search_context *t = &q->t;
     int32_t n = q->cluster->n_devices;
     if (n > SPACE_TABLES_MAX) return OK;
-    int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
-    if (t->o->evaluations >= SEARCH_EVALUATIONS)
-        work = work_of(t->o);
-    else if (t->o->evaluations > 0)
-        work = work / SEARCH_EVALUATIONS * t->o->evaluations;
     TRY(make_spaces(q, sizes, n_sizes, err));
     incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
     t->diverse_starts.coarse = true;
-    t->work_end = work ? scorer_work(t->scorer) + work / 4 * 3 : 0;
+    begin(t, CLASS);
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
-    t->work_end = work ? scorer_work(t->scorer) + work / 4 : 0;
-    TRY(refine_kept(q, out, err));
-    t->diverse_starts = (struct incumbents){.most = 0};
-    t->work_end = 0;
-    return OK;
+    return improve_class(q, &t->diverse_starts, out, err);
 }
 
 static void keep_warm(struct search *q)
@@ -283,13 +294,12 @@ static enum status search_large(struct search *q, const struct profile *p, const
         TRY(cost_subsets_search(t, &task, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
-    if (!q->n_spaces)
-        TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err)); /* of the bound */
+    bool apart = !q->n_spaces;
+    if (apart) TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err)); /* also of the bound */
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
-    TRY(multi_device_beside(t, &task, q->spaces, err));
-    if (!n_tried) TRY(search_sharded_stages(q, err));
+    if (apart && q->cluster->n_devices <= FINE_DEVICES_MAX) TRY(search_fine(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
     return q->job->model.measured ? certify_measured(q, &task, out, err) : certify(q, out, err);
@@ -309,14 +319,13 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     return OK;
 }
 
-/* The class of plans on single devices, and local searches around the best plans. A quarter of the work and an eighth of the
- * evaluations are reserved for refinement. symmetric: of the coarse search. */
+/* The class of plans on single devices, and local searches around the best plans. An eighth of the evaluations is reserved for what
+ * follows the class. symmetric: of the coarse search. */
 static enum status search_small(struct search *q, const struct incumbents *symmetric,
                                 struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
-    if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
+    int64_t reserved = t->evaluations_left / 8;
     incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
     t->diverse_starts.coarse = true;
     for (int32_t i = 0, n = 0; i < symmetric->n && n < SYMMETRIC_STARTS; i++)
@@ -325,20 +334,19 @@ static enum status search_small(struct search *q, const struct incumbents *symme
                            symmetric->plans[i].iteration_ns);
             n++;
         }
-    t->evaluations_left -= for_refinement;
+    t->evaluations_left -= reserved;
+    begin(t, CLASS);
     TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
     TRY(search_class(q, err));
-    t->exhausted = t->evaluations_left <= 0;
-    t->worked_out = search_context_over(t) && !t->exhausted && !t->interrupted;
-    t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + for_refinement;
-    if (work) t->work_end = scorer_work(t->scorer) + work / 4;
-    TRY(refine_kept(q, out, err));
+    t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + reserved;
+    TRY(improve_class(q, symmetric, out, err));
     baselines_keep(t, out);
     incumbents_add_all(&t->incumbents, symmetric);
     keep_warm(q);
-    TRY(subteam_try(t, q->space, q->n_spaces, work / SUBTEAM_PART, err));
-    TRY(multi_device_search(t, q->space, q->n_spaces, MULTI_DEVICE_SMALL, err));
-    return search_sharded_stages(q, err);
+    begin(t, SUBTEAMS);
+    TRY(subteam_try(t, q->space, q->n_spaces, err));
+    t->work_end = 0;
+    return OK;
 }
 
 /* The coarse search comes first, because its best plan limits the settings of the baselines. */

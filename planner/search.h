@@ -11,18 +11,19 @@
  * the best plan of this class and the 31 after it (more if `top` is larger) are proved; else `stopped` names the limit that
  * ended the search.
  *
- * More devices: teams of equal pipelines over classes of equal nodes, whose stages may shard operators over the GPUs of a node
- * (planner/coarse/coarse.h), never exact, measured layers alike. Up to 12 single devices are then also searched in the class above, from the incumbents
- * (planner/exact/exact_walk.c).
+ * Teams of equal pipelines over classes of equal nodes, whose stages may shard operators over the GPUs of a node (planner/coarse/coarse.h),
+ * are searched first for any number of devices. With more than SEARCH_DEVICES_MAX devices the search is never exact; up to 12 the class above
+ * is still searched, from the incumbents (planner/exact/exact_walk.c).
+ *
+ * Up to 12 devices the best plans of both are then improved by local search over one table of moves (planner/local_search): stages and replicas
+ * merged, split and exchanged, devices and sequences moved, other microbatch sizes, ZeRO and recomputation.
  *
  * For any number of devices lower_bound_ns holds for every plan of bound_class.
  *
  * In the class, a candidate whose lower bound (planner/bound/pipeline_bound.h) is not below the incumbent is never built; the
  * others are lowered and simulated. The simulator alone ranks plans. Incumbents are then refined by other warm-up counts,
  * gradient buckets and replica orders (planner/schedule/refine.h), which leaves the class and only shortens the iteration.
- * Returned plans differ from each other in layout (planner/candidate/incumbents.h). Last, up to 8 devices, shared or
- * neighbouring stages become sharded stages (planner/spmd_stage/spmd_stage.h) if that is faster; this is outside the class
- * too.
+ * Returned plans differ from each other in layout (planner/candidate/incumbents.h).
  *
  * Deterministic: interchangeable devices are used in index order, ties follow the order of enumeration, and budgets are counts.
  */

@@ -43,3 +43,14 @@ enum status hap_plan_fit(struct baseline_task *k, struct hap_plan *x, bool thoro
     spmd_stage_put(a, all, &x->spot.answer, out->replicas[0].stages);
     return spmd_stage_fit(k->t, a, all->s, &x->spot, 1, thorough, out, ns, err);
 }
+
+enum status hap_plan_least_ns(struct baseline_task *k, int32_t size, int64_t *ns, struct error *err)
+{
+    struct spmd_stage_team team;
+    struct spmd_stage_answer x;
+    TRY(all_devices(k, size, &team, err));
+    team.memory = NULL, team.rough = true;
+    TRY(spmd_stage_solve(k->t->spmd_stage, k->t->scorer, &team, false, &x, err));
+    *ns = x.ns;
+    return OK;
+}

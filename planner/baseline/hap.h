@@ -19,6 +19,10 @@ struct hap_plan {
 /* HAP's plan at one microbatch size. Infeasible: out->ns INT64_MAX and the reason in k->why. thorough: optimise ratios too. */
 MUST_CHECK enum status hap_plan_make(struct baseline_task *k, int32_t size, bool thorough,
                                      struct hap_plan *out, struct error *err);
+/* Estimate of the plan if memory were ample, with ratios by speed: found by a search that takes a tenth of the other's work where memory
+ * is tight. INT64_MAX: infeasible. */
+MUST_CHECK enum status hap_plan_least_ns(struct baseline_task *k, int32_t size, int64_t *ns,
+                                         struct error *err);
 /* The plan in arena `a`, fitted and simulated by planner/spmd_stage/spmd_stage. *ns: INT64_MAX if nothing fits. */
 MUST_CHECK enum status hap_plan_fit(struct baseline_task *k, struct hap_plan *x, bool thorough,
                                     struct arena *a, struct plan *out, int64_t *ns,

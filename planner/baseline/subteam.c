@@ -58,18 +58,13 @@ static enum status try_all(struct search_context *t, struct space *spaces, int32
     return OK;
 }
 
-enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n, int64_t work_ns,
-                        struct error *err)
+enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n, struct error *err)
 {
     struct teams q = {0};
-    int64_t end = t->work_end, before = scorer_work(t->scorer);
     if (!n || spaces->n_devices > SPACE_TABLES_MAX) return OK;
     uint32_t all = (UINT32_C(1) << spaces->n_devices) - 1;
     for (int32_t d = 0; d < spaces->n_devices; d++) add(&q, spaces, all & ~(UINT32_C(1) << d));
     add_used(&q, spaces, &t->incumbents);
     add_used(&q, spaces, &t->diverse_starts);
-    if (end) t->work_end = before + work_ns;
-    TRY(try_all(t, spaces, n, &q, err));
-    if (end) t->work_end = end + scorer_work(t->scorer) - before;
-    return OK;
+    return try_all(t, spaces, n, &q, err);
 }

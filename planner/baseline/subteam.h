@@ -10,8 +10,8 @@
 #include "planner/candidate/search_context.h"
 
 /* Adds to t->incumbents. n >= 0 spaces of one cluster of at most SPACE_TABLES_MAX devices; subsets come from t->incumbents and
- * t->diverse_starts. Spends evaluations and, if work is limited, work_ns beyond the remaining work. */
+ * t->diverse_starts. Within t's budgets. */
 MUST_CHECK enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n,
-                                   int64_t work_ns, struct error *err);
+                                   struct error *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* planner/candidate/parallel_score.h - a list of plans scored by several threads; the result does not depend on their number.
  *
- * Each thread has its own scorer, kept for the next list, and costs; the calling thread uses the search's. Spaces are read-only, including their graphs, so call multi_device_graphs first.
+ * Each thread has its own scorer, kept for the next list, and costs; the calling thread uses the search's. Spaces are read-only, including
+ * their graphs, so call space_shard_graphs first.
  * The calling thread merges counts, plans and nearest misses afterwards, in list order.
  */
 #ifndef PLANNER_CANDIDATE_PARALLEL_SCORE_H

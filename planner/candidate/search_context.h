@@ -1,6 +1,6 @@
 /* planner/candidate/search_context.h - state shared by all strategies of one search: scorer, budgets and incumbents.
  *
- * A strategy (exact, coarse, baselines, multi_device …) submits plans to search_context_evaluate and prunes by
+ * A strategy (exact, coarse, baselines, local_search …) submits plans to search_context_evaluate and prunes by
  * search_context_limit. Incumbents are kept as found; refinement comes at the end (planner/search.c).
  */
 #ifndef PLANNER_CANDIDATE_SEARCH_CONTEXT_H

@@ -240,3 +240,17 @@ void space_stage_time(const struct space *s, int32_t device, int32_t first, int3
     out->recompute_ns = c->recompute_ns;
     out->backward_ns += c->recompute_ns;
 }
+
+enum status space_shard_graphs(struct arena *a, struct space *s, const struct plan *p,
+                               struct error *err)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *x = &p->replicas[r].stages[i];
+            for (int32_t k = 0; k < x->n_shards && x->sequences; k++) {
+                const struct graph *g;
+                TRY(lower_graphs_need(a, &s->graphs, s->job, s->lower, x->sequences[k], &g, err));
+            }
+        }
+    return OK;
+}

@@ -73,6 +73,10 @@ MUST_CHECK enum status space_make_on(struct arena *a, const struct job *j, const
                                      struct cost *k, struct device_graph *devices,
                                      int64_t microbatch, const struct lower_options *lower,
                                      struct space *out, struct error *err);
+/* Makes the graphs of the sequences that each device of the plan's stages takes, in `a`, and keeps them in the space for every plan lowered
+ * with it. Without them lowering makes them again for every plan. */
+MUST_CHECK enum status space_shard_graphs(struct arena *a, struct space *s, const struct plan *p,
+                                          struct error *err);
 /* Computes row (type, first) of the table up to `last`. */
 const struct stage_cost *space_price(const struct space *s, int32_t type, int32_t first,
                                      int32_t last);

@@ -27,16 +27,29 @@ static const struct stage_cost *cost_of(const struct coarse_line *l, int32_t i, 
     return space_stage_type(l->s, degree_of(l, i)->type, first, last);
 }
 
-/* Bytes kept for a microbatch in flight if each block recomputes from its input. */
+/* Activations of the stage's layers from `from` to `to`, as far as it has them. */
+static int64_t activations(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
+                           int32_t from, int32_t to)
+{
+    if (from < first) from = first;
+    if (to > last) to = last;
+    return from <= to ? cost_of(l, i, from, to)->activation_bytes : 0;
+}
+
+/* Bytes kept for a microbatch in flight if each block recomputes from its input: layers outside the blocks keep their activations. -1: no
+ * blocks. */
 static int64_t block_inputs(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
                             int64_t *largest)
 {
     const struct layer_classes *c = l->s->classes;
     if (!c->n_repeats) return -1;
-    int32_t period = c->repeats[0].period, from = c->repeats[0].first;
+    int32_t period = c->repeats[0].period, from = c->repeats[0].first,
+            end = from + period * c->repeats[0].copies;
     const struct stage_cost *block = cost_of(l, i, from, from + period - 1);
     *largest = block->activation_bytes;
-    return block->input_bytes * ((last - first) / period + 1);
+    return block->input_bytes * ((last - first) / period + 1) +
+           activations(l, i, first, last, 0, from - 1) +
+           activations(l, i, first, last, end, l->s->n_layers - 1);
 }
 
 /* Bytes for the context and the communicators of a GPU: with its group, the neighbours' groups and the other replicas. */

@@ -10,7 +10,6 @@
 
 enum {
     LIST_MAX = 60000,
-    LISTED_MAX = 10, /* largest number of devices whose partitions are listed */
     FIRST_MAX = 16,
     /* With limited work: percent of it at which the first round and the local searches end. */
     FIRST_PERCENT = 35,
@@ -408,17 +407,16 @@ enum status exact_search(struct search_context *t, struct arena *lists, const st
 {
     struct exact q = {.t = t, .lists = lists, .n_sizes = n};
     int64_t start = scorer_work(t->scorer), end = t->work_end;
-    bool few = !n || spaces[0].n_devices <= SPACE_DEVICES_MAX,
-         listed = few || spaces[0].n_devices <= LISTED_MAX;
+    bool few = !n || spaces[0].n_devices <= SPACE_DEVICES_MAX; /* their partitions are listed */
     make_tables(&q, spaces);
     candidates_init(&q.trials, lists);
     until_percent(t, start, end, FIRST_PERCENT);
     q.walked = !few;
     if (q.walked) TRY(exact_walk(&q, err));
-    if (listed) list_turns(&q);
-    t->truncated |= !listed;
+    if (few) list_turns(&q);
+    t->truncated |= !few;
     if (q.n_turns) qsort(q.turns, q.n_turns, sizeof *q.turns, by_bound);
-    if (listed) TRY(first_round(&q, err));
+    if (few) TRY(first_round(&q, err));
     until_percent(t, start, end, few ? CLIMB_PERCENT : WALK_PERCENT);
     if (!t->o->exhaustive) TRY(climbs(&q, err));
     forget_lists(&q);

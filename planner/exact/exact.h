@@ -10,11 +10,9 @@
  * from the best of them (planner/exact/local_search.h), so that the incumbent is good if the budget ends early; then all other
  * plans, which completes the proof.
  *
- * With more than SPACE_DEVICES_MAX devices the partitions are too many to list at first. Then a walk over partitions
- * (planner/exact/exact_walk.c) starts from those of the incumbents and from even ones. Up to 10 devices, the partitions that
- * may still be better are listed afterwards and processed as above. These local searches also exchange any two devices, and
- * restart from the best plan with random changes of devices (counter-based generator, hence repeatable) until the budget is
- * spent.
+ * With more than SPACE_DEVICES_MAX devices the partitions are too many to list. Then a walk over partitions
+ * (planner/exact/exact_walk.c) starts from those of the incumbents and from even ones. Its local searches also exchange any two devices, and
+ * restart from the best plan with random changes of devices (counter-based generator, hence repeatable) until the budget is spent.
  */
 #ifndef PLANNER_EXACT_EXACT_H
 #define PLANNER_EXACT_EXACT_H

@@ -183,6 +183,17 @@ static const struct local_search_move moves[] = {
     {"layers", count_layers, make_layers, .repeats = true},
     {"buckets of an end", count_stage_buckets, make_stage_bucket, .repeats = true},
     {"schedule of a group", count_group_schedules, make_group_schedule, .repeats = false},
+    {"ZeRO level", stage_rows_count_zero, stage_rows_zero, .stages = true},
+    {"recomputation", stage_rows_count_recompute, stage_rows_recompute, .stages = true},
+    {"microbatch size", stage_rows_count_sizes, stage_rows_size, .stages = true, .sizes = true},
+    {"stages merged", stage_rows_count_merges, stage_rows_merge, .stages = true},
+    {"stages split", stage_rows_count_splits, stage_rows_split, .stages = true},
+    {"replicas joined", stage_rows_count_joins, stage_rows_join, .stages = true, .sizes = true},
+    {"replicas divided", stage_rows_count_divisions, stage_rows_divide, .stages = true, .sizes = true},
+    {"idle devices used", stage_rows_count_idle, stage_rows_idle, .stages = true},
+    {"devices moved", stage_rows_count_devices, stage_rows_device, .stages = true},
+    {"stages exchanged", stage_rows_count_swaps, stage_rows_swap, .stages = true},
+    {"sequences moved", stage_rows_count_sequences, stage_rows_sequence, .repeats = true, .stages = true},
 };
 
 const struct local_search_move *local_search_moves(int32_t *n)

@@ -1,9 +1,10 @@
 #include "planner/replan/adapt.h"
 
 #include "core/base/arena.h"
+#include "planner/candidate/group.h"
 #include "planner/candidate/scorer.h"
 #include "planner/exact/partition.h"
-#include "planner/multi_device/moves.h"
+#include "planner/local_search/stage_moves.h"
 #include "planner/replan/balance_layers.h"
 #include "planner/schedule/refine.h"
 
@@ -62,8 +63,8 @@ static bool is_whole(const struct adapting *q, const struct plan_replica *r)
 static bool carry_stage(struct adapting *q, const struct plan_stage *old, enum warm_lost lost,
                         struct plan_stage *x)
 {
-    int32_t n = 0, before = plan_stage_devices(old), now[MULTI_DEVICE_MEMBERS_MAX];
-    if (before > MULTI_DEVICE_MEMBERS_MAX) return false;
+    int32_t n = 0, before = plan_stage_devices(old), now[STAGE_MOVES_DEVICES_MAX];
+    if (before > STAGE_MOVES_DEVICES_MAX) return false;
     for (int32_t k = 0; k < before; k++) {
         int32_t d = q->where[plan_stage_device(old, k)];
         if (d < 0 && lost == LOST_SPARES) {
@@ -74,7 +75,7 @@ static bool carry_stage(struct adapting *q, const struct plan_stage *old, enum w
         if (d >= 0) now[n++] = d;
     }
     if (n < before && lost == LOST_STAGE) return false;
-    return multi_device_place(q->arena, q->s, x, now, n);
+    return stage_moves_place(q->arena, q->s, x, now, n);
 }
 
 /* Divides the layers of a removed stage between its neighbours at the boundary where both are equally slow. */
@@ -88,7 +89,7 @@ static void inherit(const struct adapting *q, struct plan_stage *before, struct 
     if (!before || !behind) return;
     for (int32_t cut = first - 1; cut <= last; cut++) {
         before->last_layer = cut, behind->first_layer = cut + 1;
-        int64_t x = multi_device_stage_ns(q->s, before), y = multi_device_stage_ns(q->s, behind);
+        int64_t x = group_stage_ns(q->s, before), y = group_stage_ns(q->s, behind);
         if ((x > y ? x : y) < least) least = x > y ? x : y, best = cut;
     }
     before->last_layer = best, behind->first_layer = best + 1;
@@ -108,13 +109,13 @@ static void plain(struct plan_replica *r)
  * last have no layers yet. Returns their number. */
 static int32_t mesh(struct adapting *q, const struct plan_stage *x, struct plan_stage *out)
 {
-    int32_t n = 0, left = plan_stage_devices(x), take = left, own[MULTI_DEVICE_MEMBERS_MAX];
+    int32_t n = 0, left = plan_stage_devices(x), take = left, own[STAGE_MOVES_DEVICES_MAX];
     for (int32_t k = 0; k < left; k++) own[k] = plan_stage_device(x, k);
     for (int32_t at = 0; left > 0; at += take, left -= take) {
         take = left;
         while (q->s->microbatch % take) take--;
         out[n] = *x;
-        if (!multi_device_place(q->arena, q->s, &out[n++], &own[at], take)) return 0;
+        if (!stage_moves_place(q->arena, q->s, &out[n++], &own[at], take)) return 0;
     }
     return n;
 }
@@ -124,7 +125,7 @@ static bool make_meshes(struct adapting *q, const struct plan_replica *old, stru
 {
     int32_t n = 0;
     struct plan_stage *all =
-        ARENA_ARRAY(q->arena, struct plan_stage, (size_t)(r->n_stages * MULTI_DEVICE_MEMBERS_MAX));
+        ARENA_ARRAY(q->arena, struct plan_stage, (size_t)(r->n_stages * STAGE_MOVES_DEVICES_MAX));
     for (int32_t i = 0; i < r->n_stages; i++) {
         int32_t k = 0;
         while (k < old->n_stages && q->where[old->stages[k].device] != r->stages[i].device) k++;
@@ -231,7 +232,7 @@ static bool find_stage(const struct adapting *q, int32_t device, int32_t *replic
         const struct plan_replica *x = &q->p->replicas[r];
         for (int32_t i = 0; i < x->n_stages; i++) {
             int near = nearness(q->s, &x->stages[i], device);
-            int64_t work = x->microbatches * multi_device_stage_ns(q->s, &x->stages[i]);
+            int64_t work = x->microbatches * group_stage_ns(q->s, &x->stages[i]);
             if (near < best || (near == best && work <= most)) continue;
             best = near, most = work, *replica = r, *stage = i;
         }
@@ -265,7 +266,7 @@ static bool insert(struct adapting *q, int32_t r, int32_t i, const int32_t *devi
     *two = *one;
     memcpy(two + 1, &x->stages[i + 1], (size_t)(x->n_stages - i - 1) * sizeof *stages);
     one->last_layer--, two->first_layer = two->last_layer;
-    if (!multi_device_place(q->arena, q->s, two, devices, n)) return false;
+    if (!stage_moves_place(q->arena, q->s, two, devices, n)) return false;
     x->stages = stages, x->n_stages++;
     return balance_layers(q->w, x);
 }
@@ -274,7 +275,7 @@ static bool insert(struct adapting *q, int32_t r, int32_t i, const int32_t *devi
 static int32_t companions(const struct adapting *q, int32_t d, int32_t most, int32_t *devices)
 {
     int32_t n = 0, node = q->s->cluster->devices[d].node;
-    for (; d < q->s->n_devices && n < most && n < MULTI_DEVICE_MEMBERS_MAX; d++)
+    for (; d < q->s->n_devices && n < most && n < STAGE_MOVES_DEVICES_MAX; d++)
         if (!q->used[d] && q->s->cluster->devices[d].node == node) devices[n++] = d;
     return n;
 }
@@ -282,14 +283,14 @@ static int32_t companions(const struct adapting *q, int32_t d, int32_t most, int
 static bool take_each(struct adapting *q, bool join)
 {
     bool any = false;
-    int32_t r = 0, i = 0, own[MULTI_DEVICE_MEMBERS_MAX];
+    int32_t r = 0, i = 0, own[STAGE_MOVES_DEVICES_MAX];
     for (int32_t d = 0; d < q->s->n_devices; d++) {
         if (q->used[d] || !find_stage(q, d, &r, &i)) continue;
         simplify(q, r);
         if (i >= q->p->replicas[r].n_stages) i = q->p->replicas[r].n_stages - 1;
         int32_t n = join ? 1 : plan_stage_devices(&q->p->replicas[r].stages[i]);
         n = companions(q, d, n, own);
-        if (!(join ? multi_device_add(q->arena, q->s, q->p, r, i, d) : insert(q, r, i, own, n)))
+        if (!(join ? stage_moves_add(q->arena, q->s, q->p, r, i, d) : insert(q, r, i, own, n)))
             continue;
         for (int32_t k = 0; k < n; k++) q->used[own[k]] = true;
         any = true;
@@ -320,7 +321,7 @@ static bool form(struct adapting *q, const struct plan_replica *like, const int3
                                            .receive_ahead = 2,
                                            .bucket_bytes = like->stages[0].bucket_bytes,
                                            .zero = like->stages[0].zero};
-        if (!multi_device_place(q->arena, q->s, &x->stages[i], devices, m)) return false;
+        if (!stage_moves_place(q->arena, q->s, &x->stages[i], devices, m)) return false;
         devices += m;
     }
     return true;
@@ -406,11 +407,11 @@ static bool renew(struct adapting *q)
         simplify(q, r);
         if (x->n_stages > q->s->n_layers) return false;
         for (int32_t i = 0; i < x->n_stages; i++) {
-            int32_t n = plan_stage_devices(&x->stages[i]), d[MULTI_DEVICE_MEMBERS_MAX];
+            int32_t n = plan_stage_devices(&x->stages[i]), d[STAGE_MOVES_DEVICES_MAX];
             x->stages[i].first_layer = i;
             x->stages[i].last_layer = i + 1 < x->n_stages ? i : q->s->n_layers - 1;
             for (int32_t k = 0; k < n; k++) d[k] = plan_stage_device(&x->stages[i], k);
-            if (!multi_device_place(q->arena, q->s, &x->stages[i], d, n)) return false;
+            if (!stage_moves_place(q->arena, q->s, &x->stages[i], d, n)) return false;
         }
     }
     return true;

@@ -3,7 +3,6 @@
 #include "core/base/arena.h"
 #include "planner/bound/cluster.h"
 #include "planner/exact/candidate.h"
-#include "planner/multi_device/multi_device_stage.h"
 #include "planner/replan/adapt.h"
 #include "planner/replan/balance_layers.h"
 #include "planner/local_search/local_search.h"
@@ -158,7 +157,7 @@ static enum status simulate(struct warm *q, struct warm_plans *out, struct error
             ((double)q->variants[i].estimate_ns > HOPELESS * (double)q->variants[0].estimate_ns ||
              q->left_us < cost_us(p)))
             continue;
-        TRY(multi_device_graphs(q->arena, q->t->lower, &q->space, p, err));
+        TRY(space_shard_graphs(q->arena, &q->space, p, err));
         TRY(search_context_score(q->t, &q->space, p, &ns, err));
         q->left_us -= cost_us(p);
         if (ns < INT64_MAX) insert_plan(q, out, p, ns);
@@ -278,7 +277,7 @@ static enum status keep_replicas(struct warm *q, struct warm_plans *out, struct 
         given = until;
     }
     if (plan_check(&p, q->space.n_layers, &why) != OK) return OK;
-    TRY(multi_device_graphs(q->arena, q->t->lower, &q->space, &p, err));
+    TRY(space_shard_graphs(q->arena, &q->space, &p, err));
     TRY(search_context_score(q->t, &q->space, &p, &ns, err));
     if (ns < INT64_MAX) insert_plan(q, out, &p, ns);
     return OK;

@@ -96,17 +96,10 @@ static bool on_bus(const struct spmd_stage_team *t, int32_t k)
     return false;
 }
 
-static bool on_one_node(const struct spmd_stage_team *t)
-{
-    for (int32_t k = 1; k < t->n; k++)
-        if (first_of_node(t, k)) return false;
-    return true;
-}
-
 uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
 {
     const struct cluster *c = t->s->cluster;
-    int64_t head[13] = {t->s->microbatch,
+    int64_t head[11] = {t->s->microbatch,
                         t->first_layer,
                         t->last_layer,
                         t->microbatches,
@@ -115,8 +108,6 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
                         thorough,
                         t->memory != NULL,
                         t->rough,
-                        t->together > 1 && !on_one_node(t) ? t->together : 1,
-                        t->memory ? t->beside : 0,
                         t->excluded,
                         t->shard_parameters + 2 * t->complete_cuts};
     uint64_t key = rng_hash_bytes(1, head, sizeof head);
@@ -158,11 +149,7 @@ static enum status training_graph(struct spmd_stage *j, const struct spmd_stage_
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
 {
     const struct spmd_stage_team *t = of;
-    const struct device *device = t->s->cluster->devices;
-    int32_t a = t->device[from], b = t->device[to];
-    struct cost_link l = *space_link(t->s, a, b);
-    if (t->together > 1 && device[a].node != device[b].node) l.bandwidth_Bps /= t->together;
-    return l;
+    return *space_link(t->s, t->device[from], t->device[to]);
 }
 
 static int64_t measured(const void *of, enum collective_kind kind,
@@ -215,7 +202,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
     for (int32_t k = 0; k < t->n; k++) {
         const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
         type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
-        reserve[k] = spmd_stage_reserve(&c->types[type[k]], 1 + t->beside, c->emulated);
+        reserve[k] = spmd_stage_reserve(&c->types[type[k]], 1, c->emulated);
         bus[k] = on_bus(t, k);
         ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
     }
@@ -248,77 +235,6 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
 
 /* --- answer --- */
 
-static int64_t *numbers(struct arena *a, int64_t n) { return ARENA_ARRAY(a, int64_t, (size_t)n); }
-
-/* Marks layers whose output is replicated on every device, or converted to it: not sharded by batch. */
-static const bool *replicated_cuts(struct arena *keep, struct arena *a,
-                                   const struct spmd_question *q, const struct spmd_answer *x)
-{
-    const struct spmd_problem *p = &x->tables->problem;
-    bool *out = ARENA_ARRAY(keep, bool, (size_t)q->g->n_layers);
-    bool *split = ARENA_ARRAY(a, bool, (size_t)q->g->n_tensors);
-    for (int32_t k = 0; k < p->n_ops; k++)
-        for (int32_t i = 0; i < p->ops[k].n_outputs; i++) {
-            const struct spmd_rule *r = &p->ops[k].rules[x->found.rule[k]];
-            const struct on_axis *y = &spmd_placement_of(x->tables->price, r->give[i])->axis[0];
-            split[p->ops[k].output[i]] = y->how == PLACED_SHARDED && y->dim == 0;
-        }
-    for (int32_t l = 0; l + 1 < q->g->n_layers; l++)
-        for (int32_t c = 0; c < q->g->cut[l].n; c++) out[l] |= !split[q->g->cut[l].tensor[c]];
-    return out;
-}
-
-/* Cost of an operator of the answer, and of its gradient all-reduces. */
-static void add_op(const struct spmd_question *q, const struct spmd_answer *x, int32_t k,
-                   int32_t layer, struct spmd_stage_layers *out)
-{
-    const struct spmd_problem *p = &x->tables->problem;
-    const struct spmd_op *op = &p->ops[k];
-    const struct spmd_rule *r = &op->rules[x->found.rule[k]];
-    const struct spmd_meaning *m = spmd_meaning_of(x->tables, k, x->found.rule[k]);
-    int32_t n = q->s->n_devices;
-    int64_t *fixed = (int64_t *)out->fixed_bytes + (int64_t)layer * n,
-            *kept = (int64_t *)out->kept_bytes + (int64_t)layer * n;
-    int64_t once = m->gather ? 0 : m->join_ns;
-    ((int64_t *)out->call_ns)[layer] += r->ns - once;
-    ((int64_t *)out->step_ns)[layer] += once;
-    for (int32_t d = 0; d < n && r->bytes; d++) fixed[d] += r->bytes[d];
-    for (int32_t i = 0; i < op->n_outputs; i++) {
-        const struct spmd_tensor_class *of = p->tensors[op->output[i]].of;
-        const int64_t *bytes = of && of->bytes ? of->bytes[r->give[i]] : NULL;
-        for (int32_t d = 0; d < n && bytes && (op->keeps_output >> i & 1); d++)
-            kept[d] += bytes[d] / q->in_flight;
-    }
-}
-
-/* Costs per layer. Homes of shared parameters appear in no event and are assigned to the last layer, once a step. */
-static const struct spmd_stage_layers *layers_of(struct arena *keep, struct arena *a,
-                                                 const struct spmd_question *q,
-                                                 const struct spmd_answer *x)
-{
-    int32_t layers = q->g->n_layers, n = q->s->n_devices, at = 0;
-    struct spmd_event *events = NULL;
-    struct spmd_stage_layers *out = ARENA_ARRAY(keep, struct spmd_stage_layers, 1);
-    int64_t *call = numbers(keep, layers), *step = numbers(keep, layers), rest = x->ns;
-    *out = (struct spmd_stage_layers){call, step, numbers(keep, (int64_t)layers * n),
-                                      numbers(keep, (int64_t)layers * n),
-                                      replicated_cuts(keep, a, q, x)};
-    int32_t n_events = spmd_events(a, &x->tables->problem, x->found.rule, &events);
-    for (int32_t e = 0; e < n_events; e++) {
-        const struct spmd_event *v = &events[e];
-        if (v->op >= 0) {
-            at = q->g->ops[x->tables->first_op + v->op].layer;
-            add_op(q, x, v->op, at, out);
-        } else {
-            call[at] +=
-                v->step.forward_ns + (v->partial ? v->step.back_partial_ns : v->step.back_ns);
-        }
-    }
-    for (int32_t l = 0; l < layers; l++) rest -= call[l] + step[l], call[l] /= q->microbatches;
-    if (rest > 0) step[layers - 1] += rest;
-    return out;
-}
-
 /* Whether proportional and even ratios are equal, so that one search suffices. */
 static bool all_equal(const double *ratios, int32_t n)
 {
@@ -332,17 +248,14 @@ struct asking {
     struct arena *a; /* scratch */
     struct spmd_question q;
     struct spmd_stage_answer *out;
-    bool replicated, rough; /* all layers; one search */
+    bool rough; /* one search */
     int64_t work;
 };
 
-static void take(struct asking *k, const struct spmd_question *q, const struct spmd_answer *x,
-                 const struct sharding *s)
+static void take(struct asking *k, const struct spmd_answer *x, const struct sharding *s)
 {
-    struct arena *keep = k->j->arena;
     k->out->ns = x->ns;
     k->out->sharding = s;
-    if (k->replicated) k->out->layers = layers_of(keep, k->a, q, x);
 }
 
 /* One search each, of proportional and of even ratios. */
@@ -361,7 +274,7 @@ static enum status query_twice(struct asking *k, struct error *err)
         q->s = turn[i];
         TRY(spmd_best(k->a, q, &x, err));
         k->work += x.work_ns;
-        if (x.ns < k->out->ns) take(k, q, &x, spmd_sharding(k->a, q, &x));
+        if (x.ns < k->out->ns) take(k, &x, spmd_sharding(k->a, q, &x));
     }
     return OK;
 }
@@ -377,7 +290,7 @@ static enum status query_meshes(struct asking *k, const double *ratios, struct e
     q.s = &s;
     TRY(spmd_best_mesh(k->a, &q, &best, err));
     k->work += best.work_ns;
-    if (best.answer.ns < k->out->ns) take(k, &q, &best.answer, best.sharding);
+    if (best.answer.ns < k->out->ns) take(k, &best.answer, best.sharding);
     return OK;
 }
 
@@ -385,12 +298,11 @@ static enum status query(struct asking *k, const struct spmd_stage_team *t, bool
                          struct error *err)
 {
     TRY(question(k->j, k->a, t, &k->q, err));
-    k->replicated = !thorough && t->first_layer == 0 && t->last_layer == k->q.g->n_layers - 1;
     if (!thorough) return query_twice(k, err);
     struct ratio_best best;
     TRY(ratio_alternate(k->a, &k->q, &best, err));
     k->work += best.work_ns;
-    if (best.answer.ns < INT64_MAX) take(k, &k->q, &best.answer, best.sharding);
+    if (best.answer.ns < INT64_MAX) take(k, &best.answer, best.sharding);
     if (t->n < MESH_FROM) return OK;
     return query_meshes(k, best.answer.ns < INT64_MAX ? best.sharding->ratios : NULL, err);
 }

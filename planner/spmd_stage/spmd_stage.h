@@ -4,10 +4,7 @@
  * on these devices. Answers are memoised by all their inputs: layers, microbatch size and count, microbatches in flight,
  * device types, and the links between every two devices. Interchangeable devices therefore share an answer.
  *
- * spmd_stage_local_search starts from the incumbents. Its moves turn a stage shared by `sequences:`, or adjacent stages of one
- * replica, into one sharded stage on their devices. The estimate of spmd decides whether the plan is lowered; the simulator
- * decides everything else. HAP (arXiv 2401.05965) is the extreme case, one stage on all devices; it is both a baseline
- * (planner/baseline/hap.h) and a candidate.
+ * HAP (arXiv 2401.05965) is one stage on all devices: a baseline (planner/baseline/hap.h).
  */
 #ifndef PLANNER_SPMD_STAGE_SPMD_STAGE_H
 #define PLANNER_SPMD_STAGE_SPMD_STAGE_H
@@ -15,9 +12,6 @@
 #include "core/sharding/sharding.h"
 #include "planner/bound/any.h"
 #include "planner/candidate/search_context.h"
-
-/* Largest cluster on which a search tries sharded stages. */
-enum { SPMD_STAGE_DEVICES_MAX = SEARCH_DEVICES_MAX };
 
 struct spmd_stage; /* opaque: memo of answers */
 
@@ -32,22 +26,10 @@ struct spmd_stage_team {
     uint32_t excluded; /* indices by which nothing is sharded, 1 << index */
     bool complete_cuts; /* the rules suit stages that end behind any layer (planner/spmd/spmd.h) */
     bool shard_parameters; /* parameters of two dimensions and more are sharded (planner/spmd/spmd.h) */
-    int32_t together;  /* number of such teams that share the links between nodes; 0: one */
-    int32_t
-        beside; /* communicators of each device with the stages before and after (spmd_stage_beside) */
-};
-/* Costs per layer of an answer for all layers. A resharding belongs to the reader's layer; gradient all-reduces are once a
- * step. */
-struct spmd_stage_layers {
-    const int64_t *call_ns, *step_ns;        /* (n_layers) per microbatch; per iteration */
-    const int64_t *fixed_bytes, *kept_bytes; /* (n_layers, n) permanent; per microbatch in flight */
-    const bool
-        *replicated; /* (n_layers) the output is replicated on every device, not sharded by batch */
 };
 struct spmd_stage_answer {
     int64_t ns; /* all calls of an iteration and the update in sequence; INT64_MAX: infeasible */
-    const struct sharding *sharding;        /* this and the following live as long as the memo */
-    const struct spmd_stage_layers *layers; /* only for teams with all layers */
+    const struct sharding *sharding; /* this and the following live as long as the memo */
     const char *why;                        /* reason, if infeasible */
 };
 
@@ -87,11 +69,6 @@ MUST_CHECK enum status spmd_stage_fit(struct search_context *t, struct arena *a,
                                       int32_t n, bool thorough, struct plan *p, int64_t *ns,
                                       struct error *err);
 
-/* Adds to t->incumbents. spaces: (n_spaces); incumbents of other clusters or sizes are not used as starts. evaluations: limit
- * of simulations, from t's budget. */
-MUST_CHECK enum status spmd_stage_local_search(struct search_context *t,
-                                               const struct space *const *spaces, int32_t n_spaces,
-                                               int64_t evaluations, struct error *err);
 bool spmd_stage_in_plan(const struct plan *p); /* whether any stage shards operators */
 /* The narrowest class with all its stages. */
 enum bound_stages spmd_stage_extent(const struct plan *p);

@@ -5,7 +5,7 @@
 #include "planner/baseline/baseline.h"
 #include "planner/bound/cluster.h"
 #include "planner/candidate/scorer.h"
-#include "planner/multi_device/moves.h"
+#include "planner/local_search/stage_moves.h"
 #include "planner/search.h"
 #include "profiles/team.h"
 #include "tests/support/suites.h"
@@ -145,14 +145,14 @@ START_TEST(sequences_go_where_they_end_first)
     make_job(32, 2, 16, "[4, 8]", &b.job);
     open_bench(&b);
     int32_t last = b.spaces[0].n_layers - 1;
-    multi_device_balance(&b.spaces[0], 0, last, (int32_t[]){0, 1}, 2, n);
+    stage_moves_balance(&b.spaces[0], 0, last, (int32_t[]){0, 1}, 2, n);
     ck_assert(n[0] == 3 && n[1] == 1);
-    multi_device_balance(&b.spaces[1], 0, last, (int32_t[]){0, 1, 2}, 3, n);
+    stage_moves_balance(&b.spaces[1], 0, last, (int32_t[]){0, 1, 2}, 3, n);
     ck_assert(n[0] == 4 && n[1] == 2 && n[2] == 2);
     struct plan_stage x = {.first_layer = 0, .last_layer = last};
-    ck_assert(multi_device_place(arena, &b.spaces[0], &x, (int32_t[]){2, 0}, 2));
+    ck_assert(stage_moves_place(arena, &b.spaces[0], &x, (int32_t[]){2, 0}, 2));
     ck_assert(x.device == 0 && x.devices[1] == 2 && x.sequences[0] == 3);
-    ck_assert(!multi_device_place(arena, &b.spaces[0], &x, (int32_t[]){0, 1, 2, 0, 1}, 5));
+    ck_assert(!stage_moves_place(arena, &b.spaces[0], &x, (int32_t[]){0, 1, 2, 0, 1}, 5));
     scorer_free(b.scorer);
 }
 END_TEST
@@ -194,11 +194,11 @@ static void random_plan(struct draw *d, struct arena *a, const struct space *s, 
             y->first_layer = first;
             y->last_layer = rest ? first + below(d, s->n_layers - first - rest) : s->n_layers - 1;
             first = y->last_layer + 1;
-            ck_assert(multi_device_place(a, s, y, &order[dealt], members[r][i]));
+            ck_assert(stage_moves_place(a, s, y, &order[dealt], members[r][i]));
             dealt += members[r][i];
             for (int k = 0; k < 3 && y->n_shards; k++) {
                 int32_t to = below(d, y->n_shards), from = below(d, y->n_shards);
-                multi_device_pass(out, r, i, from, to);
+                stage_moves_pass(out, r, i, from, to);
             }
             if (!below(d, 6)) y->recompute = RECOMPUTE_STAGE;
             if (!below(d, 3)) y->bucket_bytes = 1 + below(d, 100000);
@@ -288,7 +288,7 @@ static void brute_score(struct brute *x)
         for (int32_t d = 0; d < x->s->n_devices; d++)
             if (x->set[i] >> d & 1) devices[n++] = d;
         y->first_layer = first, y->last_layer = x->last[i], first = y->last_layer + 1;
-        if (!multi_device_place(a, x->s, y, devices, n)) return;
+        if (!stage_moves_place(a, x->s, y, devices, n)) return;
     }
     ck_assert_msg(scorer_fit(x->b->scorer, x->s, &p, &ns, &err) == OK, "%s", err.text);
     x->plans++;

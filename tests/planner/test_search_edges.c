@@ -133,6 +133,25 @@ START_TEST(a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not)
 }
 END_TEST
 
+/* Messages of operators sharded over a network of 20 MB/s take longer than a whole iteration elsewhere: HAP's plan is left out by an estimate
+ * beside a search, and made where it is asked for. */
+START_TEST(hap_is_estimated_before_it_is_searched)
+{
+    struct search_options all = {.top = 1}, one = {.top = 1, .baseline = "hap"};
+    struct search_result r, alone;
+    struct error err;
+    read_all(TEAM "links:\n"
+                  "  - {name: bus, between: [a], bandwidth: 20 MB/s, latency: 200 us}\n"
+                  "  - {name: lan, between: [a, b], bandwidth: 20 MB/s, latency: 200 us}\n");
+    ck_assert_msg(find(&all, &r, &err) == OK, "%s", err.text);
+    const struct search_baseline *hap = &r.baselines[r.n_baselines - 1];
+    ck_assert_str_eq(hap->name, "hap");
+    ck_assert(hap->iteration_ns == INT64_MAX && strstr(hap->why, "estimated slower"));
+    ck_assert_msg(find(&one, &alone, &err) == OK, "%s", err.text);
+    ck_assert_int_gt(alone.plans[0].iteration_ns, r.plans[0].iteration_ns);
+}
+END_TEST
+
 /* Baselines too. */
 START_TEST(no_plan_is_below_its_bound_where_stages_on_all_gpus_of_a_node_fit_best)
 {
@@ -168,6 +187,7 @@ Suite *search_edges_suite(void)
     tcase_add_test(t, ten_gpus_whose_nodes_are_not_of_one_class_are_planned);
     tcase_add_test(t, a_square_without_diagonals_is_planned);
     tcase_add_test(t, a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not);
+    tcase_add_test(t, hap_is_estimated_before_it_is_searched);
     tcase_add_test(t, no_plan_is_below_its_bound_where_stages_on_all_gpus_of_a_node_fit_best);
     suite_add_tcase(s, t);
     return s;

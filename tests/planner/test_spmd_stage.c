@@ -1,7 +1,6 @@
 /* Pipelines of sharded stages: never slower than without sharding, memo keys are correct, bounds are never above them. */
 #include "planner/bound/cluster.h"
 #include "planner/search.h"
-#include "planner/spmd_stage/groups.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
 #include "tests/support/spmd_stage_cases.h"
@@ -195,49 +194,6 @@ START_TEST(answers_are_told_apart_by_who_stands_with_whom)
         ck_assert_uint_eq(key[i], spmd_stage_key(&t, false));
     }
     ck_assert_uint_ne(key[0], key[1]);
-}
-END_TEST
-
-/* From one plan, with more and less work: what is found is kept, what it costs is counted. */
-START_TEST(groups_stop_when_their_work_is_done)
-{
-    int32_t found = 0;
-    for (uint64_t seed = 301; seed < 313; seed += 2, arena_reset(arena)) {
-        struct small *x = small_new(arena, seed);
-        struct search_options o = {.top = 4};
-        const struct space *spaces[] = {&x->space[0], &x->space[1]};
-        int64_t work[2], best[2];
-        for (int turn = 0; turn < 2; turn++) {
-            struct error err = {0};
-            struct search_context t = {.arena = arena,
-                                       .o = &o,
-                                       .lower = &x->lower,
-                                       .scorer = scorer_new(&x->lower),
-                                       .evaluations_left = 1000,
-                                       .spmd_stage = spmd_stage_new()};
-            int64_t ms = turn ? 2000 : 1, ns;
-            int32_t one = 1;
-            struct plan p;
-            incumbents_init(&t.incumbents, arena, 8, &o, &x->cluster);
-            plan_skeleton(arena, &x->space[0], "start", 1, &one, &p);
-            p.replicas[0].microbatches = x->space[0].microbatches;
-            p.replicas[0].stages[0].last_layer = x->space[0].n_layers - 1;
-            ck_assert_int_eq(search_context_evaluate(&t, &x->space[0], &p, &ns, &err), OK);
-            int64_t start = scorer_work(t.scorer);
-            ck_assert_int_eq(spmd_stage_groups(&t, &x->cluster, spaces, 2, ms * 1000000, &err), OK);
-            work[turn] = scorer_work(t.scorer) - start;
-            best[turn] = t.incumbents.n ? t.incumbents.plans[0].iteration_ns : INT64_MAX;
-            ck_assert_int_le(best[turn], ns);
-            found += turn && best[turn] < ns;
-            spmd_stage_free(t.spmd_stage);
-            scorer_free(t.scorer);
-        }
-        ck_assert_int_le(work[0], work[1]);
-        ck_assert_int_lt(work[0], 100 * INT64_C(1000000)); /* what was begun is ended */
-        ck_assert_int_lt(work[1], 2500 * INT64_C(1000000));
-        ck_assert_int_le(best[1], best[0]);
-    }
-    ck_assert_int_gt(found, 2);
 }
 END_TEST
 
@@ -482,7 +438,6 @@ Suite *spmd_stage_suite(void)
     tcase_add_test(t, hap_is_one_stage_on_all_devices);
     tcase_add_test(t, an_answer_is_remembered_for_devices_that_are_alike);
     tcase_add_test(t, answers_are_told_apart_by_who_stands_with_whom);
-    tcase_add_test(t, groups_stop_when_their_work_is_done);
     tcase_add_test(t, hap_fits_where_a_whole_replica_does_not);
     tcase_add_test(t, no_bound_is_above_a_plan_with_sharded_stages);
     tcase_add_test(t, links_bound_plans_with_stages_sharded_on_their_nodes);

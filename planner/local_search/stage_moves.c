@@ -1,13 +1,14 @@
-#include "planner/multi_device/moves.h"
+#include "planner/local_search/stage_moves.h"
 
 #include "core/base/arena.h"
 #include "core/plan/plan.h"
+#include "planner/candidate/group.h"
 
 #include <string.h>
 
 struct members {
     int32_t n;
-    int32_t device[MULTI_DEVICE_MEMBERS_MAX];
+    int32_t device[STAGE_MOVES_DEVICES_MAX];
 };
 
 static int64_t whole_ns(const struct space *s, int32_t device, int32_t first, int32_t last)
@@ -16,10 +17,10 @@ static int64_t whole_ns(const struct space *s, int32_t device, int32_t first, in
     return c->forward_ns + c->input_ns + c->weight_ns;
 }
 
-void multi_device_balance(const struct space *s, int32_t first_layer, int32_t last_layer,
-                          const int32_t *devices, int32_t n, int64_t *sequences)
+void stage_moves_balance(const struct space *s, int32_t first_layer, int32_t last_layer,
+                         const int32_t *devices, int32_t n, int64_t *sequences)
 {
-    int64_t each[MULTI_DEVICE_MEMBERS_MAX];
+    int64_t each[STAGE_MOVES_DEVICES_MAX];
     for (int32_t k = 0; k < n; k++)
         sequences[k] = 1, each[k] = whole_ns(s, devices[k], first_layer, last_layer);
     for (int64_t left = s->microbatch - n; left > 0; left--) {
@@ -30,10 +31,11 @@ void multi_device_balance(const struct space *s, int32_t first_layer, int32_t la
     }
 }
 
-bool multi_device_place(struct arena *a, const struct space *s, struct plan_stage *x,
-                        const int32_t *devices, int32_t n)
+bool stage_moves_place(struct arena *a, const struct space *s, struct plan_stage *x,
+                       const int32_t *devices, int32_t n)
 {
-    if (n < 1 || n > MULTI_DEVICE_MEMBERS_MAX || n > s->microbatch) return false;
+    if (n < 1 || n > STAGE_MOVES_DEVICES_MAX || n > s->microbatch) return false;
+    if (n > 1 && s->job->model.measured) return false; /* whose operators are not known */
     int32_t *own = ARENA_ARRAY(a, int32_t, (size_t)n);
     for (int32_t k = 0; k < n; k++) {
         int32_t at = k;
@@ -41,24 +43,12 @@ bool multi_device_place(struct arena *a, const struct space *s, struct plan_stag
         own[at] = devices[k];
     }
     x->device = own[0];
-    x->n_shards = 0, x->devices = NULL, x->sequences = NULL;
+    x->n_shards = 0, x->devices = NULL, x->sequences = NULL, x->sharding = NULL;
     if (n == 1) return true;
     int64_t *sequences = ARENA_ARRAY(a, int64_t, (size_t)n);
-    multi_device_balance(s, x->first_layer, x->last_layer, own, n, sequences);
+    stage_moves_balance(s, x->first_layer, x->last_layer, own, n, sequences);
     x->n_shards = n, x->devices = own, x->sequences = sequences;
     return true;
-}
-
-int64_t multi_device_stage_ns(const struct space *s, const struct plan_stage *x)
-{
-    int64_t slowest = 0;
-    for (int32_t k = 0; k < plan_stage_devices(x); k++) {
-        int64_t n = x->n_shards ? x->sequences[k] : s->microbatch;
-        int64_t ns =
-            whole_ns(s, plan_stage_device(x, k), x->first_layer, x->last_layer) * n / s->microbatch;
-        if (ns > slowest) slowest = ns;
-    }
-    return slowest;
 }
 
 static struct members members_of(const struct plan_stage *x)
@@ -71,35 +61,10 @@ static struct members members_of(const struct plan_stage *x)
 static bool take_all(struct members *m, const struct plan_stage *x)
 {
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
-        if (m->n == MULTI_DEVICE_MEMBERS_MAX) return false;
+        if (m->n == STAGE_MOVES_DEVICES_MAX) return false;
         m->device[m->n++] = plan_stage_device(x, k);
     }
     return true;
-}
-
-/* The ZeRO stage is the plan's, because all holders of a layer must agree. Buckets are unchanged. */
-void multi_device_plain(struct plan *p)
-{
-    for (int32_t r = 0; r < p->n_replicas; r++) {
-        struct plan_replica *x = &p->replicas[r];
-        x->schedule = NULL, x->orders = NULL, x->split = false;
-        for (int32_t i = 0; i < x->n_stages; i++) {
-            x->stages[i].order = NULL, x->stages[i].warmup = 0;
-            x->stages[i].recompute = RECOMPUTE_NONE, x->stages[i].receive_ahead = 2;
-        }
-    }
-}
-
-bool multi_device_possible(const struct plan *p)
-{
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
-            const struct plan_stage *x = &p->replicas[r].stages[i];
-            if (plan_stage_devices(x) > MULTI_DEVICE_MEMBERS_MAX || x->sharding) return false;
-            for (int32_t k = 0; k < i; k++)
-                if (p->replicas[r].stages[k].device == x->device) return false;
-        }
-    return !p->deterministic;
 }
 
 static void remove_stage(struct plan_replica *x, int32_t i)
@@ -111,22 +76,21 @@ static void remove_stage(struct plan_replica *x, int32_t i)
 /* After a change of its layers. */
 static void balance_again(const struct space *s, struct plan_stage *x)
 {
-    if (!x->n_shards) return;
-    int64_t sequences[MULTI_DEVICE_MEMBERS_MAX];
-    multi_device_balance(s, x->first_layer, x->last_layer, x->devices, x->n_shards, sequences);
+    if (!x->n_shards || !x->sequences) return;
+    int64_t sequences[STAGE_MOVES_DEVICES_MAX];
+    stage_moves_balance(s, x->first_layer, x->last_layer, x->devices, x->n_shards, sequences);
     /* the plan is a copy whose lists are its own */
     memcpy((int64_t *)(uintptr_t)x->sequences, sequences, (size_t)x->n_shards * sizeof *sequences);
 }
 
-bool multi_device_merge(struct arena *a, const struct space *s, struct plan *p, int32_t r,
-                        int32_t i)
+bool stage_moves_merge(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i)
 {
     struct plan_replica *x = &p->replicas[r];
     struct members m = members_of(&x->stages[i]);
     if (!take_all(&m, &x->stages[i + 1])) return false;
     x->stages[i].last_layer = x->stages[i + 1].last_layer;
     remove_stage(x, i + 1);
-    return multi_device_place(a, s, &x->stages[i], m.device, m.n);
+    return stage_moves_place(a, s, &x->stages[i], m.device, m.n);
 }
 
 /* Layer boundary of two stages on these devices. */
@@ -138,35 +102,58 @@ static bool halve(const struct space *s, struct plan_stage *one, struct plan_sta
     if (first == last) return false;
     for (int32_t cut = first; cut < last; cut++) {
         one->last_layer = cut, two->first_layer = cut + 1;
-        int64_t x = multi_device_stage_ns(s, one), y = multi_device_stage_ns(s, two);
+        int64_t x = group_stage_ns(s, one), y = group_stage_ns(s, two);
         if ((x > y ? x : y) < least) least = x > y ? x : y, best = cut;
     }
     one->last_layer = best, two->first_layer = best + 1;
     return true;
 }
 
-bool multi_device_split(struct arena *a, const struct space *s, struct plan *p, int32_t r,
-                        int32_t i, int32_t front, bool behind)
+/* A stage behind stage i, with no layers yet. */
+static struct plan_stage *open_stage(struct arena *a, struct plan_replica *x, int32_t i)
 {
-    struct plan_replica *x = &p->replicas[r];
-    struct members m = members_of(&x->stages[i]);
-    if (front < 1 || front >= m.n) return false;
     struct plan_stage *stages = ARENA_ARRAY(a, struct plan_stage, (size_t)x->n_stages + 1);
     memcpy(stages, x->stages, (size_t)(i + 1) * sizeof *stages);
     memcpy(&stages[i + 1], &x->stages[i], (size_t)(x->n_stages - i) * sizeof *stages);
     x->stages = stages, x->n_stages++;
-    return multi_device_place(a, s, &stages[i + behind], m.device, front) &&
-           multi_device_place(a, s, &stages[i + !behind], &m.device[front], m.n - front) &&
-           halve(s, &stages[i], &stages[i + 1]);
+    return &stages[i];
 }
 
-bool multi_device_add(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
-                      int32_t device)
+bool stage_moves_split(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+                       int32_t front, bool behind)
 {
     struct members m = members_of(&p->replicas[r].stages[i]);
-    if (m.n == MULTI_DEVICE_MEMBERS_MAX) return false;
+    if (front < 1 || front >= m.n) return false;
+    struct plan_stage *x = open_stage(a, &p->replicas[r], i);
+    return stage_moves_place(a, s, &x[behind], m.device, front) &&
+           stage_moves_place(a, s, &x[!behind], &m.device[front], m.n - front) &&
+           halve(s, &x[0], &x[1]);
+}
+
+bool stage_moves_insert(struct arena *a, const struct space *s, struct plan *p, int32_t r,
+                        int32_t i, int32_t device, bool behind)
+{
+    struct members m = members_of(&p->replicas[r].stages[i]);
+    struct plan_stage *x = open_stage(a, &p->replicas[r], i);
+    return stage_moves_place(a, s, &x[behind], &device, 1) &&
+           stage_moves_place(a, s, &x[!behind], m.device, m.n) && halve(s, &x[0], &x[1]);
+}
+
+bool stage_moves_add(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+                     int32_t device)
+{
+    struct members m = members_of(&p->replicas[r].stages[i]);
+    if (m.n == STAGE_MOVES_DEVICES_MAX) return false;
     m.device[m.n++] = device;
-    return multi_device_place(a, s, &p->replicas[r].stages[i], m.device, m.n);
+    return stage_moves_place(a, s, &p->replicas[r].stages[i], m.device, m.n);
+}
+
+bool stage_moves_replace(struct arena *a, const struct space *s, struct plan *p, int32_t r,
+                         int32_t i, int32_t k, int32_t device)
+{
+    struct members m = members_of(&p->replicas[r].stages[i]);
+    m.device[k] = device;
+    return stage_moves_place(a, s, &p->replicas[r].stages[i], m.device, m.n);
 }
 
 static bool drop_replica(struct plan *p, int32_t r)
@@ -181,14 +168,14 @@ static bool drop_replica(struct plan *p, int32_t r)
     return true;
 }
 
-bool multi_device_drop(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
-                       int32_t k, bool behind)
+bool stage_moves_drop(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+                      int32_t k, bool behind)
 {
     struct plan_replica *x = &p->replicas[r];
     struct members m = members_of(&x->stages[i]);
     if (m.n > 1) {
         memmove(&m.device[k], &m.device[k + 1], (size_t)(m.n - k - 1) * sizeof *m.device);
-        return !behind && multi_device_place(a, s, &x->stages[i], m.device, m.n - 1);
+        return !behind && stage_moves_place(a, s, &x->stages[i], m.device, m.n - 1);
     }
     if (x->n_stages == 1) return !behind && drop_replica(p, r);
     if (behind ? i + 1 == x->n_stages : i == 0) return false;
@@ -202,7 +189,7 @@ bool multi_device_drop(struct arena *a, const struct space *s, struct plan *p, i
     return true;
 }
 
-bool multi_device_join(struct arena *a, const struct space *s, struct plan *p, const bool *set)
+bool stage_moves_join(struct arena *a, const struct space *s, struct plan *p, const bool *set)
 {
     int32_t first = 0, n = 0;
     while (first < p->n_replicas && !set[first]) first++;
@@ -218,7 +205,7 @@ bool multi_device_join(struct arena *a, const struct space *s, struct plan *p, c
         if (n++) x->microbatches += y->microbatches;
     }
     for (int32_t i = 0; i < x->n_stages; i++)
-        if (!multi_device_place(a, s, &x->stages[i], m[i].device, m[i].n)) return false;
+        if (!stage_moves_place(a, s, &x->stages[i], m[i].device, m[i].n)) return false;
     int32_t kept = 0;
     for (int32_t r = 0; r < p->n_replicas; r++)
         if (!set[r] || r == first) p->replicas[kept++] = p->replicas[r];
@@ -226,7 +213,7 @@ bool multi_device_join(struct arena *a, const struct space *s, struct plan *p, c
     return n > 1;
 }
 
-bool multi_device_divide(struct arena *a, const struct space *s, struct plan *p, int32_t r)
+bool stage_moves_divide(struct arena *a, const struct space *s, struct plan *p, int32_t r)
 {
     struct plan_replica *from = &p->replicas[r];
     if (from->microbatches < 2) return false;
@@ -240,23 +227,12 @@ bool multi_device_divide(struct arena *a, const struct space *s, struct plan *p,
         struct members m = members_of(&from->stages[i]), half[2] = {{.n = 0}, {.n = 0}};
         if (m.n < 2) return false;
         for (int32_t k = 0; k < m.n; k++) half[k % 2].device[half[k % 2].n++] = m.device[k];
-        if (!multi_device_place(a, s, &one->stages[i], half[0].device, half[0].n) ||
-            !multi_device_place(a, s, &two->stages[i], half[1].device, half[1].n))
+        if (!stage_moves_place(a, s, &one->stages[i], half[0].device, half[0].n) ||
+            !stage_moves_place(a, s, &two->stages[i], half[1].device, half[1].n))
             return false;
     }
     two->microbatches = from->microbatches / 2, one->microbatches -= two->microbatches;
     p->replicas = all, p->n_replicas++;
-    return true;
-}
-
-bool multi_device_shift(const struct space *s, struct plan *p, int32_t r, int32_t i, int32_t layers)
-{
-    struct plan_stage *x = &p->replicas[r].stages[i], *y = x + 1;
-    int32_t cut = x->last_layer + layers;
-    if (cut < x->first_layer || cut >= y->last_layer) return false;
-    x->last_layer = cut, y->first_layer = cut + 1;
-    balance_again(s, x);
-    balance_again(s, y);
     return true;
 }
 
@@ -268,11 +244,11 @@ static bool level_within(const struct space *s, struct plan_replica *x, int64_t 
         struct plan_stage one = x->stages[i];
         int32_t end = s->n_layers - (x->n_stages - i); /* one layer for each other stage */
         one.first_layer = one.last_layer = at;
-        if (multi_device_stage_ns(s, &one) > most) return false;
+        if (group_stage_ns(s, &one) > most) return false;
         for (; one.last_layer < end; one.last_layer++) {
             struct plan_stage more = one;
             more.last_layer++;
-            if (multi_device_stage_ns(s, &more) > most) break;
+            if (group_stage_ns(s, &more) > most) break;
         }
         if (write) x->stages[i].first_layer = at, x->stages[i].last_layer = one.last_layer;
         at = one.last_layer + 1;
@@ -280,12 +256,13 @@ static bool level_within(const struct space *s, struct plan_replica *x, int64_t 
     return at == s->n_layers;
 }
 
-void multi_device_balance_replica(const struct space *s, struct plan *p, int32_t r)
+void stage_moves_balance_replica(const struct space *s, struct plan *p, int32_t r)
 {
     struct plan_replica *x = &p->replicas[r];
     int64_t low = 0, high = 1;
     for (int32_t i = 0; i < x->n_stages; i++) {
-        int64_t ns = multi_device_stage_ns(s, &x->stages[i]);
+        if (x->stages[i].sharding) return;
+        int64_t ns = group_stage_ns(s, &x->stages[i]);
         if (ns > high) high = ns;
     }
     if (!level_within(s, x, high, false)) return;
@@ -297,18 +274,18 @@ void multi_device_balance_replica(const struct space *s, struct plan *p, int32_t
     for (int32_t i = 0; i < x->n_stages; i++) balance_again(s, &x->stages[i]);
 }
 
-bool multi_device_swap(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
-                       int32_t k)
+bool stage_moves_swap(struct arena *a, const struct space *s, struct plan *p, int32_t r, int32_t i,
+                      int32_t k)
 {
     struct plan_stage *x = &p->replicas[r].stages[i], *y = &p->replicas[r].stages[k];
     struct members m = members_of(x), n = members_of(y);
-    if (!multi_device_place(a, s, x, n.device, n.n) || !multi_device_place(a, s, y, m.device, m.n))
+    if (!stage_moves_place(a, s, x, n.device, n.n) || !stage_moves_place(a, s, y, m.device, m.n))
         return false;
-    multi_device_balance_replica(s, p, r);
+    stage_moves_balance_replica(s, p, r);
     return true;
 }
 
-bool multi_device_pass(struct plan *p, int32_t r, int32_t i, int32_t k, int32_t l)
+bool stage_moves_pass(struct plan *p, int32_t r, int32_t i, int32_t k, int32_t l)
 {
     const struct plan_stage *x = &p->replicas[r].stages[i];
     int64_t *sequences = (int64_t *)(uintptr_t)x->sequences;
@@ -317,18 +294,11 @@ bool multi_device_pass(struct plan *p, int32_t r, int32_t i, int32_t k, int32_t 
     return true;
 }
 
-bool multi_device_share(struct plan *p, int32_t r, int32_t q)
-{
-    if (r == q || p->replicas[r].microbatches < 2) return false;
-    p->replicas[r].microbatches--, p->replicas[q].microbatches++;
-    return true;
-}
-
 /* One each, largest first; every further one to the largest deficit. */
 static void share_out(struct plan *p, int32_t all)
 {
     struct plan_replica *x = p->replicas;
-    int64_t weight[MULTI_DEVICE_MEMBERS_MAX];
+    int64_t weight[STAGE_MOVES_DEVICES_MAX];
     for (int32_t r = 0; r < p->n_replicas; r++)
         weight[r] = x[r].microbatches, x[r].microbatches = 1;
     for (int32_t left = all - p->n_replicas; left > 0; left--) {
@@ -340,17 +310,17 @@ static void share_out(struct plan *p, int32_t all)
     }
 }
 
-bool multi_device_resize(struct arena *a, const struct space *s, struct plan *p)
+bool stage_moves_resize(struct arena *a, const struct space *s, struct plan *p)
 {
-    if (p->microbatch == s->microbatch || p->n_replicas > s->microbatches ||
-        p->n_replicas > MULTI_DEVICE_MEMBERS_MAX)
-        return false;
+    if (p->n_replicas > s->microbatches || p->n_replicas > STAGE_MOVES_DEVICES_MAX) return false;
     p->microbatch = s->microbatch;
     share_out(p, s->microbatches);
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             struct members m = members_of(&p->replicas[r].stages[i]);
-            if (!multi_device_place(a, s, &p->replicas[r].stages[i], m.device, m.n)) return false;
+            if (!p->replicas[r].stages[i].sharding &&
+                !stage_moves_place(a, s, &p->replicas[r].stages[i], m.device, m.n))
+                return false;
         }
     return true;
 }
