@@ -383,8 +383,8 @@ enum status cluster_parse(struct arena *a, const struct node *root, struct clust
     TRY(read_types(&r, root));
     TRY(read_nccl(&r, root));
     TRY(read_nodes(&r, root));
-    cluster_index_nodes(a, &c);
     TRY(read_switches(&r, root));
+    cluster_index_names(a, &c);
     TRY(cluster_read_links(&r, root));
     *out = c;
     return OK;

@@ -151,8 +151,8 @@ struct cluster {
     struct device *devices;
     struct link *links;
     const char **switches; /* (n_switches) names */
-    /* Open hash of a power of two by name: node + 1, 0: empty. A guess that cluster_node verifies, because parts of a cluster may be
-     * copied; n_places 0: none. */
+    /* Open hash of a power of two by name: node + 1, -switch - 1, 0: empty. A guess that cluster_node verifies, because parts of a cluster
+     * may be copied; n_places 0: none. */
     int32_t n_places, *places;
 };
 

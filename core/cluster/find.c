@@ -60,10 +60,9 @@ int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t 
     return best;
 }
 
-static bool is_named(const struct cluster *c, int32_t node, const char *name, size_t length)
+static bool is_named(const char *known, const char *name, size_t length)
 {
-    return node < c->n_nodes && !strncmp(c->nodes[node].name, name, length) &&
-           !c->nodes[node].name[length];
+    return !strncmp(known, name, length) && !known[length];
 }
 
 /* FNV-1a (Fowler, Noll, Vo 1991). */
@@ -74,25 +73,42 @@ static uint32_t hash(const char *name, size_t length)
     return h;
 }
 
-void cluster_index_nodes(struct arena *a, struct cluster *c)
+static void index_name(struct cluster *c, const char *name, int32_t value)
+{
+    uint32_t at = hash(name, strlen(name));
+    while (c->places[at & (uint32_t)(c->n_places - 1)]) at++;
+    c->places[at & (uint32_t)(c->n_places - 1)] = value;
+}
+
+void cluster_index_names(struct arena *a, struct cluster *c)
 {
     c->n_places = 16;
-    while (c->n_places < 2 * c->n_nodes) c->n_places *= 2;
+    while (c->n_places < 2 * (c->n_nodes + c->n_switches)) c->n_places *= 2;
     c->places = ARENA_ARRAY(a, int32_t, (size_t)c->n_places);
-    for (int32_t i = 0; i < c->n_nodes; i++) {
-        uint32_t at = hash(c->nodes[i].name, strlen(c->nodes[i].name));
-        while (c->places[at & (uint32_t)(c->n_places - 1)]) at++;
-        c->places[at & (uint32_t)(c->n_places - 1)] = i + 1;
+    for (int32_t i = 0; i < c->n_nodes; i++) index_name(c, c->nodes[i].name, i + 1);
+    for (int32_t i = 0; i < c->n_switches; i++) index_name(c, c->switches[i], -i - 1);
+}
+
+bool cluster_indexed(const struct cluster *c, const char *name, size_t length, enum link_end *kind,
+                     int32_t *out)
+{
+    uint32_t at = c->n_places ? hash(name, length) : 0;
+    for (int32_t k; c->n_places && (k = c->places[at & (uint32_t)(c->n_places - 1)]); at++) {
+        *kind = k > 0 ? END_NODE : END_SWITCH;
+        *out = k > 0 ? k - 1 : -k - 1;
+        if (*out >= (k > 0 ? c->n_nodes : c->n_switches)) continue;
+        if (is_named(k > 0 ? c->nodes[*out].name : c->switches[*out], name, length)) return true;
     }
+    return false;
 }
 
 int32_t cluster_node(const struct cluster *c, const char *name, size_t length)
 {
-    uint32_t at = c->n_places ? hash(name, length) : 0;
-    for (int32_t k; c->n_places && (k = c->places[at & (uint32_t)(c->n_places - 1)]); at++)
-        if (is_named(c, k - 1, name, length)) return k - 1;
+    enum link_end kind;
+    int32_t at;
+    if (cluster_indexed(c, name, length, &kind, &at) && kind == END_NODE) return at;
     for (int32_t i = 0; i < c->n_nodes; i++)
-        if (is_named(c, i, name, length)) return i;
+        if (is_named(c->nodes[i].name, name, length)) return i;
     return -1;
 }
 

@@ -24,8 +24,11 @@ enum status cluster_unique_names(struct cluster_reader *r, const struct node *li
                                  const char *what);
 /* "a, b, c", limited to the room in an error. */
 const char *cluster_join(struct arena *a, const char *list, const char *name);
-/* Of the nodes that are known so far, for cluster_node. */
-void cluster_index_nodes(struct arena *a, struct cluster *c);
+/* Of the nodes and switches that are known so far. */
+void cluster_index_names(struct arena *a, struct cluster *c);
+/* The node or switch named by the first `length` bytes of name; false: none is indexed. O(1), also for names that are unknown. */
+bool cluster_indexed(const struct cluster *c, const char *name, size_t length, enum link_end *kind,
+                     int32_t *out);
 /* The list with every `count` entry expanded. */
 enum status cluster_repeat(struct cluster_reader *r, const struct node *list,
                            const struct node **out);

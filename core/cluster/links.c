@@ -17,13 +17,6 @@ static const char *node_names(const struct cluster_reader *r)
     return list;
 }
 
-static int32_t find_switch(const struct cluster *c, const char *name)
-{
-    for (int32_t i = 0; i < c->n_switches; i++)
-        if (!strcmp(c->switches[i], name)) return i;
-    return -1;
-}
-
 /* Error for a name of `count:` nodes or switches, which a link cannot name collectively. */
 static enum status unknown_group(const struct cluster_reader *r, const struct node *n,
                                  const char *name, int64_t count)
@@ -54,15 +47,11 @@ static enum status find_end(struct cluster_reader *r, const struct node *n, int3
 {
     const char *name;
     TRY(node_text(n, &name, r->err));
-    *kind = strchr(name, '.') ? END_DEVICE : END_NODE;
-    *out =
-        *kind == END_DEVICE ? cluster_device(r->c, name) : cluster_node(r->c, name, strlen(name));
+    if (!strchr(name, '.'))
+        return cluster_indexed(r->c, name, strlen(name), kind, out) ? OK : unknown_end(r, n, name);
+    *kind = END_DEVICE;
+    *out = cluster_device(r->c, name);
     if (*out >= 0) return OK;
-    if (*kind == END_NODE) {
-        *kind = END_SWITCH;
-        *out = find_switch(r->c, name);
-        return *out >= 0 ? OK : unknown_end(r, n, name);
-    }
     int32_t node = cluster_node(r->c, name, strcspn(name, "."));
     if (node < 0) {
         const char *group = arena_strndup(r->a, name, strcspn(name, "."));
@@ -100,7 +89,8 @@ static enum status read_ends(struct cluster_reader *r, const struct node *n, str
         l->kind[1] = l->kind[0];
         return l->kind[0] == END_NODE
                    ? OK
-                   : node_error(n, r->err, "a single end must be a node; a link of devices has two ends");
+                   : node_error(n, r->err,
+                                "a single end must be a node; a link of devices has two ends");
     }
     if (l->kind[0] == l->kind[1]) return l->end[0] == l->end[1] ? same_end(r, n, l) : OK;
     if (l->kind[0] != END_SWITCH && l->kind[1] != END_SWITCH)
@@ -142,9 +132,11 @@ static enum status read_place(struct cluster_reader *r, const struct node *n, st
     }
     TRY(node_choice(every, choices, &which, r->err));
     if (between)
-        return node_error(between, r->err, "link '%s' has `every`, which excludes `between`", l->name);
+        return node_error(between, r->err, "link '%s' has `every`, which excludes `between`",
+                          l->name);
     if (r->c->emulated)
-        return node_error(every, r->err, "links of emulated devices must be listed one by one, without `every`");
+        return node_error(every, r->err,
+                          "links of emulated devices must be listed one by one, without `every`");
     l->kind[0] = l->kind[1] = which ? END_INSIDE : END_ACROSS;
     return OK;
 }
@@ -155,8 +147,7 @@ static enum status read_nccl(struct cluster_reader *r, const struct node *n, str
     const struct node *ctas = cluster_given(n, "maxCTAs"), *net = cluster_given(n, "netName");
     int64_t most = 0;
     if ((ctas || net) && r->c->emulated)
-        return node_error(ctas ? ctas : net, r->err,
-                          "links of emulated devices do not use NCCL");
+        return node_error(ctas ? ctas : net, r->err, "links of emulated devices do not use NCCL");
     if (ctas) TRY(node_int(ctas, 1, LINK_CTAS_MAX, &most, r->err));
     l->max_ctas = (int32_t)most;
     if (!net) return OK;

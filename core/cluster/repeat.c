@@ -11,10 +11,9 @@
 
 static bool is_known(const struct cluster *c, const char *name)
 {
-    if (cluster_node(c, name, strlen(name)) >= 0) return true;
-    for (int32_t i = 0; i < c->n_switches; i++)
-        if (!strcmp(c->switches[i], name)) return true;
-    return false;
+    enum link_end kind;
+    int32_t at;
+    return cluster_indexed(c, name, strlen(name), &kind, &at);
 }
 
 int64_t cluster_numbered(const struct cluster_reader *r, const char *name)
@@ -40,27 +39,27 @@ struct numbered {
     const char **every; /* (have) devices of NAME.*; NULL: another end */
 };
 
-static void add_devices(const struct cluster_reader *r, struct numbered *x, int32_t node,
+/* Of the node of this name, if it is one. */
+static bool add_devices(const struct cluster_reader *r, struct numbered *x, const char *name,
                         size_t *capacity)
 {
+    enum link_end kind;
+    int32_t node;
+    if (!cluster_indexed(r->c, name, strlen(name), &kind, &node) || kind != END_NODE) return false;
     const struct node_spec *at = &r->c->nodes[node];
     for (int32_t d = 0; d < at->n_devices; d++) {
         x->every = arena_grow(r->a, x->every, (size_t)x->have, capacity, sizeof *x->every);
         x->every[x->have++] = r->c->devices[at->first_device + d].name;
     }
+    return true;
 }
 
 static void find_devices(const struct cluster_reader *r, struct numbered *x)
 {
     size_t capacity = 0;
-    int32_t one = cluster_node(r->c, x->stem, strlen(x->stem));
-    int64_t nodes = one >= 0 ? 0 : cluster_numbered(r, x->stem);
-    if (one >= 0) add_devices(r, x, one, &capacity);
-    for (int64_t k = 0; k < nodes; k++) {
-        const char *name = arena_printf(r->a, "%s%" PRId64, x->stem, k);
-        int32_t node = cluster_node(r->c, name, strlen(name));
-        if (node >= 0) add_devices(r, x, node, &capacity);
-    }
+    if (add_devices(r, x, x->stem, &capacity)) return;
+    for (int64_t k = 0, nodes = cluster_numbered(r, x->stem); k < nodes; k++)
+        (void)add_devices(r, x, arena_printf(r->a, "%s%" PRId64, x->stem, k), &capacity);
 }
 
 static struct numbered numbered_end(const struct cluster_reader *r, const char *text)

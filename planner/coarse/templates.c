@@ -4,11 +4,10 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
-    CHOICES = 12, /* of degrees of a team's classes, whose layers are divided */
+    CHOICES = 12,     /* of degrees of a team's classes, whose layers are divided */
     CHOICES_LEAST = 4 /* of them, whatever their estimates */
 };
 
@@ -50,8 +49,7 @@ static void keep(struct making *m, struct coarse_template *x)
 
 static struct coarse_line line_of(const struct making *m)
 {
-    return (struct coarse_line){
-        .q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
+    return (struct coarse_line){.q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
 }
 
 /* Stages of the classes in this order, each by its degree; false: none, or too many. */
@@ -88,19 +86,6 @@ static bool give_devices(const struct making *m, struct coarse_line *l)
 static int zero_levels(const struct making *m)
 {
     return !m->q->task->job->model.measured && (m->q->n_classes > 1 || m->replicas > 1) ? 2 : 1;
-}
-
-/* Whether all stages on several GPUs have rules of one kind. */
-static bool one_kind(const struct making *m, const int32_t *order, int32_t n, const int32_t *degree)
-{
-    const struct coarse_degree *first = NULL;
-    for (int32_t k = 0; k < n; k++) {
-        const struct coarse_degree *x = &m->q->classes[order[k]].degree[degree[k]];
-        if (x->n == 1) continue;
-        if (first && x->kind != first->kind) return false;
-        first = x;
-    }
-    return true;
 }
 
 /* Layers of a line whose devices are given; false: none that is of use, because its slowest stage alone takes longer than the templates
@@ -150,35 +135,69 @@ static void try_sequence(void *of, const struct coarse_stage *stages, int32_t n)
 struct choice {
     int32_t degree[COARSE_CLASSES];
     double ns; /* estimate of its pipeline's time if layers could be divided at will */
-    int32_t at; /* of its enumeration: breaks ties */
 };
 
-static int by_estimate(const void *x, const void *y)
+/* What a class adds to a pipeline by one of its degrees. */
+struct part {
+    int32_t degree, kind;      /* kind: -1 on one GPU */
+    double rate, stages, held; /* held: models that fit, with divided state */
+};
+
+struct choosing {
+    const struct making *m;
+    int32_t n_parts[COARSE_CLASSES], n_best;
+    struct part parts[COARSE_CLASSES][COARSE_DEGREES];
+    struct choice at, best[CHOICES];
+};
+
+/* false: the class has no stages of this degree. */
+static bool part_of(const struct making *m, const struct coarse_class *x, int32_t degree,
+                    struct part *out)
 {
-    const struct choice *a = x, *b = y;
-    if (a->ns != b->ns) return a->ns < b->ns ? -1 : 1;
-    return (a->at > b->at) - (a->at < b->at);
+    const struct coarse_degree *d = &x->degree[degree];
+    const struct space *s = &m->q->spaces[m->q->size];
+    int32_t only = m->q->offer ? m->q->offer->n : 0, here = x->n / m->replicas / d->n;
+    if (!d->usable || !here || (only && d->n != only)) return false;
+    const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
+    int64_t bytes = c->parameter_bytes + c->gradient_bytes + c->state_bytes / m->replicas;
+    *out = (struct part){
+        .degree = degree,
+        .kind = d->n > 1 ? (int32_t)d->kind : -1,
+        .stages = here,
+        .rate = here / (double)(c->forward_ns + c->input_ns + c->weight_ns + 1),
+        .held = here * ((double)s->cluster->types[d->type].memory_bytes / (double)(bytes + 1))};
+    return true;
 }
 
-/* 0: a class has no stage of these GPUs, or the model does not fit. */
-static double estimate_of(const struct making *m, const int32_t *order, int32_t n,
-                          const int32_t *degree)
+/* Among equal estimates the first one stays first. */
+static void keep_choice(struct choosing *c, double ns)
 {
-    const struct space *s = &m->q->spaces[m->q->size];
-    double rate = 0, stages = 0, held = 0; /* held: models that fit, with divided state */
-    int32_t only = m->q->offer ? m->q->offer->n : 0;
-    for (int32_t k = 0; k < n; k++) {
-        const struct coarse_class *x = &m->q->classes[order[k]];
-        const struct coarse_degree *d = &x->degree[degree[k]];
-        int32_t here = x->n / m->replicas / d->n;
-        if (!d->usable || !here || (only && d->n != only)) return 0;
-        const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
-        rate += here / (double)(c->forward_ns + c->input_ns + c->weight_ns + 1);
-        stages += here;
-        int64_t bytes = c->parameter_bytes + c->gradient_bytes + c->state_bytes / m->replicas;
-        held += here * ((double)s->cluster->types[d->type].memory_bytes / (double)(bytes + 1));
+    int32_t at = c->n_best;
+    if (at == CHOICES && c->best[at - 1].ns <= ns) return;
+    if (at == CHOICES)
+        at--;
+    else
+        c->n_best++;
+    for (; at > 0 && c->best[at - 1].ns > ns; at--) c->best[at] = c->best[at - 1];
+    c->at.ns = ns;
+    c->best[at] = c->at;
+}
+
+/* All choices of the first k classes beside those of the others, whose sums are given. All stages on several GPUs have rules of one kind. */
+static void choose(struct choosing *c, int32_t k, int32_t kind, double rate, double stages,
+                   double held)
+{
+    if (!k) {
+        if (held >= 1) keep_choice(c, (c->m->microbatches - 1 + stages) / rate);
+        return;
     }
-    return held < 1 ? 0 : (m->microbatches - 1 + stages) / rate;
+    for (int32_t i = 0; i < c->n_parts[k - 1]; i++) {
+        const struct part *x = &c->parts[k - 1][i];
+        if (kind >= 0 && x->kind >= 0 && x->kind != kind) continue;
+        c->at.degree[k - 1] = x->degree;
+        choose(c, k - 1, x->kind >= 0 ? x->kind : kind, rate + x->rate, stages + x->stages,
+               held + x->held);
+    }
 }
 
 /* Whether templates of as many choices as are kept are better than this estimate, at a ZeRO level that fits. */
@@ -192,25 +211,18 @@ static bool beaten(const struct making *m, double ns)
     return any;
 }
 
-/* The CHOICES best of all choices of degrees. */
+/* The CHOICES best of all choices of degrees. O(degrees of one kind ^ classes). */
 static void try_order(struct making *m, const int32_t *order, int32_t n)
 {
-    struct choice *list = NULL, x = {.at = 0};
-    size_t capacity = 0;
-    int32_t found = 0, k = 0;
-    struct arena *a = m->scratch;
-    while (k < n) {
-        x.ns = one_kind(m, order, n, x.degree) ? estimate_of(m, order, n, x.degree) : 0;
-        if (x.ns > 0) {
-            list = arena_grow(a, list, (size_t)found, &capacity, sizeof *list);
-            x.at = found, list[found++] = x;
-        }
-        for (k = 0; k < n && ++x.degree[k] == m->q->classes[order[k]].n_degrees; k++)
-            x.degree[k] = 0;
+    struct choosing c = {.m = m};
+    for (int32_t k = 0; k < n; k++) {
+        const struct coarse_class *x = &m->q->classes[order[k]];
+        for (int32_t d = 0; d < x->n_degrees; d++)
+            c.n_parts[k] += part_of(m, x, d, &c.parts[k][c.n_parts[k]]);
     }
-    if (found) qsort(list, (size_t)found, sizeof *list, by_estimate);
-    for (int32_t i = 0; i < found && i < CHOICES && (i < CHOICES_LEAST || !beaten(m, list[i].ns)); i++)
-        try_degrees(m, order, n, list[i].degree);
+    choose(&c, n, -1, 0, 0, 0);
+    for (int32_t i = 0; i < c.n_best && (i < CHOICES_LEAST || !beaten(m, c.best[i].ns)); i++)
+        try_degrees(m, order, n, c.best[i].degree);
 }
 
 static void swap(int32_t *x, int32_t *y)

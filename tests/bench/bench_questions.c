@@ -1,5 +1,5 @@
-/* tests/bench/bench_questions.c - twelve questions to the planner: models of 1 to 405 billion parameters, dense and with experts, on 8 to
- * 4,096 GPUs of one to four types. CPU time, memory, plan and gap of each, in a process of its own. */
+/* tests/bench/bench_questions.c - questions to the planner: models of 1 to 405 billion parameters, dense and with experts, on 8 to
+ * 102,400 GPUs of one to six types. CPU time, memory, plan and gap of each, in a process of its own. */
 #include "core/base/arena.h"
 #include "planner/search.h"
 #include "profiles/team.h"
@@ -21,7 +21,8 @@ static const struct question {
     {"gpt-1.5b", "a4-v4"},    {"llama-8b-4k", "h8-a8"},       {"qwen2-7b-8k", "h8-b16-v16"},
     {"mistral-7b-4k", "g48"}, {"mistral-7b-4k", "l40s-48"},   {"mixtral-4k", "a32-v32"},
     {"llama-8b-128k", "h32"}, {"qwen2-7b-8k", "a32-v32"},     {"llama-70b-4k", "h256-a256"},
-    {"llama-70b-4k", "h32"},  {"llama-405b-8k", "h512-a512"}, {"gpt-175b", "four-4096"}};
+    {"llama-70b-4k", "h32"},  {"llama-405b-8k", "h512-a512"}, {"gpt-175b", "four-4096"},
+    {"gpt-175b-131072", "six-102400"}};
 
 static enum status ask(struct arena *a, const struct question *q, struct search_result *r,
                        struct error *err)

@@ -300,6 +300,23 @@ START_TEST(ten_thousand_devices_are_read_and_written)
 }
 END_TEST
 
+/* Look-ups of names, known or not, are O(1): by a walk over all nodes and switches this takes 20 s. */
+START_TEST(a_hundred_thousand_devices_with_their_switches_are_read)
+{
+    struct cluster c;
+    const char *text = "version: 1\nname: x\ndevice_types: [{name: t, device: H100-SXM5}]\n"
+                       "nodes: [{name: n, count: 12800, devices: {type: t, count: 8}}]\n"
+                       "switches: [{name: core}, {name: s, count: 12800}]\nlinks:\n"
+                       "  - {name: p, count: 102400, between: [n.*, s], bandwidth: 1 GB/s, latency: 1 us}\n"
+                       "  - {name: u, count: 12800, between: [n, core], bandwidth: 1 GB/s, latency: 1 us}\n";
+    ck_assert_msg(parse(text, &c) == OK, "%s", err.text);
+    ck_assert_int_eq(c.n_devices, 102400);
+    ck_assert_int_eq(c.n_links, 115200);
+    ck_assert_int_eq(c.links[102399].end[0], 102399);
+    ck_assert_int_eq(c.links[102399].end[1], 12800);
+}
+END_TEST
+
 START_TEST(what_types_and_links_cost_beside_their_speed_survives_writing)
 {
     struct cluster c, again;
@@ -396,6 +413,7 @@ Suite *cluster_suite(void)
     tcase_add_test(t, the_most_specific_link_is_taken);
     tcase_add_test(t, the_order_of_links_in_the_file_does_not_matter);
     tcase_add_test(t, ten_thousand_devices_are_read_and_written);
+    tcase_add_test(t, a_hundred_thousand_devices_with_their_switches_are_read);
     suite_add_tcase(s, t);
     return s;
 }
