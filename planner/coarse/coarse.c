@@ -3,10 +3,11 @@
 #include "core/base/arena.h"
 #include "core/base/stop.h"
 #include "planner/coarse/internal.h"
+#include "planner/coarse/sample.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
 enum {
-    RESCUES = 3, /* candidates simulated after a stop: seconds on thousands of GPUs */
+    RESCUES = 3, /* candidates tried after a stop */
     SIZES_WORSE =
         2 /* microbatch sizes without a better estimate after which larger ones are left out */
 };
@@ -58,7 +59,21 @@ static enum status search(struct coarse *q, struct error *err)
     return OK;
 }
 
-/* A stopped search without a plan: the best candidate that fits is simulated after all. */
+/* A trial by the search's own scorer, whether the search is stopped or not. */
+static enum status sample_now(struct coarse *q, const struct space *s, struct plan *p, int64_t *ns,
+                              struct error *err)
+{
+    struct parallel_score_item items[2];
+    struct coarse_sample x;
+    int32_t n = coarse_sample_make(q->arena, s, p, false, false, items, &x);
+    for (int32_t i = 0; i < n; i++)
+        TRY(scorer_fit(q->t->scorer, &items[i].space, &items[i].plan, &items[i].ns, err));
+    *ns = coarse_sample_ns(&x);
+    coarse_sample_adopt(q->t->arena, &x, p);
+    return OK;
+}
+
+/* A stopped search without a plan: the best candidate that fits is tried after all. */
 static enum status rescue(struct coarse *q, struct error *err)
 {
     const volatile sig_atomic_t *watched = stop_watch(NULL);
@@ -71,7 +86,7 @@ static enum status rescue(struct coarse *q, struct error *err)
         struct error why;
         s.cluster = q->task->cluster;
         if (!coarse_place(q, &o->kept[i], q->t->arena, &p)) continue;
-        st = scorer_fit(q->t->scorer, &s, &p, &ns, &why);
+        st = sample_now(q, &s, &p, &ns, &why);
         if (st == ERR_INPUT) st = OK; /* no such stage */
         if (st != OK && err) *err = why;
         if (st == OK && ns < INT64_MAX) incumbents_add(&q->t->incumbents, &p, ns);

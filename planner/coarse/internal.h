@@ -47,6 +47,7 @@ struct coarse_stage {
     /* Gradient all-reduce over very many replicas, and how long before the end of the last backward it may begin; update. */
     int64_t reduce_ns, lead_ns, update_ns;
     int64_t step_ns; /* latency of a step of the ring */
+    int32_t sums;        /* all-reduces of its gradients on a GPU, one after the other */
     int32_t copies;      /* GPUs of the stage that hold the same parameters */
     int32_t rings, ring_gpus; /* rings of a replica's stages of this class; GPUs from the first of one to the first of the next */
     double ring_bytes; /* what an all-reduce of its gradients over very many replicas sends from the stage to another node */

@@ -2,6 +2,7 @@
 #include "planner/coarse/line.h"
 
 #include "core/base/units.h"
+#include "planner/candidate/group.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
 #include <string.h>
@@ -311,6 +312,7 @@ static void set_reduce(struct coarse_line *l, int32_t i)
     int32_t n = degree_of(l, i)->n, each = k->n / l->replicas;
     x->ring_bytes = stage_ring_bytes(l, i, &x->copies);
     x->rings = each / n, x->ring_gpus = l->by_stage ? l->replicas * n : n;
+    x->sums = group_rings(l->s, degree_of(l, i)->type, x->first, x->last);
     x->reduce_ns = x->step_ns = 0;
     int32_t far = l->by_stage ? x->ring_gpus - n : k->n - each; /* first GPU of the last replica */
     if (far <= 0) return; /* one replica: all others are of other classes */

@@ -16,6 +16,7 @@
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
     BEYOND = 115,  /* percent of the best estimate: candidates above are left out, but for the best of a division into teams (COARSE_FAR) */
+    COMPARED = 16, /* replicas of a team by which two candidates are compared; a node holds at most eight */
     SAMPLE_NEAR =
         103, /* percent: a sample of 160 replicas that share links of racks took 43 % less than all, of 64 on a flat network 2 % less */
     MISSES =
@@ -79,6 +80,19 @@ static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool
     return true;
 }
 
+/* The plan with the first replicas of each team, which determine the others. */
+static struct plan first_replicas(struct arena *a, const struct coarse_candidate *c,
+                                  const struct plan *p)
+{
+    struct plan x = *p;
+    x.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)p->n_replicas);
+    x.n_replicas = 0;
+    for (int32_t t = 0, r = 0; t < c->n_teams; r += c->team[t++]->replicas)
+        for (int32_t k = 0; k < c->team[t]->replicas && k < COMPARED; k++)
+            x.replicas[x.n_replicas++] = p->replicas[r + k];
+    return x;
+}
+
 static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c)
 {
     struct coarse *q = l->q;
@@ -94,7 +108,8 @@ static void list_candidate(struct listing *l, int32_t offer, const struct coarse
     if (!place(q, l->scratch, x, false, &p)) return;
     for (int32_t r = 0; r < p.n_replicas; r++)
         for (int32_t i = 0; i < p.replicas[r].n_stages; i++) p.replicas[r].stages[i].zero = 0;
-    if (plan_set_add(&l->seen, &p)) l->n++;
+    struct plan few = first_replicas(l->scratch, c, &p);
+    if (plan_set_add(&l->seen, &few)) l->n++;
 }
 
 /* A plan of two offers is the narrower one's. */
@@ -102,7 +117,7 @@ static void list_rank(struct listing *l, int32_t rank, int32_t percent)
 {
     for (int32_t k = l->q->n_offers - 1; k >= 0; k--) {
         const struct coarse_offer *o = &l->q->offers[k];
-        for (int32_t i = 0; i < o->n_kept; i++)
+        for (int32_t i = 0; i < o->n_kept && !(l->n && search_context_stopped(l->q->t)); i++)
             if (coarse_rank(o, i) == rank &&
                 o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * percent)
                 list_candidate(l, k, &o->kept[i]);
@@ -382,9 +397,18 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
     return OK;
 }
 
-enum status coarse_trials(struct coarse *q, struct error *err)
+/* The best trial of a search that was stopped before a plan was simulated whole, which takes seconds on many GPUs. */
+static void keep_best(struct coarse *q, const struct trial *x)
 {
-    struct trial *x = ARENA_ARRAY(q->arena, struct trial, LISTED);
+    int32_t best = 0;
+    for (int32_t i = 1; i < LISTED; i++)
+        if (x[i].plan.n_replicas && x[i].ns < x[best].ns) best = i;
+    if (x[best].plan.n_replicas && x[best].ns < INT64_MAX)
+        incumbents_add(&q->t->incumbents, &x[best].plan, x[best].ns);
+}
+
+static enum status try_candidates(struct coarse *q, struct trial *x, struct error *err)
+{
     int32_t n = list(q, x);
     if (!n) return OK;
     TRY(try_listed(q, x, &n, err));
@@ -392,4 +416,12 @@ enum status coarse_trials(struct coarse *q, struct error *err)
     TRY(improve_all(q, x, n, err));
     sort(x, n);
     return simulate_whole(q, x, n, err);
+}
+
+enum status coarse_trials(struct coarse *q, struct error *err)
+{
+    struct trial *x = ARENA_ARRAY(q->arena, struct trial, LISTED);
+    enum status st = try_candidates(q, x, err);
+    if (search_context_stopped(q->t) && !q->t->incumbents.n) keep_best(q, x);
+    return st;
 }
