@@ -91,6 +91,7 @@ struct coarse {
     struct coarse_class classes[COARSE_CLASSES];
     int32_t size, n_tried; /* the current one; the first ones that were tried */
     struct space *spaces;  /* (n_sizes) */
+    int64_t trial_ns;      /* counted work of a trial */
     bool all_replicas;     /* trials leave none out: a sample of them took another time */
     int32_t n_offers;
     struct coarse_offer offers[COARSE_OFFERS], *offer; /* the current one */

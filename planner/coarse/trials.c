@@ -228,6 +228,7 @@ static enum status improve(struct coarse *q, struct trial *x, bool orders_only, 
     struct local_search_task task = {.t = q->t,
                                      .s = &x->space,
                                      .evaluations = INT64_MAX,
+                                     .each_ns = whole ? 0 : q->trial_ns,
                                      .orders_only = orders_only,
                                      .named = true,
                                      .tried = tried,
@@ -368,30 +369,33 @@ static enum status try_chunk(struct coarse *q, struct trial *x, int32_t first, i
     return OK;
 }
 
-/* Whether a trial takes as long with all its replicas: else those left out share links with the others. The trial becomes that of all. */
+/* Whether a trial takes as long with all its replicas: else those left out share links with the others. The trial becomes that of all, and
+ * later ones take as much work. */
 static enum status check_sample(struct coarse *q, struct trial *x, struct error *err)
 {
-    int64_t ns = x->ns;
+    int64_t ns = x->ns, before = scorer_work(q->t->scorer), sample_ns = q->trial_ns;
     q->all_replicas = true;
     TRY(try_all(q, x, 0, 1, false, err));
     q->all_replicas = x->ns > ns / 100 * SAMPLE_NEAR || ns > x->ns / 100 * SAMPLE_NEAR;
+    q->trial_ns = q->all_replicas ? scorer_work(q->t->scorer) - before : sample_ns;
     return OK;
 }
 
 /* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */
 static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
-    int64_t start = scorer_work(q->t->scorer), left = work_ns(q);
+    int64_t end = scorer_work(q->t->scorer) + work_ns(q);
     int32_t all = *n, next = 1;
     bool fits = false;
     for (*n = 0; *n < all && next > *n && !(*n && search_context_stopped(q->t));) {
+        int64_t before = scorer_work(q->t->scorer);
         TRY(try_chunk(q, x, *n, next, err));
-        int64_t used = scorer_work(q->t->scorer) - start, more = (left - used) / (used / next + 1);
+        q->trial_ns = (scorer_work(q->t->scorer) - before) / (next - *n) + 1;
         if (!fits && x[*n].ns < INT64_MAX && coarse_sample_thins(&x[*n].plan))
             TRY(check_sample(q, &x[*n], err));
         fits |= x[*n].ns < INT64_MAX;
         *n = next;
-        if (!fits) more = next < MISSES;
+        int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : next < MISSES;
         next += (int32_t)units_max(0, units_min(more, units_min(CHUNK, all - next)));
     }
     return OK;

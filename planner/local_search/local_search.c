@@ -48,7 +48,19 @@ struct batch {
     int64_t ns[LOCAL_SEARCH_BATCH];
 };
 
-static bool over(struct local_search *x) { return x->left <= 0 || search_context_over(x->task->t); }
+/* Plans that may be scored at once. */
+static int32_t room(const struct local_search *x)
+{
+    const struct search_context *t = x->task->t;
+    if (!x->task->each_ns || !t->work_end) return LOCAL_SEARCH_BATCH;
+    int64_t n = (t->work_end - scorer_work(t->scorer)) / x->task->each_ns;
+    return n < LOCAL_SEARCH_BATCH ? (int32_t)n : LOCAL_SEARCH_BATCH;
+}
+
+static bool over(struct local_search *x)
+{
+    return x->left <= 0 || search_context_over(x->task->t) || room(x) < 1;
+}
 
 /* Whether the objective is not the time. */
 static bool by_cost(const struct local_search *x)
@@ -168,8 +180,9 @@ static enum status try_move(struct local_search *x, const struct local_search_mo
     if (m->schedules) x->tight = 0;
     for (int32_t n = count(x, m); (next < n || again >= 0) && !over(x); n = count(x, m)) {
         struct batch b = {.n = 0};
+        int32_t most = room(x);
         if (again >= 0) add_variant(x, m, again, &b);
-        while (next < n && b.n < LOCAL_SEARCH_BATCH) add_variant(x, m, next++, &b);
+        while (next < n && b.n < most) add_variant(x, m, next++, &b);
         TRY(try_batch(x, m, &b, &again, err));
         if (!m->repeats) again = -1;
     }
