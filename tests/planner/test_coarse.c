@@ -1,5 +1,6 @@
 /* The coarse search: classes of equal nodes, prices of groups, and plans against ones written by hand. */
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/sharding/shard.h"
 #include "planner/candidate/group.h"
 #include "planner/coarse/internal.h"
@@ -207,6 +208,27 @@ START_TEST(sharded_parameters_take_a_share_of_the_memory)
         compared++;
     }
     ck_assert_int_eq(compared, 8);
+    end(&m);
+}
+END_TEST
+
+/* Parameters that every GPU of a stage holds whole are added up in one ring; beside sharded ones their rings follow in turns. */
+START_TEST(rings_of_a_stage_are_counted_by_runs_of_equally_sharded_parameters)
+{
+    struct made m;
+    struct error err = {0};
+    make(&m, rack_cluster(), llama);
+    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
+    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    const struct space *s = &m.coarse.spaces[0];
+    const struct coarse_class *k = &m.coarse.classes[0];
+    ck_assert_int_eq(group_rings(s, k->degree[0].type, 0, s->n_layers - 1), 1);
+    for (int32_t d = 1; d < k->n_degrees; d++) {
+        int32_t type = k->degree[d].type, all = group_rings(s, type, 0, s->n_layers - 1);
+        if (!k->degree[d].usable) continue;
+        if (k->degree[d].kind == GROUP_RULES_PARAMETERS) ck_assert_int_gt(all, s->n_layers / 2);
+        ck_assert_int_le(group_rings(s, type, 2, 5), units_max(1, all));
+    }
     end(&m);
 }
 END_TEST
@@ -433,6 +455,7 @@ Suite *coarse_suite(void)
     tcase_add_test(c, equal_nodes_are_a_class_wherever_their_links_are_stated);
     tcase_add_loop_test(c, the_price_of_a_group_is_that_of_its_simulation, 0, 2);
     tcase_add_test(c, sharded_parameters_take_a_share_of_the_memory);
+    tcase_add_test(c, rings_of_a_stage_are_counted_by_runs_of_equally_sharded_parameters);
     tcase_add_test(c, rules_suit_stages_of_any_layers);
     tcase_add_test(c, a_part_of_the_microbatches_gives_the_time_of_all);
     tcase_add_test(c, stages_of_groups_have_orders);
