@@ -126,11 +126,11 @@ static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first,
     return least_recompute(l, i, first, last, in_flight, room - packed / BUCKETS, out);
 }
 
-/* With the microbatches in flight of 1F1B. */
+/* With the microbatches in flight of 1F1B, and one more where weight gradients are apart: its output gradients are kept. */
 static bool stage_time(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
                        struct fitted *out)
 {
-    return stage_time_of(l, i, first, last, l->n - i, out);
+    return stage_time_of(l, i, first, last, l->n - i + l->split, out);
 }
 
 /* An activation of measured layers in parts, of which a GPU of the smaller end has several (core/lower/channels.c); -1: it is sent
@@ -350,8 +350,8 @@ static int64_t cycle_ns(const struct passage *x, int32_t n, int32_t each, int64_
     return least;
 }
 
-/* Whether `each` times as many microbatches in flight as with 1F1B fit without more recomputation, if weight gradients are apart: then the
- * output gradients of one more are kept. The stages receive the buckets with which they fit. */
+/* Whether `each` times as many microbatches in flight as with 1F1B fit without more recomputation if weight gradients are apart. The stages
+ * receive the buckets with which they fit. */
 static bool make_room(struct coarse_line *l, int32_t each)
 {
     int64_t bucket[COARSE_STAGES];
@@ -371,7 +371,7 @@ static bool make_room(struct coarse_line *l, int32_t each)
 static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_template *out)
 {
     int64_t slowest = out->pace_ns;
-    out->schedule = make_room(l, 1) ? COARSE_1F1B_SPLIT : COARSE_1F1B;
+    out->schedule = l->split || make_room(l, 1) ? COARSE_1F1B_SPLIT : COARSE_1F1B;
     for (int32_t i = 0; i < l->n && out->schedule == COARSE_1F1B_SPLIT; i++) {
         const struct coarse_stage *y = &l->stage[i];
         x[i].chain_ns -= cost_of(l, i, y->first, y->last)->weight_ns;

@@ -9,6 +9,7 @@ struct coarse_line {
     const struct coarse *q;
     const struct space *s;
     int32_t replicas, zero, n;
+    bool split;    /* weight gradients apart, whatever recomputation that takes */
     bool by_stage; /* placement of the replicas, as in struct coarse_template */
     struct coarse_stage stage[COARSE_STAGES];
     int32_t device[COARSE_STAGES]; /* first GPU of each in replica 0 */

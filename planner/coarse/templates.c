@@ -97,22 +97,31 @@ static bool balance(const struct making *m, struct coarse_line *l)
     return coarse_line_balance(l);
 }
 
-/* Only measured layers are divided by their messages, which depend on the placement. */
-static void try_line(struct making *m, struct coarse_line *l)
+/* Keeps a balanced line in every placement. Only measured layers are divided by their messages, which depend on it. Returns whether weight
+ * gradients apart would take more recomputation. */
+static bool try_placements(struct making *m, struct coarse_line *l)
 {
     int placements = l->n > 1 && m->replicas > 1 ? 2 : 1;
-    bool measured = m->q->task->job->model.measured;
+    bool measured = m->q->task->job->model.measured, balanced = false, tight = false;
+    for (int k = 0; k < placements; k++) {
+        struct coarse_template x;
+        l->by_stage = k;
+        if (!give_devices(m, l)) continue;
+        if (k == 0 || measured) balanced = balance(m, l);
+        if (!balanced) continue;
+        coarse_line_measure(l, &x);
+        keep(m, &x);
+        tight |= !measured && l->n > 1 && x.schedule == COARSE_1F1B;
+    }
+    return tight;
+}
+
+static void try_line(struct making *m, struct coarse_line *l)
+{
     for (l->zero = 0; l->zero < zero_levels(m); l->zero++) {
-        bool balanced = false;
-        for (int k = 0; k < placements; k++) {
-            struct coarse_template x;
-            l->by_stage = k;
-            if (!give_devices(m, l)) continue;
-            if (k == 0 || measured) balanced = balance(m, l);
-            if (!balanced) continue;
-            coarse_line_measure(l, &x);
-            keep(m, &x);
-        }
+        l->split = false;
+        l->split = try_placements(m, l);
+        if (l->split) (void)try_placements(m, l);
     }
 }
 

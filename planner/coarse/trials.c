@@ -7,6 +7,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "planner/candidate/group.h"
 #include "planner/coarse/sample.h"
 #include "planner/local_search/local_search.h"
 #include "planner/schedule/plan.h"
@@ -34,6 +35,9 @@ enum {
     /* The same where other searches follow: half of it gave equal plans on 16 questions of 4 to 12 devices (2026-11-23). */
     FEW_WORK_MS = 450,
     MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
+    ORDERED = 64,      /* plans that receive orders because their slowest stages leave room for a better time */
+    ORDERED_NEAR = 97, /* percent of the best time that these stages take at most */
+    ORDERED_PART = 2,  /* fraction of the work for them */
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
 };
 
@@ -320,6 +324,41 @@ static enum status polish(struct coarse *q, struct parallel_score_item *items, i
     return OK;
 }
 
+/* The iteration time of a plan whose slowest stage never waits. */
+static int64_t busiest_ns(const struct trial *x)
+{
+    int64_t most = 0;
+    for (int32_t r = 0; r < x->plan.n_replicas; r++)
+        for (int32_t i = 0; i < x->plan.replicas[r].n_stages; i++)
+            most = units_max(most, x->plan.replicas[r].microbatches *
+                                       group_stage_ns(&x->space, &x->plan.replicas[r].stages[i]));
+    return most;
+}
+
+/* Orders for plans that are slower than the best one with named schedules, because of their fill and their messages, but whose slowest
+ * stages leave room for a better time. A plan's orders take a time between that of its slowest stage and that of its trial, so the plans come
+ * by the mean of both. */
+static enum status order_busiest(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
+{
+    int64_t *mean = ARENA_ARRAY(q->arena, int64_t, (size_t)n + 1),
+            end = scorer_work(q->t->scorer) + work_ns(q) / ORDERED_PART;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t busiest = x[i].ns < INT64_MAX ? busiest_ns(&x[i]) : INT64_MAX,
+                near = q->t->incumbents.plans[0].iteration_ns / 100 * ORDERED_NEAR;
+        mean[i] = busiest < near ? (busiest + x[i].ns) / 2 : INT64_MAX;
+    }
+    for (int32_t k = 0; k < ORDERED && scorer_work(q->t->scorer) < end; k++) {
+        int32_t at = 0;
+        for (int32_t i = 1; i < n; i++)
+            if (mean[i] < mean[at]) at = i;
+        if (!n || mean[at] == INT64_MAX) break;
+        struct parallel_score_item y = {.plan = x[at].plan, .space = x[at].space, .ns = x[at].ns};
+        TRY(order_stages(q, &y, err));
+        mean[at] = INT64_MAX;
+    }
+    return OK;
+}
+
 static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n,
                                   struct error *err)
 {
@@ -338,6 +377,8 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     if (LOCAL_SEARCH_BATCH * each <= work_ns(q) / POLISH_PART)
         TRY(polish(q, items, taken, err));
     for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));
+    if (q->t->incumbents.n && !q->task->job->model.measured && q->t->o->objective == OBJECTIVE_TIME)
+        TRY(order_busiest(q, x, n, err));
     return OK;
 }
 
