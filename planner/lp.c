@@ -141,24 +141,3 @@ double lp_value(const struct lp *p, int32_t column)
     return glp_get_col_prim(p->glpk, column + 1);
 }
 double lp_price(const struct lp *p, int32_t row) { return glp_get_row_dual(p->glpk, row + 1); }
-
-static void on_node(glp_tree *tree, void *left)
-{
-    if (glp_ios_reason(tree) == GLP_ISELECT && (--*(int32_t *)left <= 0 || stop_requested()))
-        glp_ios_terminate(tree);
-}
-
-bool lp_solve_integer(struct lp *p, int32_t nodes_max, double gap, double *values)
-{
-    int n = glp_get_num_cols(p->glpk);
-    glp_iocp o;
-    glp_init_iocp(&o);
-    o.msg_lev = GLP_MSG_OFF, o.cb_func = on_node, o.cb_info = &nodes_max, o.mip_gap = gap;
-    for (int j = 1; j <= n; j++) glp_set_col_kind(p->glpk, j, GLP_IV);
-    int code = glp_intopt(p->glpk, &o), status = glp_mip_status(p->glpk);
-    bool found = (code == 0 || code == GLP_ESTOP || code == GLP_EMIPGAP) &&
-                 (status == GLP_OPT || status == GLP_FEAS);
-    for (int j = 1; j <= n && found; j++) values[j - 1] = glp_mip_col_val(p->glpk, j);
-    for (int j = 1; j <= n; j++) glp_set_col_kind(p->glpk, j, GLP_CV);
-    return found;
-}

@@ -1,4 +1,4 @@
-/* planner/lp.h - linear and integer programs, solved by GLPK. No other file calls GLPK.
+/* planner/lp.h - linear programs, solved by GLPK. No other file calls GLPK.
  *
  *   min or max Σ_j c_j x_j   subject to   low_i <= Σ_j a_ij x_j <= high_i,   low_j <= x_j <= high_j
  * An infinite bound means no bound. Rows and columns are numbered from 0 in the order of creation. The coefficients of a row or
@@ -54,9 +54,5 @@ enum lp_result lp_solve(struct lp *p, const struct lp_options *options);
 double lp_objective(const struct lp *p);
 double lp_value(const struct lp *p, int32_t column); /* primal value */
 double lp_price(const struct lp *p, int32_t row);    /* dual value */
-
-/* Branch and bound with all columns integer, from the optimum of the last lp_solve. values: (columns) of the best solution
- * within nodes_max nodes or the relative gap. False: none was found, values unchanged. */
-bool lp_solve_integer(struct lp *p, int32_t nodes_max, double gap, double *values);
 
 #endif

@@ -32,8 +32,7 @@ struct scorer {
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
     int64_t runs, work_ns, calls, min_missing;
-    const struct program *lowered, *simulated; /* the last one, until the next lowering; NULL: refused */
-    const struct sim_device *devices;
+    const struct program *lowered; /* the last one, until the next lowering; NULL: refused */
     enum status refusal; /* why the last plan was not lowered */
     char refused[ERROR_TEXT];
     char why[sizeof((struct error *)0)->text];
@@ -180,7 +179,7 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
                          struct program *program, int64_t *missing, struct error *err)
 {
     arena_reset(w->program);
-    w->devices = NULL, w->lowered = NULL;
+    w->lowered = NULL;
     *missing = 0;
     scorer_charge(w, LOWER_NS);
     enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
@@ -243,8 +242,6 @@ static enum status simulate(struct scorer *w, const struct space *s, const struc
     }
     if (st != OK) return st;
     *iteration_ns = result.iteration_ns;
-    w->simulated = w->lowered;
-    w->devices = result.devices;
     scorer_charge(w, SIM_NS + SIM_COLLECTIVE_NS * program->n_collectives +
                          SIM_EVENT_NS * result.events);
     return OK;
@@ -260,24 +257,11 @@ enum status scorer_run(struct scorer *w, const struct space *s, const struct pla
     return missing ? OK : simulate(w, s, &program, iteration_ns, err);
 }
 
-bool scorer_worked(const struct scorer *w, const struct plan *p, int64_t *end_ns)
-{
-    for (int32_t r = 0, at = 0; w->devices && r < p->n_replicas; r++) {
-        end_ns[r] = 0;
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            for (int32_t k = plan_stage_devices(&p->replicas[r].stages[i]); k > 0; k--, at++) {
-                int64_t end = w->devices[w->simulated->stages[at].device].worked_ns;
-                if (end > end_ns[r]) end_ns[r] = end;
-            }
-    }
-    return w->devices != NULL;
-}
-
 enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
                            const struct program **out, struct error *err)
 {
     arena_reset(w->program);
-    w->devices = NULL, w->lowered = NULL;
+    w->lowered = NULL;
     struct program *program = ARENA_ARRAY(w->program, struct program, 1);
     enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
     if (st == OK) charge_lowering(w, p, program);

@@ -47,9 +47,6 @@ struct scorer_miss {
 };
 void scorer_take_miss(struct scorer *w, struct scorer_miss *out);
 void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs, int64_t work_ns);
-/* end_ns: (n_replicas) end of each replica's last backward in the first step of the last simulated plan. false: no simulation
- * since the last lowering. */
-bool scorer_worked(const struct scorer *w, const struct plan *p, int64_t *end_ns);
 int64_t scorer_runs(const struct scorer *w); /* plans simulated */
 /* Work done, in estimated nanoseconds: operators lowered, events simulated, and charges by scorer_charge. A count and not a
  * clock, so that a search with a work limit ends at the same plan on every machine. */

@@ -327,9 +327,10 @@ bool stage_rows_size(const struct local_search *x, struct plan *p, int32_t varia
 
 /* --- memory --- */
 
-/* Optimizer state of all stages whole, or sharded over the holders of a layer. */
+/* Optimizer state of all stages whole, or sharded over the holders of a layer. Plans of measured layers keep it whole, as it was measured. */
 int32_t stage_rows_count_zero(const struct local_search *x)
 {
+    if (x->s->job->model.measured) return 0;
     return x->plan.n_replicas > 1 || widest(x) > 1 ? 2 : 0;
 }
 

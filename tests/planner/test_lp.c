@@ -75,27 +75,6 @@ START_TEST(nothing_satisfies_it_or_nothing_bounds_it)
 }
 END_TEST
 
-/* max 5x + 4y: 6x + 4y <= 24, x + 2y <= 6: 3, 1.5 as fractions, 4, 0 as whole numbers; columns stay fractions afterwards. */
-START_TEST(whole_numbers)
-{
-    struct arena *a = arena_new();
-    struct lp *p = lp_new(a, LP_MAX);
-    double values[2] = {-1, -1};
-    lp_column(p, 0, INFINITY, 5), lp_column(p, 0, INFINITY, 4);
-    lp_put(p, 0, 6), lp_put(p, 1, 4), lp_row(p, -INFINITY, 24);
-    lp_put(p, 0, 1), lp_put(p, 1, 2), lp_row(p, -INFINITY, 6);
-    ck_assert_int_eq(lp_solve(p, NULL), LP_OPTIMAL);
-    ck_assert_double_eq_tol(lp_objective(p), 21, 1e-9);
-    ck_assert(lp_solve_integer(p, 100, 0, values));
-    ck_assert_double_eq(values[0], 4);
-    ck_assert_double_eq(values[1], 0);
-    ck_assert_int_eq(lp_solve(p, NULL), LP_OPTIMAL);
-    ck_assert_double_eq_tol(lp_value(p, 1), 1.5, 1e-9);
-    lp_free(p);
-    arena_free(a);
-}
-END_TEST
-
 /* More coefficients than the first buffers hold, and the environment given back between two programs. */
 START_TEST(many_columns)
 {
@@ -140,5 +119,5 @@ START_TEST(a_coefficient_put_twice_is_a_bug)
 END_TEST
 
 SUITE_OF(lp, an_optimum_and_its_prices, a_solved_program_changes,
-         nothing_satisfies_it_or_nothing_bounds_it, whole_numbers, many_columns,
+         nothing_satisfies_it_or_nothing_bounds_it, many_columns,
          a_coefficient_put_twice_is_a_bug)

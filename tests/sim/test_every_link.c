@@ -104,7 +104,7 @@ START_TEST(what_contradicts_itself_is_refused)
          "emulated"},
         {"version: 1\nname: c\ndevice_types:\n  - {name: x, device: host, price: 3}\nnodes:\n  - "
          "{name: p, devices: {type: x}}\n",
-         "3.2/h"},
+         "write 3/h"},
         {"version: 1\nname: c\ndevice_types:\n  - {name: x, device: host, price: -3/h}\nnodes:\n  "
          "- {name: p, devices: {type: x}}\n",
          "3.2/h"},
