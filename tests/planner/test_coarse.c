@@ -101,6 +101,15 @@ static struct cluster rack_cluster(void)
     return texts_cluster(arena, arena_printf(arena, rack, ports));
 }
 
+/* Llama on the rack, with the prices of the first microbatch size. */
+static void make_priced(struct made *m)
+{
+    struct error err = {0};
+    make(m, rack_cluster(), llama);
+    ck_assert_msg(coarse_classes(&m->coarse, &err) == OK, "%s", err.text);
+    ck_assert_msg(coarse_space(&m->coarse, 0, &err) == OK, "%s", err.text);
+}
+
 START_TEST(equal_nodes_are_a_class_wherever_their_links_are_stated)
 {
     struct made m;
@@ -187,11 +196,8 @@ END_TEST
 START_TEST(sharded_parameters_take_a_share_of_the_memory)
 {
     struct made m;
-    struct error err = {0};
     int32_t compared = 0;
-    make(&m, rack_cluster(), llama);
-    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
-    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    make_priced(&m);
     const struct space *s = &m.coarse.spaces[0];
     const struct coarse_class *k = &m.coarse.classes[0];
     int64_t whole = space_stage_type(s, k->type, 0, s->n_layers - 1)->state_bytes;
@@ -216,10 +222,7 @@ END_TEST
 START_TEST(rings_of_a_stage_are_counted_by_runs_of_equally_sharded_parameters)
 {
     struct made m;
-    struct error err = {0};
-    make(&m, rack_cluster(), llama);
-    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
-    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    make_priced(&m);
     const struct space *s = &m.coarse.spaces[0];
     const struct coarse_class *k = &m.coarse.classes[0];
     ck_assert_int_eq(group_rings(s, k->degree[0].type, 0, s->n_layers - 1), 1);
@@ -238,9 +241,7 @@ START_TEST(rules_suit_stages_of_any_layers)
 {
     struct made m;
     struct error err = {0};
-    make(&m, rack_cluster(), llama);
-    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
-    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    make_priced(&m);
     const struct space *s = &m.coarse.spaces[0];
     const struct coarse_class *k = &m.coarse.classes[0];
     for (int32_t d = 1; d < k->n_degrees; d++)
@@ -357,10 +358,7 @@ END_TEST
 START_TEST(a_replica_takes_no_more_gpus_than_its_team_has)
 {
     struct made m;
-    struct error err = {0};
-    make(&m, rack_cluster(), llama);
-    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
-    ck_assert_int_eq(coarse_space(&m.coarse, 0, &err), OK);
+    make_priced(&m);
     for (int32_t replicas = 1; replicas <= 8; replicas++) {
         struct coarse_template t[4 * COARSE_TEMPLATE_LISTS];
         int32_t n = coarse_templates(&m.coarse, 3, replicas, 4, false, t);
@@ -387,10 +385,7 @@ END_TEST
 START_TEST(no_rules_are_offered_that_others_cover)
 {
     struct made m;
-    struct error err = {0};
-    make(&m, rack_cluster(), llama);
-    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
-    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    make_priced(&m);
     const struct space *s = &m.coarse.spaces[0];
     const struct coarse_class *k = &m.coarse.classes[0];
     for (int32_t d = 1; d < k->n_degrees; d++)
@@ -399,8 +394,9 @@ START_TEST(no_rules_are_offered_that_others_cover)
             if (d == e || !x->usable || !y->usable || x->n != y->n) continue;
             const struct stage_cost *a = space_stage_type(s, x->type, 0, s->n_layers - 1),
                                     *b = space_stage_type(s, y->type, 0, s->n_layers - 1);
-            ck_assert(a->forward_ns < b->forward_ns || a->input_ns < b->input_ns ||
-                      a->weight_ns < b->weight_ns || a->activation_bytes < b->activation_bytes ||
+            ck_assert(a->forward_ns + a->input_ns + a->weight_ns <
+                          b->forward_ns + b->input_ns + b->weight_ns ||
+                      a->activation_bytes < b->activation_bytes ||
                       a->parameter_bytes < b->parameter_bytes || a->state_bytes < b->state_bytes ||
                       a->gradient_bytes < b->gradient_bytes || a->scratch_bytes < b->scratch_bytes ||
                       a->input_bytes < b->input_bytes || a->update_ns < b->update_ns);
@@ -415,9 +411,7 @@ START_TEST(a_templates_estimate_is_near_its_simulation)
     struct made m;
     struct error err = {0};
     int32_t compared = 0;
-    make(&m, rack_cluster(), llama);
-    ck_assert_int_eq(coarse_classes(&m.coarse, &err), OK);
-    ck_assert_msg(coarse_space(&m.coarse, 0, &err) == OK, "%s", err.text);
+    make_priced(&m);
     struct space s = m.coarse.spaces[0];
     s.cluster = &m.cluster;
     for (int32_t replicas = 1; replicas <= 8; replicas *= 2) {
