@@ -1,7 +1,8 @@
 /* planner/coarse/trials.c - candidates by simulation of a sample of their replicas and microbatches.
  *
- * Their times are those of samples (planner/coarse/sample.h); the plans that are returned are simulated whole. The fastest of them then receives orders of its stages' F, I and W, which use
- * the memory there is (planner/schedule/plan.h).
+ * Their times are those of samples (planner/coarse/sample.h); the plans that are returned are simulated whole. The fastest of them, and those
+ * whose slowest stages leave room for a better time, then receive orders of their stages' F, I and W, which use the memory there is
+ * (planner/schedule/plan.h).
  */
 #include "planner/coarse/internal.h"
 
@@ -35,7 +36,9 @@ enum {
     /* The same where other searches follow: half of it gave equal plans on 16 questions of 4 to 12 devices (2026-11-23). */
     FEW_WORK_MS = 450,
     MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
-    ORDERED = 64,      /* plans that receive orders because their slowest stages leave room for a better time */
+    /* plans that receive orders because their slowest stages leave room for a better time: a refused order costs 5 to 50 ms; with 64 and
+     * half of the work, 48 consumer GPUs took 9.46 s and not 9.9 (2026-11-26) */
+    ORDERED = 64,
     ORDERED_NEAR = 97, /* percent of the best time that these stages take at most */
     ORDERED_PART = 2,  /* fraction of the work for them */
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */

@@ -1,6 +1,7 @@
 /* Plans with sharded stages, lowered (core/lower/shards.c). That they train alike: tests/programs/shard_ranks.c. */
 #include "core/collective/tensor_shard.h"
 #include "tests/support/plans.h"
+#include "tests/support/replicas.h"
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
@@ -13,17 +14,11 @@ static void teardown(void) { arena_free(arena); }
     "shard: features}, {match: \"h.*.mlp.gelu\", shard: features}, {match: \"h.*.mlp.c_proj\", "   \
     "shard: inputs}]\n"
 
-#define BATCH "operators: [{match: \"*\", shard: batch}]\n"
+#define BATCH REPLICAS_BATCH
 
 static struct sharding *sharding(const char *text, int32_t n_devices)
 {
-    struct node *root;
-    struct sharding *s;
-    struct error err = {0};
-    ck_assert_msg(document_parse(arena, "made", text, strlen(text), &root, &err) == OK, "%s",
-                  err.text);
-    ck_assert_msg(sharding_read(arena, root, n_devices, &s, &err) == OK, "%s", err.text);
-    return s;
+    return replicas_sharding(arena, text, n_devices);
 }
 
 /* One stage a replica, each on n devices that share in this way. */
