@@ -284,7 +284,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
 {
     struct search_context *t = &q->t;
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
-    struct search_task task = {q->job, q->cluster, p, sizes, n_sizes};
+    struct search_task task = {q->job, q->cluster, p, sizes, n_sizes, NULL};
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
     TRY(coarse_search(t, &task, &n_tried, err));
     if (n_tried && t->o->objective == OBJECTIVE_TIME)
@@ -355,7 +355,7 @@ static enum status search_few(struct search *q, const struct profile *p,
                               struct error *err)
 {
     struct search_context *t = &q->t;
-    struct search_task task = {q->job, q->cluster, p, r->sizes, r->n_sizes};
+    struct search_task task = {q->job, q->cluster, p, r->sizes, r->n_sizes, NULL};
     struct incumbents symmetric = {.n = 0};
     if (!t->o->baseline) TRY(coarse_search_apart(t, &task, &symmetric, err));
     if (symmetric.n && t->o->objective == OBJECTIVE_TIME)

@@ -22,6 +22,7 @@ struct search_task {
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) of microbatches */
     int32_t n_sizes;
+    const bool *idle; /* (devices) left out by the coarse search; NULL: none */
 };
 
 struct search_context {

@@ -151,8 +151,10 @@ enum status coarse_classes(struct coarse *q, struct error *err)
     TRY(device_graph_new(q->arena, c, q->cost, &q->graph, err));
     int32_t *nodes = first_of_nodes(q, &n_nodes);
     for (int32_t i = 0; i < n_nodes; i++)
-        for (int32_t d = 0; d < c->nodes[nodes[i]].n_devices; d++)
-            add_device(q, shape, class_shape, c->nodes[nodes[i]].first_device + d);
+        for (int32_t k = 0; k < c->nodes[nodes[i]].n_devices; k++) {
+            int32_t d = c->nodes[nodes[i]].first_device + k;
+            if (!q->task->idle || !q->task->idle[d]) add_device(q, shape, class_shape, d);
+        }
     sort_classes(q);
     add_degrees(q);
     q->graph->n_types = q->priced.n_types;

@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/stop.h"
+#include "core/base/units.h"
 #include "planner/coarse/internal.h"
 #include "planner/coarse/sample.h"
 #include "planner/spmd_stage/spmd_stage.h"
@@ -46,14 +47,21 @@ static enum status estimate(struct coarse *q, struct error *err)
     return OK;
 }
 
+static enum status find_candidates(struct coarse *q, struct error *err)
+{
+    q->templates = arena_new();
+    q->spaces = ARENA_ARRAY(q->arena, struct space, (size_t)q->task->n_sizes);
+    enum status st = coarse_classes(q, err);
+    if (st == OK) st = estimate(q, err);
+    arena_free(q->templates);
+    q->templates = NULL;
+    return st;
+}
+
 static enum status search(struct coarse *q, struct error *err)
 {
     int32_t before = q->t->incumbents.n;
-    q->spaces = ARENA_ARRAY(q->arena, struct space, (size_t)q->task->n_sizes);
-    TRY(coarse_classes(q, err));
-    TRY(estimate(q, err));
-    arena_free(q->templates);
-    q->templates = NULL;
+    TRY(find_candidates(q, err));
     TRY(coarse_trials(q, err));
     if (q->t->incumbents.n == before) q->n_tried = 0;
     return OK;
@@ -95,23 +103,44 @@ static enum status rescue(struct coarse *q, struct error *err)
     return st;
 }
 
+static struct coarse *begin(struct search_context *t, const struct search_task *task)
+{
+    struct arena *a = arena_new();
+    struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
+    *q = (struct coarse){.t = t, .task = task, .arena = a, .solved = spmd_stage_new()};
+    return q;
+}
+
+static void end(struct coarse *q)
+{
+    spmd_stage_free(q->solved);
+    arena_free(q->arena);
+}
+
 enum status coarse_search(struct search_context *t, const struct search_task *task, int32_t *n_tried,
                           struct error *err)
 {
     *n_tried = 0;
-    struct arena *a = arena_new();
-    struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
-    *q = (struct coarse){
-        .t = t, .task = task, .arena = a, .templates = arena_new(), .solved = spmd_stage_new()};
+    struct coarse *q = begin(t, task);
     enum status st = search(q, err);
     if ((st == OK || st == ERR_INTERRUPTED) && search_context_stopped(t) && !t->incumbents.n) {
         enum status rescued = rescue(q, err);
         if (rescued != OK) st = rescued;
     }
     *n_tried = q->n_tried;
-    spmd_stage_free(q->solved);
-    arena_free(q->templates);
-    arena_free(a);
+    end(q);
+    return st;
+}
+
+enum status coarse_estimate(struct search_context *t, const struct search_task *task, int64_t *ns,
+                            struct error *err)
+{
+    struct coarse *q = begin(t, task);
+    enum status st = find_candidates(q, err);
+    *ns = INT64_MAX;
+    for (int32_t k = 0; k < q->n_offers && st == OK; k++)
+        if (q->offers[k].n_kept) *ns = units_min(*ns, q->offers[k].kept[0].estimate_ns);
+    end(q);
     return st;
 }
 

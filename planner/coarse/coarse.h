@@ -36,5 +36,8 @@ MUST_CHECK enum status coarse_search(struct search_context *t, const struct sear
 /* The same to *out, because plans outside the exact search's class must not prune it. */
 MUST_CHECK enum status coarse_search_apart(struct search_context *t, const struct search_task *task,
                                            struct incumbents *out, struct error *err);
+/* The estimate of the best candidate, without a trial; INT64_MAX: there is none. */
+MUST_CHECK enum status coarse_estimate(struct search_context *t, const struct search_task *task,
+                                       int64_t *ns, struct error *err);
 
 #endif

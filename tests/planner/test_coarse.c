@@ -71,7 +71,7 @@ static void make(struct made *m, struct cluster c, const char *job)
                                          .scorer = scorer_new(&m->lower),
                                          .evaluations_left = 20000};
     incumbents_init(&m->context.incumbents, arena, 32, &m->options, &m->cluster);
-    m->task = (struct search_task){&m->job, &m->cluster, &m->profile, m->sizes, 3};
+    m->task = (struct search_task){&m->job, &m->cluster, &m->profile, m->sizes, 3, NULL};
     m->coarse = (struct coarse){.t = &m->context,
                                 .task = &m->task,
                                 .arena = arena,

@@ -92,7 +92,7 @@ static int64_t coarse_finds(const struct job *j, const struct cluster *c,
                                .evaluations_left = 20000};
     incumbents_init(&t.incumbents, arena, 32, o, c);
     int32_t n_tried;
-    struct search_task task = {j, c, &profile, sizes, 1};
+    struct search_task task = {j, c, &profile, sizes, 1, NULL};
     ck_assert_msg(coarse_search(&t, &task, &n_tried, &err) == OK, "%s", err.text);
     spmd_stage_free(t.spmd_stage);
     scorer_free(t.scorer);
@@ -168,7 +168,7 @@ START_TEST(stages_of_measured_layers_are_of_any_class_and_degree)
                                .lower = &lower,
                                .scorer = scorer_new(&lower),
                                .evaluations_left = 1000};
-    struct search_task task = {&job, &cluster, &profile, sizes, 1};
+    struct search_task task = {&job, &cluster, &profile, sizes, 1, NULL};
     struct space space;
     struct coarse q = {.t = &t,
                        .task = &task,

@@ -145,6 +145,49 @@ START_TEST(pruning_by_cost_loses_nothing_and_limits_are_kept)
 }
 END_TEST
 
+/* 16 GPUs on switches; with: of both types, else of the cheap one only. */
+static void make_switched(bool both, struct job *job, struct cluster *cluster, struct profile *profile)
+{
+    const char *dear = both ? "  - {name: dear, count: 2, devices: {type: dear, count: 4}}\n" : "";
+    const char *text = arena_printf(
+        a,
+        "version: 1\nname: c\ndevice_types:\n  - {name: cheap, device: H100-SXM5, memory: 80 GiB, price: 1/h}\n"
+        "  - {name: dear, device: A100-SXM4-80, memory: 80 GiB, price: 9/h}\nnodes:\n"
+        "  - {name: cheap, count: 2, devices: {type: cheap, count: 4}}\n%s"
+        "switches: [{name: core}]\nlinks:\n"
+        "  - {name: in-cheap, count: 2, between: [cheap], bandwidth: 300 GB/s, latency: 1 us}\n"
+        "  - {name: up, count: 2, between: [cheap, core], bandwidth: 50 GB/s, latency: 5 us}\n%s",
+        dear, both ? "  - {name: in-dear, count: 2, between: [dear], bandwidth: 300 GB/s, latency: 1 us}\n"
+                "  - {name: down, count: 2, between: [dear, core], bandwidth: 50 GB/s, latency: 5 us}\n" : "");
+    struct node *root;
+    MUST(document_parse(a, "cluster", text, strlen(text), &root, &err));
+    MUST(cluster_parse(a, root, cluster, &err));
+    const char *j =
+        "version: 1\nmodel: {model_type: gpt2, n_embd: 1024, n_layer: 8, n_head: 16, n_positions: "
+        "1024, vocab_size: 4096}\nsequence_length: 1024\nglobal_batch: 64\nmicrobatch: 1\n"
+        "precision: bf16\n";
+    MUST(document_parse(a, "job", j, strlen(j), &root, &err));
+    MUST(job_parse(a, root, ".", job, &err));
+    MUST(profile_prior(a, cluster, profile, &err));
+}
+
+/* GPUs that cost more than the time that they save are left out, also where nodes share a switch. */
+START_TEST(the_cheapest_plan_costs_no_more_than_that_of_a_part_of_the_cluster)
+{
+    double cost[2];
+    for (int both = 0; both < 2; both++) {
+        struct job job;
+        struct cluster cluster;
+        struct profile profile;
+        struct search_result r;
+        make_switched(both, &job, &cluster, &profile);
+        MUST(find(&job, &cluster, &profile, (struct search_options){.objective = OBJECTIVE_COST}, &r));
+        cost[both] = r.plans[0].cost;
+    }
+    ck_assert_double_le(cost[1], 1.005 * cost[0]);
+}
+END_TEST
+
 START_TEST(limits_that_no_plan_keeps_and_prices_that_are_not_there_are_said)
 {
     struct job job;
@@ -181,6 +224,7 @@ Suite *objective_suite(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     const TTest *tests[] = {a_plan_costs_the_gpus_that_it_uses, the_cheapest_plan_of_all_is_found,
                             pruning_by_cost_loses_nothing_and_limits_are_kept,
+                            the_cheapest_plan_costs_no_more_than_that_of_a_part_of_the_cluster,
                             limits_that_no_plan_keeps_and_prices_that_are_not_there_are_said};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
     suite_add_tcase(s, c);
