@@ -148,11 +148,13 @@ static enum status refine_kept(struct search *q, struct error *err)
     return OK;
 }
 
-static void put_bound(struct search_result *out, const struct bound_certificate *b)
+static void put_bound(const struct search *q, struct search_result *out,
+                      const struct bound_certificate *b)
 {
     out->lower_bound_ns = b->lower_bound_ns;
     out->binding = b->binding;
     out->bound_class = b->class_text;
+    out->equal_bound_ns = q->t.equal_bound_ns, out->equal_binding = q->t.equal_binding;
     out->gap = bound_gap(out->plans[0].iteration_ns, b->lower_bound_ns);
     out->lower_cost = b->lower_cost;
     out->cost_gap = bound_cost_gap(out->plans[0].cost, b->lower_cost);
@@ -221,7 +223,7 @@ static enum status certify_from(struct search *q, enum bound_stages stages,
             st = OK; /* no device holds some layer alone */
             continue;
         }
-        if (st == OK) put_bound(out, &b);
+        if (st == OK) put_bound(q, out, &b);
         if (q->job->model.measured || !outside(out, stages)) break;
     }
     stop_watch(watched);
@@ -235,7 +237,7 @@ static enum status certify(struct search *q, struct search_result *out, struct e
     if (k->n && !q->n_spaces && !q->t.n_presets) /* the search was stopped early */
         TRY(space_make(q->spaces, q->job, q->cluster, q->cost, k->plans[0].plan.microbatch,
                        q->t.lower, &q->space[q->n_spaces++], err));
-    put_bound(out, &none);
+    put_bound(q, out, &none);
     return certify_from(q, BOUND_STAGES_WHOLE, out, err);
 }
 
@@ -247,7 +249,7 @@ static enum status certify_measured(struct search *q, const struct search_task *
     const volatile sig_atomic_t *watched = stop_watch(NULL);
     enum status st = tp_options_bound(&q->t, task, &b, err);
     stop_watch(watched);
-    if (st == OK) put_bound(out, &b);
+    if (st == OK) put_bound(q, out, &b);
     return st;
 }
 
@@ -315,7 +317,7 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     out->class_ns = q->t.incumbents.plans[0].iteration_ns;
     q->t.truncated = true;
     TRY(search_result_conclude(&q->t, p, out, err));
-    put_bound(out, b);
+    put_bound(q, out, b);
     return OK;
 }
 

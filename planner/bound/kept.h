@@ -8,6 +8,7 @@
 
 struct bound_kept {
     double kept_bytes;  /* of a sample */
+    double waiting_bytes; /* the same between I and W, if W waits */
     double state_bytes; /* parameters that no layer before uses, gradients, optimizer state: once */
 };
 /* out: (n_layers). Counted are activations that one layer makes and reads back, and only where all operators of the layer are in

@@ -42,6 +42,9 @@ struct search_context {
     /* Spaces of the baselines, because the lower bound must hold for their plans too. */
     const struct space *preset[PRESET_SPACES_MAX];
     int32_t n_presets;
+    /* Lower bound of plans of equal pipelines (planner/bound/groups.h) and what binds; 0: none is known */
+    int64_t equal_bound_ns;
+    const char *equal_binding;
     bool truncated;   /* a candidate list overflowed: the class was not searched completely */
     bool interrupted; /* *o->stop was set */
     bool exhausted;   /* the budget of evaluations was spent before the search ended */

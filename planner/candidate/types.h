@@ -15,6 +15,11 @@ enum { SEARCH_DEVICES_MAX = 8, SEARCH_EVALUATIONS = 20000 /* default budget of s
 /* The class of plans that `exact` refers to. */
 #define SEARCH_CLASS "contiguous layers a device, integer shares, 1F1B, before refinement"
 
+/* The class of plans that `equal_bound_ns` refers to. */
+#define SEARCH_EQUAL                                                                               \
+    "equal pipelines of whole layers on groups of equal GPUs of a node, sharded by the rules of "  \
+    "the search, ZeRO 0 or 1, any order, at the microbatch sizes tried"
+
 /* Baselines: textbook plans of the same plan space, each the best setting of its family (microbatch size, orders, degrees,
  * buckets, recomputation). Settings are ranked by an estimate and the first few are simulated. Grid families have `replicas`
  * equal pipelines of equally many stages, use every device and give every replica the same share. */
@@ -100,6 +105,9 @@ struct search_result {
     double gap;
     /* The same for money per iteration, subject to min_rate; 0 and infinity if a type has no price */
     double lower_cost, cost_gap;
+    /* Lower bound of plans of equal pipelines (planner/bound/groups.h), and what binds; 0: none is known */
+    int64_t equal_bound_ns;
+    const char *equal_binding;
     int64_t class_ns; /* best plan of the class before refinement */
 };
 #endif

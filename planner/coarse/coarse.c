@@ -63,6 +63,7 @@ static enum status search(struct coarse *q, struct error *err)
     int32_t before = q->t->incumbents.n;
     TRY(find_candidates(q, err));
     TRY(coarse_trials(q, err));
+    coarse_class_bound(q);
     if (q->t->incumbents.n == before) q->n_tried = 0;
     return OK;
 }

@@ -36,6 +36,11 @@ static void print_bounds_json(struct json *j, const struct search_result *r)
     put_gap(j, "gap", known ? r->gap : INFINITY);
     json_put_text(j, "binding", known ? r->binding : NULL);
     json_put_text(j, "class", known ? r->bound_class : NULL);
+    if (r->equal_bound_ns > 0) {
+        json_put_int(j, "equal_bound_ns", r->equal_bound_ns);
+        json_put_text(j, "equal_binding", r->equal_binding);
+        json_put_text(j, "equal_class", SEARCH_EQUAL);
+    }
     if (r->lower_cost > 0) {
         json_put_double(j, "lower_cost", r->lower_cost);
         put_gap(j, "cost_gap", r->cost_gap);
@@ -61,6 +66,20 @@ static void print_unpriced(const struct cluster *c)
     puts("");
 }
 
+/* A plan outside the class may be faster than its bound. */
+static void print_equal(const struct search_result *r)
+{
+    char text[32];
+    int64_t ns = r->plans[0].iteration_ns, bound = r->equal_bound_ns;
+    if (bound <= 0) return;
+    printf("  lower bound %s (%s): ", units_print_ns(text, bound), r->equal_binding);
+    if (ns > bound)
+        printf("at most %.1f %% from the best", 100 * (double)(ns - bound) / (double)bound);
+    else
+        printf("none is faster than this plan");
+    printf(" of %s\n", SEARCH_EQUAL);
+}
+
 static void print_bounds(const struct plan_report *x)
 {
     const struct search_result *r = x->result;
@@ -84,6 +103,7 @@ static void print_bounds(const struct plan_report *x)
     else
         printf("no gap known");
     printf("; holds for %s\n", r->bound_class);
+    print_equal(r);
     if (r->exact && r->class_ns > 0) /* else nothing of the class fits */
         printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
                SEARCH_CLASS);

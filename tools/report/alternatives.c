@@ -84,6 +84,14 @@ static void write_misfits(FILE *out, struct arena *a, const struct search_result
     if (any) html_table_end(out);
 }
 
+static const char *equal_bound(struct arena *a, const struct search_result *s)
+{
+    char ns[32];
+    if (s->equal_bound_ns <= 0) return "";
+    return arena_printf(a, " Lower bound %s (%s) of %s.", units_print_ns(ns, s->equal_bound_ns),
+                        s->equal_binding, SEARCH_EQUAL);
+}
+
 void alternatives_write(FILE *out, struct arena *a, const struct report *r)
 {
     const struct search_result *s = r->search;
@@ -104,9 +112,9 @@ void alternatives_write(FILE *out, struct arena *a, const struct report *r)
     if (!priced) heads[6] = heads[7];
     char bound[32];
     html_section(out, a, "alternatives", "Alternatives",
-                 s ? arena_printf(a, "Lower bound %s (%s); it holds for %s.",
+                 s ? arena_printf(a, "Lower bound %s (%s); it holds for %s.%s",
                                   units_print_ns(bound, s->lower_bound_ns), s->binding,
-                                  s->bound_class)
+                                  s->bound_class, equal_bound(a, s))
                    : "No search was asked for (--search): no lower bound, no textbook plans.");
     html_table(out, a, heads, priced ? 8 : 7);
     for (int32_t i = 0; i < n; i++) {

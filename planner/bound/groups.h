@@ -1,0 +1,56 @@
+/* planner/bound/groups.h - lower bound of the plans of equal pipelines, whose stages are whole layers on whole groups of equal GPUs.
+ *
+ * The class. D equal replicas; stage i of each has the same contiguous layers on as many GPUs of the same class, an *option*: n GPUs of one
+ * node that shard every operator by the same rules. A stage recomputes nothing, its blocks or itself. Parameters and gradients are whole in
+ * every replica, optimizer state is divided over the replicas or not (ZeRO 0 and 1). Any D, any options and layers of the stages, any order
+ * of the F, I and W of whole microbatches. The M microbatches are shared equally, so the largest share is m = ceil(M / D).
+ *
+ * On an option a layer takes F, I, W and r (its recomputation) a microbatch, collectives included; on one GPU it has s bytes in every
+ * replica, z of optimizer state, a of a microbatch from F to I, and w of one from I to W. Let P be the pass of a microbatch through all stages
+ * forward and back (at most F + I of each) with its messages, and h the least pass from a stage to the last. In iterations of at most T a stage (sums over its layers):
+ *   work     m (F + I + W + r) <= T
+ *   memory   s + z / D + K a <= room for K = max(1, m h / T) microbatches (Little 1961)
+ *   fill     The waits for other stages before its first F, after its last I, and between the last F and its I, are at least P - F - I together. Only I
+ *            of the at most room / a microbatches before their I, and W of at most room / w, run in them (the last stage waits for no I,
+ *            the first one also waits between its first F and I): the rest is added to its work
+ *   sums     (floor(M / D) - 1) (F + I + W + r) + (1 - 1 / D) g <= T, g: to send its gradients once, because what one replica sends to
+ *            others behind its last W arrives before their next F
+ * So the longest stage of an option that ends at a layer is known, and dynamic programming over the layers gives the cheapest replica for
+ * prices of a GPU of each class and of a nanosecond of P. If it costs more than all that a replica may have (N / D GPUs, and P), no plan of
+ * these D and P takes T. Kelley's cutting planes (1960) find the prices; any prices prove it. Cases of D and P are divided until each is
+ * refuted (each term takes its least value in a case), or one is not; bisection gives T.
+ * Not counted: links shared by several stages, P of each stage's place, single-node placement of groups, updates.
+ */
+#ifndef PLANNER_BOUND_GROUPS_H
+#define PLANNER_BOUND_GROUPS_H
+
+#include <stdint.h>
+
+struct bound_group_layer { /* of a microbatch, on one GPU */
+    double forward_ns, input_ns, weight_ns, again_ns;
+    double
+        pass_ns; /* of F + I between the arrival and the departure of what crosses the layer's ends, at least */
+    double whole_bytes, divided_bytes, kept_bytes, waiting_bytes; /* s, z, a, w */
+    double near_sum_ns, far_sum_ns; /* g to GPUs on the node, and to other nodes */
+};
+struct bound_group_option {
+    int32_t device_class, gpus;
+    double room_bytes; /* of one GPU */
+    double
+        message_ns;   /* between neighbours, one direction, on average of all stages but the last */
+    double border_ns; /* forward and back, to convert what crosses one end of a stage */
+    double most_near; /* replicas of a layer that may all be on one node */
+    const struct bound_group_layer *layers; /* (n_layers) */
+};
+struct bound_groups {
+    int32_t n_layers, n_classes, n_options;
+    const int64_t *count; /* (n_classes) GPUs */
+    const struct bound_group_option *options;
+    int64_t microbatches; /* M */
+    double far_ns; /* of all messages of a pass that their averages count too much, at most */
+};
+/* The longest time found in which no plan of the class is done, at most `most_ns`. 0: less than a quarter of most_ns. *binding: what
+ * limits most of the stages there; unchanged if most_ns itself is refuted. O(cases of D and P · layers · options). */
+double bound_groups_ns(const struct bound_groups *b, double most_ns, const char **binding);
+
+#endif

@@ -1,0 +1,185 @@
+/* planner/coarse/class_bound.c - lower bound of the plans of equal pipelines, from the prices of the search (planner/bound/groups.h). */
+#include "planner/coarse/internal.h"
+
+#include "core/base/arena.h"
+#include "core/base/stop.h"
+#include "core/base/units.h"
+#include "planner/bound/groups.h"
+#include "planner/bound/kept.h"
+#include "planner/candidate/group.h"
+
+#include <math.h>
+
+/* The fastest links from a GPU of a class to others of its node, and from its node to others. */
+struct reach {
+    double near_ns, far_ns, near_Bps, far_Bps; /* least time of a message; most bytes a second */
+};
+
+/* The least bandwidth of the links that a message shares with all others of its node. */
+static double node_Bps(const struct coarse *q, const struct device_route *r, int32_t devices)
+{
+    double least = INFINITY;
+    for (int32_t h = 0; h < r->n_hops && !r->own; h++)
+        if (q->graph->below[r->hop[h] / 2] >= devices) least = fmin(least, r->hop_Bps[h]);
+    return least;
+}
+
+static struct reach reach_of(const struct coarse *q, const struct coarse_class *k, int64_t bytes)
+{
+    const struct cluster *c = q->task->cluster;
+    int32_t node = c->devices[k->device[0]].node;
+    struct reach x = {INFINITY, INFINITY, 0, 0};
+    for (const struct coarse_class *y = q->classes; y < q->classes + q->n_classes; y++)
+        for (int32_t i = y == k; i < y->n; i += i < y->per_node ? 1 : y->n) {
+            const struct device_route *r =
+                device_graph_route(q->graph, k->device[0], y->device[i], k->type, y->type);
+            if (!r) continue;
+            bool near = c->devices[y->device[i]].node == node;
+            double *ns = near ? &x.near_ns : &x.far_ns, *Bps = near ? &x.near_Bps : &x.far_Bps;
+            double fast = near ? r->link.bandwidth_Bps : node_Bps(q, r, c->nodes[node].n_devices);
+            *ns = fmin(*ns, (double)(cost_occupancy_ns(&r->link, bytes) + r->link.latency_ns));
+            *Bps = fmax(*Bps, fast);
+        }
+    return x;
+}
+
+/* A node has room for some stages of an option; the message behind the last of them leaves it. */
+static double message_ns(const struct reach *x, int32_t n, int32_t node_devices)
+{
+    double near = fmin(x->near_ns, x->far_ns), far = isinf(x->far_ns) ? near : x->far_ns;
+    if (2 * n > node_devices) near = far;
+    if (isinf(near)) return 0;
+    return near + fmax(0, far - near) * n / node_devices;
+}
+
+static double border_ns(const struct space *s, int32_t type)
+{
+    struct stage_cost one = {0};
+    if (s->n_layers > 1) group_borders(s, type, 1, s->n_layers - 1, &one);
+    return (double)(one.forward_ns + one.input_ns);
+}
+
+static int64_t least_scratch(const struct space *s, int32_t type)
+{
+    int64_t least = INT64_MAX;
+    for (int32_t l = 0; l < s->n_layers; l++)
+        least = units_min(least, space_stage_type(s, type, l, l)->scratch_bytes);
+    return least;
+}
+
+static int64_t least_cut(const struct space *s)
+{
+    int64_t least = INT64_MAX;
+    for (int32_t l = 0; l + 1 < s->n_layers; l++) least = units_min(least, s->late_bytes[l]);
+    return s->n_layers > 1 ? least : 0;
+}
+
+/* Gradients, or what of them and of the parameters is sent at least under ZeRO, of one layer. */
+static int64_t wire_bytes(const struct space *s, const struct stage_cost *c)
+{
+    int64_t bytes = c->gradient_bytes;
+    if (cost_prices_collectives(s->cost)) return 0; /* on no link */
+    if (dtype_is_half(s->graph->dtype))
+        bytes = bytes / dtype_bytes(dtype_master(s->graph->dtype)) * dtype_bytes(s->graph->dtype);
+    return units_min(bytes, c->parameter_bytes);
+}
+
+/* Layers of an option. A parameter that several layers use counts in the first of them. */
+static void set_layers(const struct space *s, const struct coarse_class *k,
+                       const struct coarse_degree *d, const struct reach *x,
+                       const struct bound_kept *kept, struct bound_group_layer *out)
+{
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        const struct stage_cost *c = space_stage_type(s, d->type, l, l),
+                                *one = space_stage_type(s, k->type, l, l);
+        struct stage_cost border = {0};
+        group_borders(s, d->type, l, l, &border);
+        double all = (double)(one->parameter_bytes + one->gradient_bytes + one->state_bytes);
+        double own = all > 0 ? fmin(1, kept[l].state_bytes / all) : 1;
+        double part = (double)s->microbatch / d->n, wire = own * (double)wire_bytes(s, one) * 1e9;
+        out[l] = (struct bound_group_layer){
+            .forward_ns = (double)(c->forward_ns - border.forward_ns),
+            .input_ns = (double)(c->input_least_ns - border.input_least_ns),
+            .weight_ns = (double)c->weight_least_ns,
+            .again_ns = (double)c->recompute_ns,
+            .pass_ns = (double)(c->forward_ns - border.forward_ns),
+            .whole_bytes = own * (double)(c->parameter_bytes + c->gradient_bytes),
+            .divided_bytes = own * (double)one->state_bytes / d->n,
+            .kept_bytes =
+                fmax(part * kept[l].kept_bytes, (double)(c->activation_bytes - c->input_bytes)),
+            .waiting_bytes = part * kept[l].waiting_bytes,
+            .near_sum_ns = x->near_Bps > 0 ? wire / d->n / x->near_Bps : 0,
+            .far_sum_ns = x->far_Bps > 0 ? wire / x->far_Bps : 0};
+        if (!s->early[l]) out[l].pass_ns += out[l].input_ns;
+        if (out[l].waiting_bytes > out[l].kept_bytes) out[l].waiting_bytes = out[l].kept_bytes;
+    }
+}
+
+/* Options of a class at the current size. */
+static void add_options(const struct coarse *q, int32_t of, const struct bound_kept *kept,
+                        struct arena *a, struct bound_groups *b, struct bound_group_option *options)
+{
+    const struct space *s = &q->spaces[q->size];
+    const struct coarse_class *k = &q->classes[of];
+    const struct device_type *t = &q->priced.types[k->type];
+    int32_t node = q->task->cluster->nodes[q->task->cluster->devices[k->device[0]].node].n_devices;
+    for (int32_t d = 0; d < k->n_degrees; d++) {
+        const struct coarse_degree *y = &k->degree[d];
+        if (y->n > 1 ? !s->groups || !s->groups[y->type] : !y->usable) continue;
+        struct reach x = reach_of(q, k, least_cut(s) / y->n);
+        struct bound_group_layer *layers =
+            ARENA_ARRAY(a, struct bound_group_layer, (size_t)s->n_layers);
+        set_layers(s, k, y, &x, kept, layers);
+        options[b->n_options++] = (struct bound_group_option){
+            .device_class = of,
+            .gpus = y->n,
+            .room_bytes = (double)(t->memory_bytes - least_scratch(s, y->type)),
+            .message_ns = message_ns(&x, y->n, node),
+            .border_ns = border_ns(s, y->type),
+            .most_near = 1 + node - y->n,
+            .layers = layers};
+        double longest = fmax(isinf(x.near_ns) ? 0 : x.near_ns, isinf(x.far_ns) ? 0 : x.far_ns);
+        b->far_ns = fmax(b->far_ns, 4 * longest);
+    }
+}
+
+/* Of plans of the current size; *binding is unchanged if none takes less than most_ns. */
+static double size_ns(const struct coarse *q, double most_ns, const char **binding)
+{
+    const struct space *s = &q->spaces[q->size];
+    struct arena *a = arena_new();
+    int64_t count[COARSE_CLASSES];
+    struct bound_kept *kept = ARENA_ARRAY(a, struct bound_kept, (size_t)s->n_layers);
+    struct bound_group_option *options =
+        ARENA_ARRAY(a, struct bound_group_option, (size_t)(COARSE_CLASSES * COARSE_DEGREES));
+    struct bound_groups b = {s->n_layers, q->n_classes, 0, count, options, s->microbatches, 0};
+    (void)bound_kept_of(a, s, kept);
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        count[k] = q->classes[k].n;
+        add_options(q, k, kept, a, &b, options);
+    }
+    double ns = bound_groups_ns(&b, most_ns, binding);
+    arena_free(a);
+    return ns;
+}
+
+/* Whether the search has all GPUs, and prices of all that the bound needs. */
+static bool applies(const struct coarse *q)
+{
+    int32_t n = 0;
+    for (int32_t k = 0; k < q->n_classes; k++) n += q->classes[k].n;
+    return n == q->task->cluster->n_devices && !q->task->job->model.measured && q->n_tried > 0;
+}
+
+void coarse_class_bound(struct coarse *q)
+{
+    struct search_context *t = q->t;
+    if (!applies(q) || !t->incumbents.n || search_context_stopped(t)) return;
+    const char *binding = "the plan found";
+    double ns = INFINITY;
+    for (int32_t i = 0; i < t->incumbents.n; i++)
+        ns = fmin(ns, (double)t->incumbents.plans[i].iteration_ns);
+    for (q->size = 0; q->size < q->n_tried && ns > 0; q->size++) ns = size_ns(q, ns, &binding);
+    t->equal_bound_ns = (int64_t)ns;
+    t->equal_binding = binding;
+}
