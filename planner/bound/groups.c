@@ -45,7 +45,9 @@ struct groups {
         *worth; /* (n_classes + 1) π and λ; GPUs and pass of a replica; what it may have; work of a GPU */
     double T;
     const struct plans *plans; /* the case */
-    enum limit binding;        /* of the last case that is not refuted */
+    double m, fewer,
+        sent; /* its microbatches a replica: the largest share, the smallest but the last; part of g */
+    enum limit binding; /* of the last case that is not refuted */
 };
 
 /* --- options ----------------------------------------------------------------------------------- */
@@ -141,15 +143,14 @@ static void find_worth(struct groups *g)
 static double part(const double *sum, int32_t first, int32_t end) { return sum[end] - sum[first]; }
 
 /* Times of a stage that its replica's microbatches do not fill, because they wait for other stages. */
-static double idle_ns(const struct groups *g, const struct plans *x, const struct choice *c,
-                      int32_t first, int32_t end, double room)
+static double idle_ns(const struct groups *g, const struct choice *c, int32_t first, int32_t end,
+                      double room)
 {
-    double m = ceil((double)g->b->microbatches / x->replicas[1]);
-    double kept = part(c->kept, first, end), waiting = part(c->waiting, first, end);
+    double m = g->m, kept = part(c->kept, first, end), waiting = part(c->waiting, first, end);
     double input = part(c->input, first, end), forward = part(c->forward, first, end);
     double inputs = kept > 0 ? fmin(m, floor(room / kept)) : m;
     double weights = waiting > 0 ? fmin(m, floor(room / waiting)) : m;
-    double waits = g->T * x->pass[0] - forward - input;
+    double waits = g->T * g->plans->pass[0] - forward - input;
     double idle = waits - weights * (part(c->back, first, end) - input);
     if (end < g->b->n_layers) idle -= (inputs - 1) * input;
     if (!first && inputs < m) idle = fmax(0, idle) + fmax(0, waits - (inputs - 1) * forward);
@@ -157,25 +158,26 @@ static double idle_ns(const struct groups *g, const struct plans *x, const struc
 }
 
 /* The tightest constraint of a stage of layers first … end - 1; *use: of it, more than 1 if the stage breaks it. */
-static enum limit tightest(const struct groups *g, const struct plans *x, const struct choice *c,
-                           int32_t first, int32_t end, double *use)
+static enum limit tightest(const struct groups *g, const struct choice *c, int32_t first,
+                           int32_t end, double *use)
 {
-    double M = (double)g->b->microbatches, m = ceil(M / x->replicas[1]), T = g->T;
+    const struct plans *x = g->plans;
     int ends = (first > 0) + (end < g->b->n_layers);
-    double all = part(c->all, first, end) + ends * c->option->border_ns;
-    double sum = part(x->replicas[0] > c->option->most_near ? c->far : c->near, first, end);
-    double state = part(c->whole, first, end) + part(c->divided, first, end) / x->replicas[1];
-    double in_flight = fmax(1, ceil(m * g->hold[first] / T - 1e-6));
-    double uses[LIMITS] = {
-        [BUSY] = m * all / T,
-        [MEMORY] = (state + in_flight * part(c->kept, first, end)) / c->option->room_bytes,
-        [SUMS] = ((floor(M / x->replicas[1]) - 1) * all + sum * (1 - 1 / x->replicas[0])) / T};
-    double room = c->option->room_bytes - state;
+    double all = part(c->all, first, end) + ends * c->option->border_ns, T = g->T,
+           work = g->m * all;
     enum limit most = BUSY;
-    if (m * all <= T && room >= 0) uses[FILL] = (m * all + idle_ns(g, x, c, first, end, room)) / T;
-    for (int k = 0; k < LIMITS; k++)
-        if (uses[k] > uses[most]) most = (enum limit)k;
-    *use = uses[most];
+    *use = work / T;
+    if (work > T) return BUSY;
+    double state = part(c->whole, first, end) + part(c->divided, first, end) / x->replicas[1];
+    double in_flight = fmax(1, ceil(g->m * g->hold[first] / T - 1e-6));
+    double room = c->option->room_bytes - state;
+    double sum = part(x->replicas[0] > c->option->most_near ? c->far : c->near, first, end);
+    double uses[LIMITS] = {[FILL] = room < 0 ? 0 : (work + idle_ns(g, c, first, end, room)) / T,
+                           [MEMORY] = (state + in_flight * part(c->kept, first, end)) /
+                                      c->option->room_bytes,
+                           [SUMS] = (g->fewer * all + sum * g->sent) / T};
+    for (int k = FILL; k < LIMITS; k++)
+        if (uses[k] > *use) most = (enum limit)k, *use = uses[k];
     return most;
 }
 
@@ -186,7 +188,7 @@ static void find_longest(struct groups *g)
         int32_t first = 0;
         for (int32_t end = 1; end <= g->b->n_layers; end++) {
             double use = 2;
-            while (first < end && (tightest(g, g->plans, c, first, end, &use), use > 1)) first++;
+            while (first < end && (tightest(g, c, first, end, &use), use > 1)) first++;
             c->first[end] = first;
         }
     }
@@ -281,7 +283,9 @@ static bool priced_out(struct groups *g, const struct plans *x)
 {
     struct lp *lp = prices_new(g, x);
     bool yes = false, more = true;
-    g->plans = x;
+    double M = (double)g->b->microbatches;
+    g->plans = x, g->sent = 1 - 1 / x->replicas[0];
+    g->m = ceil(M / x->replicas[1]), g->fewer = floor(M / x->replicas[1]) - 1;
     find_longest(g);
     for (int k = 0; k < CUTS && !yes && more; k++) {
         double due = 0, price = cheapest(g);
@@ -300,7 +304,7 @@ static enum limit binding_of(const struct groups *g)
     enum limit most = BUSY;
     for (int32_t end = g->b->n_layers; end > 0; end = g->start[end]) {
         const struct choice *c = &g->choices[g->by[end]];
-        share[tightest(g, g->plans, c, g->start[end], end, &use)] +=
+        share[tightest(g, c, g->start[end], end, &use)] +=
             g->price[c->option->device_class] * c->option->gpus;
     }
     for (int k = 0; k < LIMITS; k++)

@@ -92,6 +92,16 @@ START_TEST(no_bound_and_reasons_are_said_once)
                          "  lower bound 500 us (work): at most 100.0 % from optimal; holds for "
                          "these plans\n") != NULL,
                   "%s", text);
+    ck_assert_msg(!strstr(text, SEARCH_EQUAL), "%s", text);
+    r.equal_bound_ns = 800000, r.equal_binding = "memory";
+    text = printed(&x);
+    ck_assert_msg(
+        strstr(text, "  lower bound 800 us (memory): at most 25.0 % from the best of " SEARCH_EQUAL) != NULL,
+        "%s", text);
+    r.equal_bound_ns = 1000000; /* a plan of another class may be as fast */
+    text = printed(&x);
+    ck_assert_msg(strstr(text, "(memory): none is faster than this plan of " SEARCH_EQUAL) != NULL,
+                  "%s", text);
 }
 END_TEST
 
