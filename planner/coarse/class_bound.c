@@ -163,7 +163,7 @@ static double size_ns(const struct coarse *q, double most_ns, const char **bindi
     return ns;
 }
 
-/* Whether the search has all GPUs, and prices of all that the bound needs. */
+/* Whether this is the first search, which has all GPUs (later ones are of parts of the cluster), and prices of all that the bound needs. */
 static bool applies(const struct coarse *q)
 {
     int32_t n = 0;
@@ -174,7 +174,9 @@ static bool applies(const struct coarse *q)
 void coarse_class_bound(struct coarse *q)
 {
     struct search_context *t = q->t;
-    if (!applies(q) || !t->incumbents.n || search_context_stopped(t)) return;
+    if (t->equal_bound_ns || q->task->idle || !applies(q) || !t->incumbents.n ||
+        search_context_stopped(t))
+        return;
     const char *binding = "the plan found";
     double ns = INFINITY;
     for (int32_t i = 0; i < t->incumbents.n; i++)

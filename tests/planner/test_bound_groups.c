@@ -151,7 +151,11 @@ static bool ask(struct asking *x, uint64_t seed, int32_t devices)
 static void search(struct asking *x)
 {
     struct error err = {0};
-    struct search_task task = {&x->job, &x->cluster, &x->profile, x->sizes, x->n_sizes};
+    struct search_task task = {.job = &x->job,
+                               .cluster = &x->cluster,
+                               .profile = &x->profile,
+                               .sizes = x->sizes,
+                               .n_sizes = x->n_sizes};
     int32_t n_tried;
     MUST(coarse_search(&x->t, &task, &n_tried, &err));
 }
