@@ -40,12 +40,14 @@ enum {
  * grows with the evaluations: each takes a percentage of what is left, but at least one of the whole budget. Set on 55 questions of 2 to 12
  * devices (docs/measurements.md, 2026-11-26): 375, 300 and 200 ms for class, fine and refinement whatever was left gave plans up to 8 % slower
  * on 9 to 12 devices, 50 and at least 10 percent for fine one 0.4 % slower. */
-enum strategy { CLASS, REPAIR, FINE, REFINEMENT, SUBTEAMS };
+enum strategy { PRESETS, PRESET_ALONE, CLASS, REPAIR, FINE, REFINEMENT, SUBTEAMS };
 enum { WORK_MS = 1500 }; /* counted; with the coarse search about 2 CPU s */
 #define LEAST_BUDGET 0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
 static const struct {
     int32_t percent, least;
 } strategies[] = {
+    [PRESETS] = {0, 10}, /* beside a search: also of the work of the coarse search, if that is more */
+    [PRESET_ALONE] = {0, 2000},
     [CLASS] = {40, 8},
     [REPAIR] = {40, 40}, /* per microbatch size, where nothing of the class fits */
     [FINE] = {60, 15},
@@ -59,6 +61,8 @@ struct search {
     const struct job *job;
     const struct cluster *cluster;
     struct cost *cost;
+    struct search_task task;
+    struct coarse *coarse; /* of the task: also the prices and estimates of the baselines */
     struct arena *spaces, *lists; /* lists: scratch of the exact search */
     struct space space[16];
     int32_t n_spaces;
@@ -71,6 +75,7 @@ static void begin(struct search_context *t, enum strategy k)
     double times = search_context_budget(t);
     int64_t all = (int64_t)(1e6 * WORK_MS * (times < LEAST_BUDGET ? LEAST_BUDGET : times)),
             now = scorer_work(t->scorer), left = units_max(all - now, 0) / 100 * strategies[k].percent;
+    if (k == PRESETS) all = units_max(all, now);
     bool limited = !t->o->exhaustive && times <= 1000;
     t->work_end = limited ? now + units_max(left, all / 100 * strategies[k].least) : 0;
 }
@@ -280,20 +285,36 @@ static void keep_warm(struct search *q)
         incumbents_add(&q->t.incumbents, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
 }
 
-/* Any number of devices: teams of equal pipelines (planner/coarse/coarse.h). */
-static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
-                                int32_t n_sizes, struct search_result *out, struct error *err)
+static struct baselines_request request_of(const struct search *q, int32_t n_grouped)
+{
+    return (struct baselines_request){.task = &q->task, .coarse = q->coarse, .n_grouped = n_grouped};
+}
+
+/* The baselines, or the one requested. n_tried, found: sizes and plans of the coarse search. */
+static enum status score_presets(struct search *q, int32_t n_tried, const struct incumbents *found,
+                                 struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
+    struct baselines_request r = request_of(q, n_tried ? n_tried : q->task.n_sizes);
+    if (found->n && t->o->objective == OBJECTIVE_TIME) r.known_ns = found->plans[0].iteration_ns;
+    begin(t, t->o->baseline ? PRESET_ALONE : PRESETS);
+    enum status st = baselines_score(t, &r, out, err);
+    t->work_end = 0;
+    return st;
+}
+
+/* Any number of devices: teams of equal pipelines (planner/coarse/coarse.h). */
+static enum status search_large(struct search *q, const struct profile *p,
+                                struct search_result *out, struct error *err)
+{
+    struct search_context *t = &q->t;
+    const int64_t *sizes = q->task.sizes;
+    int32_t n_sizes = q->task.n_sizes;
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
-    struct search_task task = {q->job, q->cluster, p, sizes, n_sizes, NULL};
-    struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
-    TRY(coarse_search(t, &task, &n_tried, err));
-    if (n_tried && t->o->objective == OBJECTIVE_TIME)
-        r.known_ns = t->incumbents.plans[0].iteration_ns;
-    TRY(baselines_score(t, &r, out, err));
+    TRY(coarse_search(q->coarse, &n_tried, err));
+    TRY(score_presets(q, n_tried, &t->incumbents, out, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
-        TRY(cost_subsets_search(t, &task, err));
+        TRY(cost_subsets_search(t, &q->task, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
     bool apart = !q->n_spaces;
@@ -304,7 +325,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (apart && q->cluster->n_devices <= FINE_DEVICES_MAX) TRY(search_fine(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
-    return q->job->model.measured ? certify_measured(q, &task, out, err) : certify(q, out, err);
+    return q->job->model.measured ? certify_measured(q, &q->task, out, err) : certify(q, out, err);
 }
 
 /* The warm start suffices, so no search follows; the bound covers its microbatch size only. */
@@ -346,24 +367,22 @@ static enum status search_small(struct search *q, const struct incumbents *symme
     incumbents_add_all(&t->incumbents, symmetric);
     keep_warm(q);
     begin(t, SUBTEAMS);
-    TRY(subteam_try(t, q->space, q->n_spaces, err));
+    struct baselines_request r = request_of(q, 0);
+    if (q->n_spaces) TRY(subteam_try(t, &r, q->space, err));
     t->work_end = 0;
     return OK;
 }
 
 /* The coarse search comes first, because its best plan limits the settings of the baselines. */
 static enum status search_few(struct search *q, const struct profile *p,
-                              struct baselines_request *r, struct search_result *out,
-                              struct error *err)
+                              struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    struct search_task task = {q->job, q->cluster, p, r->sizes, r->n_sizes, NULL};
     struct incumbents symmetric = {.n = 0};
-    if (!t->o->baseline) TRY(coarse_search_apart(t, &task, &symmetric, err));
-    if (symmetric.n && t->o->objective == OBJECTIVE_TIME)
-        r->known_ns = symmetric.plans[0].iteration_ns;
-    TRY(baselines_score(t, r, out, err));
-    TRY(make_spaces(q, r->sizes, r->n_sizes, err));
+    int32_t n_tried = 0;
+    if (!t->o->baseline) TRY(coarse_search_apart(q->coarse, &n_tried, &symmetric, err));
+    TRY(score_presets(q, n_tried, &symmetric, out, err));
+    TRY(make_spaces(q, q->task.sizes, q->task.n_sizes, err));
     if (!t->o->baseline) TRY(search_small(q, &symmetric, out, err));
     TRY(search_result_conclude(t, p, out, err));
     return certify(q, out, err);
@@ -372,9 +391,10 @@ static enum status search_few(struct search *q, const struct profile *p,
 static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
                               struct error *err)
 {
-    int64_t sizes[16];
+    int64_t *sizes = ARENA_ARRAY(q->t.arena, int64_t, 16);
     int32_t n_sizes = search_check_sizes(q->job, sizes);
-    struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes, 0};
+    q->task = (struct search_task){q->job, q->cluster, p, sizes, n_sizes, NULL};
+    q->coarse = coarse_new(&q->t, &q->task, q->t.o->baseline);
     search_context_report(&q->t);
     if (q->t.o->from && !q->t.o->baseline) {
         struct warm_task w = {q->job, q->cluster, p, sizes, n_sizes};
@@ -390,8 +410,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         if (!is_large(q))
             q->t.incumbents.n = 0; /* may be outside every class: warm_start_class, keep_warm */
     }
-    return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
-                       : search_few(q, p, &r, out, err);
+    return is_large(q) ? search_large(q, p, out, err) : search_few(q, p, out, err);
 }
 
 static enum status conclude_early(struct search *q, const struct profile *p,
@@ -440,6 +459,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     if (st != OK)
         st = st == ERR_INTERRUPTED ? conclude_early(&q, p, out, err)
                                    : error_set(err, st, "%s", why.text);
+    coarse_free(q.coarse);
     spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);
     lp_thread_end();

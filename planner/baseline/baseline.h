@@ -1,6 +1,6 @@
 /* planner/baseline/baseline.h - textbook plans as points of the same plan space: families of settings.
  *
- * A family enumerates settings. Each setting has an estimate, used only for ranking, and defines one plan, which is simulated.
+ * A family enumerates settings. Each setting has an estimate (planner/baseline/grid.c), which orders the simulations, and defines one plan.
  * Most families are grids: `replicas` equal pipelines of `stages` stages, times `chunks` on every device. HARP's and HAP's
  * plans are not grids and are constructed as a whole (planner/baseline/harp.h, planner/baseline/hap.h).
  */
@@ -10,7 +10,7 @@
 #include "planner/candidate/plan_skeleton.h"
 #include "planner/candidate/search_context.h"
 #include "planner/candidate/space.h"
-#include "planner/spmd_stage/tp_options.h"
+#include "planner/coarse/coarse.h"
 
 /* Cuts of layers into stages. EVEN: equal numbers of layers. BALANCED: minimal slowest stage. COARSE: minimal closed form of
  * HARP over `coarse` runs of layers of about equal cost. */
@@ -27,6 +27,7 @@ struct baseline_setting {
     int32_t zero;
     int64_t bucket_bytes;
     int64_t estimate_ns; /* INT64_MAX: infeasible */
+    bool fits;           /* in memory, by estimate */
     int32_t number;      /* order of enumeration; breaks ties */
     bool too_large;      /* scored: lacks memory with recomputation too */
 };
@@ -41,20 +42,19 @@ struct baseline_degree {
 struct baseline_task {
     struct arena *arena;
     struct search_context *t;
+    struct coarse *coarse; /* classes, prices and estimates */
     const struct job *job;
     const struct cluster *cluster;
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes, n_degrees;
+    int32_t n_grouped; /* the first sizes, at which stages on several GPUs are priced */
     const struct baseline_degree *degrees; /* degrees[0]: single GPUs */
-    const struct tp_options *options;      /* prices of stages on several GPUs; NULL: there are none */
-    struct space **spaces;                 /* (n_sizes) NULL: not made yet */
-    bool **usable;                         /* (n_sizes) of tp_options_space */
-    bool part; /* the devices of degrees[0] are a part of the cluster's */
-    int64_t known_ns;   /* as in baselines_request */
-    int64_t limit_ns;   /* of a part: only settings estimated below it are simulated */
-    int32_t max_tries; /* simulations per family */
-    int64_t calls;      /* stage calls lowered so far */
+    const int32_t *class_of; /* (devices) class of each; of a class that was left out, another one of its type, or 0 */
+    struct space *spaces;    /* (n_sizes) of the plans' cluster; arena NULL: not made yet */
+    bool part;               /* the devices of degrees[0] are a part of the cluster's */
+    int64_t known_ns;        /* as in baselines_request */
+    int64_t limit_ns;        /* of a part: only settings estimated below it are simulated */
     int32_t n_settings;
     size_t capacity;
     struct baseline_setting *settings;
@@ -70,14 +70,20 @@ int32_t baseline_count(void);
 const char *baseline_name(int32_t i);
 baseline_family *baseline_settings(int32_t i); /* NULL: harp-published and hap, which have no settings */
 
-/* Sets the degrees (tp_options_numbers), their prices and the empty list of spaces. ERR_INPUT: those of the cluster's links. */
+/* Sets class_of, the degrees (unless there are some) and the empty list of spaces. ERR_INPUT: those of the cluster's links. */
 MUST_CHECK enum status baseline_degrees(struct baseline_task *k, struct error *err);
-/* The space of a microbatch size, made on first use; priced for every degree. */
+/* The space of a microbatch size, made on first use. */
 MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t size, struct space **out,
                                       struct error *err);
+/* The degree of the device's class for the setting's number of GPUs, an index; 0: single GPUs. */
+int32_t baseline_class_degree(const struct baseline_task *k, const struct baseline_setting *x,
+                              int32_t device);
 /* The type of the space that prices a device of the setting's grid; -1: the model has no rules for so many GPUs. */
 int32_t baseline_type(const struct baseline_task *k, const struct baseline_setting *x,
                       int32_t device);
+/* Rules of its stages on several GPUs. */
+const struct sharding *baseline_sharding(const struct baseline_task *k,
+                                         const struct baseline_setting *x, int32_t device);
 /* Estimates x and adds it to the settings, or sets `why` if it is infeasible. */
 MUST_CHECK enum status baseline_add(struct baseline_task *k, struct baseline_setting x, struct error *err);
 /* The setting's plan. ERR_INFEASIBLE with the reason. */

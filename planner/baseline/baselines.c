@@ -2,59 +2,26 @@
 
 #include "core/base/arena.h"
 #include "core/base/nearest.h"
-#include "planner/baseline/baseline.h"
+#include "core/base/units.h"
 #include "planner/baseline/baselines_internal.h"
 #include "planner/baseline/harp.h"
+#include "planner/candidate/parallel_score.h"
+#include "planner/coarse/internal.h"
+#include "planner/coarse/sample.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Limits of layers lowered: in all simulations of one family (about 0.25 s), in one plan (3 s), and beside a large search in
- * the first plans of all families (0.5 s) and in all simulations of families tried as if alone (1 s). */
 enum {
-    LAYERS_A_FAMILY = 6000,
-    LAYERS_A_PLAN = 60000,
-    LAYERS_BESIDE = 10000,
-    LAYERS_WHOLE = 40000,
-    TRIES_MAX = 10,
-    TRIES_TO_FIT = 40, /* while no setting fits: Megatron's of a 70B model with four degrees on 128 GPUs of 80 GB need 16 */
-    WHOLE_LANES = 32, /* largest cluster on which families are scored as if requested alone */
-    REST_LANES = 64,  /* largest cluster on which every family is tried, then settings that may beat the fastest */
-    REST_MS = 1800,   /* limit of scorer_work for that */
-    LANES_A_FAMILY = 4000,
-    LANES_BESIDE = 512,
-    LANES_A_PLAN = 2560,
-    CALLS_MAX =
-        20000000 /* stage calls of all families together after the first plan (about 4 s) */
+    CHUNK = 8,    /* settings simulated in parallel between two looks at the work */
+    PATIENCE = 10 /* settings of a family without a better time, after which the others are left out */
 };
-#define HOPELESS 1.5 /* settings above this multiple of the best estimate are skipped */
-#define SURE 0.95    /* least observed ratio of simulated time to estimate, see score_rest */
+/* Least ratio of a simulated time to its estimate; and of a plan's time to that of its sample. */
+#define SURE 0.9
+#define NEAR 1.02
 
-/* --- scoring --- */
-
-/* Layers that lowering writes out for a plan. */
-int64_t scoring_layers(const struct plan *p)
-{
-    int64_t n = 0;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
-            const struct plan_stage *x = &p->replicas[r].stages[s];
-            n += (int64_t)(x->last_layer - x->first_layer + 1) * plan_stage_devices(x);
-        }
-    return n;
-}
-
-static int64_t calls_of(const struct plan *p)
-{
-    int64_t n = 0;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
-            n += 2 * (int64_t)p->replicas[r].microbatches *
-                 plan_stage_devices(&p->replicas[r].stages[s]);
-    return n;
-}
+/* --- results of a family --- */
 
 bool baselines_plain(const struct plan *p)
 {
@@ -73,132 +40,79 @@ bool baselines_plain(const struct plan *p)
 
 void scoring_note(struct scoring *x, const char *why, int64_t miss)
 {
-    if (x->b->iteration_ns != INT64_MAX || (*x->why && miss >= x->miss)) return;
+    if (x->n_best || (*x->why && miss >= x->miss)) return;
     snprintf(x->why, sizeof x->why, "%s", why);
     x->miss = miss;
 }
 
-int64_t scoring_find_why(struct scoring *x, const struct plan *p)
+static int64_t best_ns(const struct scoring *x)
 {
-    char why[ERROR_TEXT];
-    int64_t miss = scorer_last_miss(x->k->t->scorer, p, why);
-    if (*why) scoring_note(x, why, miss);
-    return miss;
+    return x->n_best ? x->best[0].iteration_ns : INT64_MAX;
 }
 
-/* Plans of the exact search's class become incumbents there; the best represents the family. */
-void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns)
+/* Plans of the exact search's class become incumbents there. */
+void scoring_keep(struct scoring *x, const struct plan *p, int64_t ns, bool whole)
 {
-    struct search_context *t = x->k->t;
-    if (s->n_devices <= QUICK_LANES && baselines_plain(p))
-        incumbents_add(&t->incumbents, p, ns);
-    if (ns >= x->b->iteration_ns) return;
-    x->b->iteration_ns = ns;
-    x->b->plan = scorer_copy_plan(t->arena, p);
+    int32_t at = x->n_best < SCORING_BEST ? x->n_best : SCORING_BEST - 1;
+    if (whole && baselines_plain(p)) incumbents_add(&x->k->t->incumbents, p, ns);
+    if (x->n_best == SCORING_BEST && ns >= x->best[at].iteration_ns) return;
+    if (x->n_best < SCORING_BEST) x->n_best++;
+    for (; at > 0 && x->best[at - 1].iteration_ns > ns; at--)
+        x->best[at] = x->best[at - 1], x->whole[at] = x->whole[at - 1];
+    x->best[at] = (struct search_plan){.plan = scorer_copy_plan(x->k->t->arena, p),
+                                       .iteration_ns = ns};
+    x->whole[at] = whole;
 }
 
-/* *too_large: the plan lacks memory. */
-static enum status score(struct scoring *x, const struct space *s, struct plan *p, bool *too_large,
-                         struct error *err)
+bool scoring_spent(const struct scoring *x)
 {
-    int64_t ns, layers = scoring_layers(p);
-    struct search_context *t = x->k->t;
-    if (layers > LAYERS_A_PLAN) {
-        char text[160];
-        snprintf(text, sizeof text,
-                 "%d replicas of %d layers are too many to simulate for a baseline",
-                 (int)p->n_replicas, (int)s->n_layers);
-        scoring_note(x, text, INT64_MAX);
-        return OK;
-    }
-    if (s->n_devices > LANES_A_PLAN) {
-        char text[160];
-        snprintf(text, sizeof text,
-                 "%d devices take minutes to simulate", (int)s->n_devices);
-        scoring_note(x, text, INT64_MAX);
-        return OK;
-    }
-    int64_t calls = calls_of(p);
-    if (x->k->calls && x->k->calls + calls > CALLS_MAX) {
-        char text[160];
-        snprintf(text, sizeof text,
-                 "%" PRId64 " stage calls per step are too many to simulate for another baseline; "
-                 "larger microbatches need fewer",
-                 calls);
-        scoring_note(x, text, INT64_MAX);
-        return OK;
-    }
-    int64_t before = scorer_calls(t->scorer), left = t->evaluations_left;
-    x->tries++, x->layers += layers;
-    scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
-    TRY(search_context_score(t, s, p, &ns, err));
-    scorer_quick(t->scorer, false);
-    x->k->calls +=
-        scorer_calls(t->scorer) - before; /* several times, if the plan was repaired */
-    /* baselines have their own budget, except on subsets of the devices */
-    if (!x->k->part) t->evaluations_left = left;
-    if (ns == INT64_MAX) {
-        if (!x->k->part) *too_large = scoring_find_why(x, p) < INT64_MAX;
-        return OK;
-    }
-    scoring_keep(x, s, p, ns);
-    return OK;
+    const struct search_context *t = x->k->t;
+    return search_context_stopped(x->k->t) || (x->k->part && t->evaluations_left <= 0) ||
+           (t->work_end && scorer_work(t->scorer) >= t->work_end);
 }
 
-static bool enough(const struct scoring *x)
-{
-    int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
-    return (x->k->part ? search_context_over(x->k->t) : search_context_stopped(x->k->t)) ||
-           (x->tries >= x->k->max_tries &&
-            (x->b->iteration_ns != INT64_MAX || x->k->max_tries < TRIES_MAX ||
-             x->tries >= TRIES_TO_FIT || x->layers > LAYERS_A_PLAN)) ||
-           ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
-            x->b->iteration_ns != INT64_MAX);
-}
+/* --- settings in order --- */
 
 static int by_estimate(const void *x, const void *y)
 {
     const struct baseline_setting *a = x, *b = y;
+    if (a->fits != b->fits) return b->fits - a->fits;
     if (a->estimate_ns != b->estimate_ns) return a->estimate_ns < b->estimate_ns ? -1 : 1;
     return a->number - b->number;
-}
-
-/* The best setting of each number of chunks comes first, because estimates are least accurate between orders. */
-static void lead(struct baseline_setting *x, int32_t n)
-{
-    int32_t leaders = 0;
-    for (int32_t i = 0; i < n; i++) {
-        bool known = false;
-        for (int32_t k = 0; k < leaders; k++) known |= x[k].chunks == x[i].chunks;
-        if (known) continue;
-        struct baseline_setting leader = x[i];
-        memmove(&x[leaders + 1], &x[leaders], (size_t)(i - leaders) * sizeof *x);
-        x[leaders++] = leader;
-    }
 }
 
 static enum status find_settings(struct scoring *x, baseline_family *family, struct error *err)
 {
     struct baseline_task *k = x->k;
-    struct space *s;
     k->n_settings = 0, k->capacity = 0, k->settings = NULL;
     *k->why = 0;
     TRY(family(k, err));
     x->settings = k->settings, x->n = k->n_settings;
-    if (!x->n) return OK;
-    qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate), lead(x->settings, x->n);
-    TRY(baseline_space(k, x->settings[0].size, &s, err));
-    x->least = (int64_t)x->settings[0].replicas * s->n_layers;
+    if (*k->why) scoring_note(x, k->why, k->miss);
+    if (x->n) qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate);
     return OK;
 }
 
-/* Whether a setting with this estimate is pruned. */
-static bool hopeless(struct scoring *x, int64_t estimate_ns)
+static int by_closed_form(const void *x, const void *y)
 {
-    double ns = (double)estimate_ns;
-    if (x->beyond_ns && x->tries && SURE * ns > (double)x->beyond_ns) return x->passed_over = true;
-    return x->settings && x->b->iteration_ns != INT64_MAX &&
-           ns > HOPELESS * (double)x->settings[0].estimate_ns;
+    const struct harp_plan *a = x, *b = y;
+    if (a->fits != b->fits) return b->fits - a->fits;
+    if (a->closed_ns != b->closed_ns) return a->closed_ns < b->closed_ns ? -1 : 1;
+    return a->size - b->size;
+}
+
+static enum status find_harp(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    x->plans = ARENA_ARRAY(k->arena, struct harp_plan, (size_t)k->n_sizes);
+    for (int32_t i = 0; i < k->n_sizes && !(i && scoring_spent(x)); i++) {
+        struct harp_plan *p = &x->plans[x->n];
+        TRY(harp_plan_make(k, i, p, err));
+        if (p->closed_ns == INT64_MAX || !p->fits) scoring_note(x, k->why, k->miss);
+        x->n += p->closed_ns != INT64_MAX;
+    }
+    qsort(x->plans, (size_t)x->n, sizeof *x->plans, by_closed_form);
+    return OK;
 }
 
 /* Whether a setting that lacked memory has no more on its devices than y: the same GPUs together, sequences and warm-ups, and no
@@ -215,183 +129,313 @@ static bool lacks_memory_too(const struct scoring *x, const struct baseline_sett
     return false;
 }
 
-static enum status score_grids(struct scoring *x, struct error *err)
+static int64_t estimate_of(const struct scoring *x, int32_t i)
 {
-    struct baseline_task *k = x->k;
-    for (; x->at < x->n && !enough(x); x->at++) {
-        struct baseline_setting *y = &x->settings[x->at];
-        if (hopeless(x, y->estimate_ns) || lacks_memory_too(x, y)) continue;
-        if (k->part && (double)y->estimate_ns > HOPELESS * (double)k->limit_ns) break;
-        struct plan p;
-        struct space *s;
-        TRY(baseline_space(k, y->size, &s, err));
-        struct arena *a = scorer_arena(k->t->scorer);
-        TRY(baseline_make(k, y, x->b->name, a, &p, err));
-        TRY(score(x, s, &p, &y->too_large, err));
+    return x->settings ? x->settings[i].estimate_ns : x->plans[i].closed_ns;
+}
+
+static bool fits(const struct scoring *x, int32_t i)
+{
+    return x->settings ? x->settings[i].fits : x->plans[i].fits;
+}
+
+/* The next setting to simulate; n: none may be faster than the family's best and, once the family has a time, than the limit. Settings that
+ * lack memory by estimate are tried only if a baseline is requested alone. */
+static int32_t next_of(struct scoring *x, int64_t limit_ns)
+{
+    for (; x->at < x->n && x->worse < PATIENCE; x->at++) {
+        double least = SURE * (double)estimate_of(x, x->at);
+        if (!fits(x, x->at) && (x->n_best || !x->k->t->o->baseline)) return x->n;
+        if (x->k->part ? least > (double)x->k->limit_ns : x->n_best && least >= (double)limit_ns)
+            return x->n;
+        if (x->settings && lacks_memory_too(x, &x->settings[x->at])) continue;
+        if (!x->n_best || least < (double)best_ns(x)) return x->at;
     }
-    return OK;
+    return x->n;
 }
 
-static int by_closed_form(const void *x, const void *y)
-{
-    const struct harp_plan *a = x, *b = y;
-    if (a->closed_ns != b->closed_ns) return a->closed_ns < b->closed_ns ? -1 : 1;
-    return a->size - b->size;
-}
+/* --- simulation --- */
 
-static enum status find_harp(struct scoring *x, struct error *err)
+struct trial {
+    struct scoring *x;
+    int32_t setting;
+    struct plan plan;
+    struct space *space;
+    struct coarse_sample sample;
+};
+
+static enum status make_plan(struct trial *y, struct arena *a, struct error *err)
 {
+    struct scoring *x = y->x;
     struct baseline_task *k = x->k;
-    struct space *s;
-    x->plans = ARENA_ARRAY(k->arena, struct harp_plan, (size_t)k->n_sizes);
-    for (int32_t i = 0; i < k->n_sizes && !search_context_stopped(k->t); i++) {
-        TRY(harp_plan_make(k, i, &x->plans[x->n], err));
-        x->n += x->plans[x->n].closed_ns != INT64_MAX;
-    }
-    if (x->n) TRY(baseline_space(k, x->plans[0].size, &s, err));
-    if (x->n) x->least = s->n_layers; /* one device per replica, or a few */
-    qsort(x->plans, (size_t)x->n, sizeof *x->plans, by_closed_form);
-    return OK;
+    int32_t size = x->settings ? x->settings[y->setting].size : x->plans[y->setting].size;
+    TRY(baseline_space(k, size, &y->space, err));
+    if (!x->settings) return harp_plan_fill(k, &x->plans[y->setting], a, &y->plan, err);
+    return baseline_make(k, &x->settings[y->setting], x->b->name, a, &y->plan, err);
 }
 
-static enum status score_harp(struct scoring *x, struct error *err)
+static int32_t sample_of(struct trial *y, struct arena *a, struct parallel_score_item *items)
 {
-    struct baseline_task *k = x->k;
-    for (; x->at < x->n && !enough(x); x->at++) {
-        struct plan p;
-        struct space *s;
-        bool too_large;
-        if (hopeless(x, x->plans[x->at].closed_ns)) continue;
-        TRY(baseline_space(k, x->plans[x->at].size, &s, err));
-        TRY(harp_plan_fill(k, &x->plans[x->at], scorer_arena(k->t->scorer), &p, err));
-        TRY(score(x, s, &p, &too_large, err));
+    int32_t n = coarse_sample_make(a, y->space, &y->plan, false, y->x->k->coarse->all_replicas,
+                                   items, &y->sample);
+    bool all = y->sample.whole && (!coarse_sample_thins(&y->plan) || y->x->k->coarse->all_replicas);
+    for (int32_t i = 0; i < n; i++) {
+        items[i].why = ARENA_ARRAY(a, char, ERROR_TEXT);
+        items[i].quick &= !all;
     }
-    return OK;
+    return n;
 }
 
-/* After a comparison by first steps: simulates the winner to its steady step. */
-static enum status settle(struct scoring *x, struct error *err)
+static void take(struct arena *a, struct trial *y)
 {
-    struct baseline_task *k = x->k;
-    struct search_baseline *b = x->b;
-    /* of very many devices the first step is used */
-    if (x->settled_ns == b->iteration_ns || k->cluster->n_devices > LANES_A_FAMILY) return OK;
-    for (int32_t size = 0; size < k->n_sizes; size++) {
-        const struct space *s = k->spaces[size];
-        if (s && s->microbatch == b->plan.microbatch && s->n_devices > QUICK_LANES)
-            return scorer_run(k->t->scorer, s, &b->plan, &b->iteration_ns, err);
+    struct scoring *x = y->x;
+    int64_t ns = coarse_sample_ns(&y->sample);
+    const struct parallel_score_item *item = y->sample.item;
+    if (ns == INT64_MAX && !y->sample.whole && item->ns < INT64_MAX) item++;
+    if (ns == INT64_MAX) {
+        if (x->settings) x->settings[y->setting].too_large = item->missing < INT64_MAX;
+        if (item->tried && *item->why) scoring_note(x, item->why, item->missing);
+        return;
     }
-    return OK;
+    /* An earlier one of the same chunk may have shown that this one is not needed: the result does not depend on the chunks. */
+    if (x->worse == PATIENCE ||
+        (x->n_best && SURE * (double)estimate_of(x, y->setting) >= (double)best_ns(x)))
+        return;
+    coarse_sample_adopt(a, &y->sample, &y->plan);
+    x->worse = ns < best_ns(x) ? 0 : x->worse + 1;
+    scoring_keep(x, &y->plan, ns, !item->quick);
 }
 
-static enum status score_family(struct scoring *x, struct error *err)
+/* Baselines have their own budget of evaluations, except on subsets of the devices. */
+static enum status simulate(struct baseline_task *k, struct parallel_score_item *items, int32_t n,
+                            struct error *err)
 {
-    struct search_baseline *b = x->b;
-    TRY(x->last ? scoring_hap(x, err) : x->settings ? score_grids(x, err) : score_harp(x, err));
-    if (b->iteration_ns == INT64_MAX) return OK;
-    TRY(settle(x, err));
-    x->settled_ns = b->iteration_ns;
-    b->plan.predicted_ns = b->iteration_ns;
-    return OK;
+    struct search_context *t = k->t;
+    int64_t left = t->evaluations_left;
+    if (!k->part) t->evaluations_left = INT64_MAX;
+    enum status st = parallel_score(t, k->profile, items, n, err);
+    if (!k->part) t->evaluations_left = left;
+    return st;
 }
 
-static int by_layers(const void *x, const void *y)
+static enum status try_all(struct baseline_task *k, struct trial *y, int32_t n, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct parallel_score_item *items = ARENA_ARRAY(a, struct parallel_score_item, 2 * (size_t)n);
+    int32_t used = 0;
+    enum status st = OK;
+    for (int32_t i = 0; i < n && st == OK; i++) {
+        st = make_plan(&y[i], a, err);
+        if (st == OK) used += sample_of(&y[i], a, &items[used]);
+    }
+    if (st == OK) st = simulate(k, items, used, err);
+    for (int32_t i = 0; i < n && st == OK; i++) take(a, &y[i]);
+    arena_free(a);
+    return st;
+}
+
+/* Settings that the rest of the work allows, by the mean of the trials so far. */
+static int32_t affordable(const struct scoring *x, int64_t each_ns)
+{
+    const struct search_context *t = x->k->t;
+    if (scoring_spent(x)) return 0;
+    if (!t->work_end) return CHUNK;
+    return (int32_t)units_min(CHUNK, (t->work_end - scorer_work(t->scorer)) / units_max(each_ns, 1));
+}
+
+/* The next settings of the families in turn, from *at on. Returns their number. */
+static int32_t fill(struct scoring *all, int32_t n, int64_t fastest_ns, int32_t most, int32_t *at,
+                    struct trial *out)
+{
+    int32_t filled = 0;
+    for (int32_t without = 0; filled < most && without < n; *at = (*at + 1) % n) {
+        struct scoring *x = &all[*at];
+        int32_t i = next_of(x, fastest_ns);
+        without = i < x->n ? 0 : without + 1;
+        if (i == x->n) continue;
+        out[filled++] = (struct trial){.x = x, .setting = i};
+        x->at++;
+    }
+    return filled;
+}
+
+static int64_t fastest_whole(const struct scoring *all, int32_t n, int64_t ns)
+{
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t m = 0; m < all[i].n_best; m++)
+            if (all[i].whole[m]) ns = units_min(ns, all[i].best[m].iteration_ns);
+    return ns;
+}
+
+static int by_first(const void *x, const void *y)
 {
     const struct scoring *a = x, *b = y;
-    if (a->last != b->last) return a->last - b->last;
-    if (a->least != b->least) return a->least < b->least ? -1 : 1;
-    return (a->b > b->b) - (a->b < b->b);
+    int64_t p = a->n ? estimate_of(a, 0) : INT64_MAX, q = b->n ? estimate_of(b, 0) : INT64_MAX;
+    return p != q ? (p > q) - (p < q) : (a->b > b->b) - (a->b < b->b);
 }
 
-/* Upper bound of the layers lowered by all simulations of a family requested alone. */
-static int64_t whole_of(const struct scoring *x)
+/* The next setting of every family in turn, until none is left or the work is spent. */
+static enum status try_rounds(struct baseline_task *k, struct scoring *all, int32_t n,
+                              int64_t fastest_ns, struct error *err)
 {
-    int64_t tries = x->n < TRIES_MAX ? x->n : TRIES_MAX, all = tries * x->least;
-    return all < LAYERS_A_FAMILY + x->least ? all : LAYERS_A_FAMILY + x->least;
+    int64_t each = k->coarse->trial_ns, begun = scorer_work(k->t->scorer);
+    for (int32_t at = 0, tried = 0;;) {
+        struct trial chunk[CHUNK];
+        int32_t most = affordable(all, each), filled = fill(all, n, fastest_ns, most, &at, chunk);
+        if (!filled) return OK;
+        TRY(try_all(k, chunk, filled, err));
+        tried += filled;
+        each = (scorer_work(k->t->scorer) - begun) / tried;
+        fastest_ns = fastest_whole(all, n, fastest_ns);
+    }
 }
+
+/* --- plans simulated whole --- */
+
+static const struct space *space_of(const struct baseline_task *k, const struct plan *p)
+{
+    int32_t i = 0;
+    while (!k->spaces[i].arena || k->spaces[i].microbatch != p->microbatch) i++;
+    return &k->spaces[i];
+}
+
+static void sort_best(struct scoring *x)
+{
+    for (int32_t i = 1; i < x->n_best; i++)
+        for (int32_t m = i; m > 0 && x->best[m].iteration_ns < x->best[m - 1].iteration_ns; m--) {
+            struct search_plan p = x->best[m];
+            bool whole = x->whole[m];
+            x->best[m] = x->best[m - 1], x->best[m - 1] = p;
+            x->whole[m] = x->whole[m - 1], x->whole[m - 1] = whole;
+        }
+}
+
+/* The plans whose samples are near the limit. */
+static enum status simulate_near(struct scoring *x, double limit_ns, struct error *err)
+{
+    struct parallel_score_item items[SCORING_BEST];
+    int32_t of[SCORING_BEST], n = 0;
+    for (int32_t i = 0; i < x->n_best; i++) {
+        struct search_plan *y = &x->best[i];
+        if (x->whole[i] || x->b->estimated || (double)y->iteration_ns > limit_ns) continue;
+        items[n] = (struct parallel_score_item){.plan = y->plan, .space = *space_of(x->k, &y->plan)};
+        of[n++] = i;
+    }
+    TRY(simulate(x->k, items, n, err));
+    for (int32_t i = 0; i < n; i++) {
+        struct search_plan *y = &x->best[of[i]];
+        if (items[i].ns == INT64_MAX) continue; /* stopped, or it lacks a few bytes: the sample's time remains */
+        *y = (struct search_plan){.plan = scorer_copy_plan(x->k->t->arena, &items[i].plan),
+                                  .iteration_ns = items[i].ns};
+        x->whole[of[i]] = true;
+        if (baselines_plain(&y->plan)) incumbents_add(&x->k->t->incumbents, &y->plan, y->iteration_ns);
+    }
+    sort_best(x);
+    return OK;
+}
+
+/* A family whose settings were not simulated within the work has the time of its estimate. */
+static enum status keep_estimate(struct scoring *x, struct error *err)
+{
+    struct trial y = {.x = x, .setting = x->at};
+    if (x->n_best || x->at == x->n || !fits(x, x->at)) return OK;
+    TRY(make_plan(&y, x->k->t->arena, err));
+    scoring_keep(x, &y.plan, estimate_of(x, x->at), false);
+    x->b->estimated = x->passed_over = true;
+    return OK;
+}
+
+/* Of a baseline requested alone the best of the family, else those that may be faster than the fastest plan. */
+static enum status settle(struct scoring *x, int64_t fastest_ns, struct error *err)
+{
+    struct search_baseline *b = x->b;
+    TRY(keep_estimate(x, err));
+    if (x->k->t->o->baseline || best_ns(x) < fastest_ns) fastest_ns = best_ns(x);
+    if (x->n_best) TRY(simulate_near(x, NEAR * (double)fastest_ns, err));
+    b->iteration_ns = best_ns(x);
+    b->quick = x->passed_over || (x->at < x->n && next_of(x, INT64_MAX) < x->n);
+    if (!x->n_best) return OK;
+    b->plan = x->best[0].plan;
+    b->plan.predicted_ns = b->iteration_ns;
+    b->sampled = !x->whole[0];
+    return OK;
+}
+
+/* --- all families --- */
 
 static const char *why_of(const struct scoring *x)
 {
-    if (!*x->why) return "the search was stopped before this baseline";
-    return arena_printf(x->k->t->arena, "%s%s", x->why,
-                        x->b->quick && x->tries ? " (not all settings tried; --baseline tries more)"
-                                                : "");
+    bool left = x->at < x->n && fits(x, x->at);
+    const char *more = "";
+    if (!*x->why && search_context_stopped(x->k->t)) return "the search was stopped before this baseline";
+    if (left && !*x->why) return "not tried within its share of the search's work; --baseline tries it";
+    if (left) more = " (not all settings tried; --baseline tries more)";
+    return arena_printf(x->k->t->arena, "%s%s", x->why, more);
 }
 
-/* Up to LANES_BESIDE devices: the settings that a family would try alone after its first, except those with estimates above
- * the fastest plan, so that no baseline requested alone beats the search. Estimates ignore contention, so simulated times
- * are 1.25 to 8 times longer on 64 devices, and never below 0.95 of the estimate. */
-static enum status score_rest(struct baseline_task *k, struct scoring *all, int32_t n,
-                              int64_t *fastest, struct error *err)
+/* Settings that may be faster than the fastest plan, then those that only may be faster than the best of their family. */
+static enum status score_all(struct scoring *all, int32_t n, int64_t known_ns, struct error *err)
 {
-    int64_t end = scorer_work(k->t->scorer) + REST_MS * INT64_C(1000000);
-    k->max_tries = TRIES_MAX;
-    for (int32_t i = 0; i < n && scorer_work(k->t->scorer) < end; i++) {
-        struct scoring *x = &all[i];
-        if (x->last || !x->b->quick || x->at == x->n || search_context_stopped(k->t)) continue;
-        x->beyond_ns = *fastest < INT64_MAX ? *fastest : 0;
-        TRY(score_family(x, err));
-        x->b->quick = x->passed_over || (x->at < x->n && !enough(x));
-        if (x->b->iteration_ns < *fastest) *fastest = x->b->iteration_ns;
+    int64_t fastest = known_ns ? known_ns : INT64_MAX;
+    qsort(all, (size_t)n, sizeof *all, by_first);
+    if (n) TRY(try_rounds(all->k, all, n, fastest, err));
+    if (n && !all->k->part) TRY(try_rounds(all->k, all, n, INT64_MAX, err));
+    for (int32_t i = 0; i < n; i++) {
+        TRY(settle(&all[i], fastest, err));
+        if (all[i].b->iteration_ns == INT64_MAX) all[i].b->why = why_of(&all[i]);
+        if (!all[i].b->sampled) fastest = units_min(fastest, all[i].b->iteration_ns);
     }
     return OK;
 }
 
-/* Cheapest families first, within the search's share of work: all settings of a family as if requested alone, else one. */
-static enum status score_all(struct baseline_task *k, struct scoring *all, int32_t n, int64_t share,
-                             struct error *err)
+/* HAP's plans come last, because their search is the longest, with the work that remains. */
+static enum status score_hap(struct scoring *x, int64_t fastest_ns, struct error *err)
 {
-    int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
-    bool beside = share < INT64_MAX, rest = beside && lanes <= REST_LANES;
-    int64_t fastest = k->known_ns ? k->known_ns : INT64_MAX, whole = k->cluster->n_devices <= WHOLE_LANES ? LAYERS_WHOLE : 0;
-    qsort(all, (size_t)n, sizeof *all, by_layers);
-    for (int32_t i = 0; i < n && !search_context_stopped(k->t); i++) {
-        struct scoring *x = &all[i];
-        if (x->last && rest) TRY(score_rest(k, all, i, &fastest, err));
-        x->rival_ns = fastest;
-        x->beyond_ns = k->known_ns;
-        x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
-        k->max_tries = x->b->quick ? 1 : TRIES_MAX;
-        if (x->n && (x->least > share || lanes > LANES_BESIDE))
-            scoring_note(x, "not tried beside a search of many devices; --baseline tries it",
-                         INT64_MAX);
-        else if (x->n || x->last)
-            TRY(score_family(x, err));
-        share -= x->n ? x->least : 0;
-        if (beside && !x->b->quick) whole -= x->layers;
-        if (x->b->iteration_ns < fastest) fastest = x->b->iteration_ns;
-        if (x->passed_over) x->b->quick = true;
-        if (x->b->iteration_ns == INT64_MAX) x->b->why = why_of(x);
-    }
+    x->k->known_ns = fastest_ns < INT64_MAX ? fastest_ns : 0;
+    TRY(scoring_hap(x, err));
+    TRY(settle(x, INT64_MAX, err));
+    if (x->b->iteration_ns == INT64_MAX) x->b->why = why_of(x);
     return OK;
+}
+
+static struct baseline_task task_of(struct search_context *q, const struct baselines_request *r,
+                                    struct arena *a)
+{
+    const struct search_task *t = r->task;
+    return (struct baseline_task){.arena = a,
+                                  .t = q,
+                                  .coarse = r->coarse,
+                                  .job = t->job,
+                                  .cluster = t->cluster,
+                                  .profile = t->profile,
+                                  .sizes = t->sizes,
+                                  .n_sizes = t->n_sizes,
+                                  .n_grouped = r->n_grouped,
+                                  .known_ns = r->known_ns};
 }
 
 enum status baselines_score(struct search_context *q, const struct baselines_request *r,
                             struct search_result *out, struct error *err)
 {
-    bool beside = !q->o->baseline && r->cluster->n_devices > SEARCH_DEVICES_MAX;
-    struct baseline_task k = {.arena = q->arena,
-                              .t = q,
-                              .job = r->job,
-                              .cluster = r->cluster,
-                              .profile = r->profile,
-                              .sizes = r->sizes,
-                              .n_sizes = r->n_sizes,
-                              .known_ns = r->known_ns};
-    struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
-    int32_t n = 0;
+    struct baseline_task k = task_of(q, r, q->arena);
+    struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count()), hap;
+    int32_t n = 0, at_hap = -1;
+    int64_t fastest = r->known_ns ? r->known_ns : INT64_MAX;
     TRY(baseline_degrees(&k, err));
     for (int32_t i = 0; i < baseline_count() && !search_context_stopped(q); i++) {
         if (q->o->baseline && strcmp(q->o->baseline, baseline_name(i)) != 0) continue;
+        if (!strcmp(baseline_name(i), "hap")) at_hap = i;
+        if (i == at_hap) continue;
         struct scoring *x = &all[n++];
         *x = (struct scoring){.k = &k, .b = &out->baselines[i]};
         k.why[0] = 0;
-        x->last = strcmp(baseline_name(i), "hap") == 0;
-        if (x->last) continue;
         TRY(baseline_settings(i) ? find_settings(x, baseline_settings(i), err) : find_harp(x, err));
-        if (!x->n) scoring_note(x, k.why, INT64_MAX);
     }
-    return score_all(&k, all, n, beside ? LAYERS_BESIDE : INT64_MAX, err);
+    TRY(score_all(all, n, r->known_ns, err));
+    for (int32_t i = 0; i < n; i++) fastest = units_min(fastest, best_ns(&all[i]));
+    if (at_hap < 0) return OK;
+    hap = (struct scoring){.k = &k, .b = &out->baselines[at_hap]};
+    return score_hap(&hap, fastest, err);
 }
 
 static enum status score_team(struct baseline_task *k, struct error *err)
@@ -401,34 +445,23 @@ static enum status score_team(struct baseline_task *k, struct error *err)
         struct scoring x = {.k = k, .b = &b};
         if (!baseline_settings(i)) continue;
         TRY(find_settings(&x, baseline_settings(i), err));
-        if (x.n) TRY(score_family(&x, err));
-        if (b.iteration_ns != INT64_MAX) incumbents_add(&k->t->incumbents, &b.plan, b.iteration_ns);
+        TRY(score_all(&x, 1, 0, err));
+        if (b.iteration_ns != INT64_MAX && !b.sampled)
+            incumbents_add(&k->t->incumbents, &b.plan, b.iteration_ns);
     }
     return OK;
 }
 
-enum status baselines_on(struct search_context *q, struct space *spaces, int32_t n,
+enum status baselines_on(struct search_context *q, const struct baselines_request *r,
                          const int32_t *team, int32_t n_team, struct error *err)
 {
     struct arena *scratch = arena_new();
     const struct baseline_degree single = {1, n_team, team};
-    struct space **own = ARENA_ARRAY(scratch, struct space *, (size_t)n);
-    int64_t *sizes = ARENA_ARRAY(scratch, int64_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) own[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
-    struct baseline_task k = {.arena = scratch,
-                              .t = q,
-                              .job = spaces->job,
-                              .cluster = spaces->cluster,
-                              .sizes = sizes,
-                              .n_sizes = n,
-                              .n_degrees = 1,
-                              .degrees = &single,
-                              .spaces = own,
-                              .part = true,
-                              .limit_ns = search_context_limit(q),
-                              .max_tries = TRIES_MAX};
-    if (q->incumbents.n) k.limit_ns = q->incumbents.plans[0].iteration_ns;
-    enum status st = score_team(&k, err);
+    struct baseline_task k = task_of(q, r, scratch);
+    k.n_degrees = 1, k.degrees = &single, k.part = true;
+    k.limit_ns = q->incumbents.n ? q->incumbents.plans[0].iteration_ns : search_context_limit(q);
+    enum status st = baseline_degrees(&k, err);
+    if (st == OK) st = score_team(&k, err);
     arena_free(scratch);
     return st;
 }
@@ -436,7 +469,7 @@ enum status baselines_on(struct search_context *q, struct space *spaces, int32_t
 void baselines_keep(struct search_context *q, const struct search_result *out)
 {
     for (int32_t i = 0; i < out->n_baselines; i++)
-        if (out->baselines[i].iteration_ns != INT64_MAX)
+        if (out->baselines[i].iteration_ns != INT64_MAX && !out->baselines[i].sampled)
             incumbents_add(&q->incumbents, &out->baselines[i].plan, out->baselines[i].iteration_ns);
 }
 

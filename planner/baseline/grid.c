@@ -1,18 +1,25 @@
-/* Grid families: cuts of layers, assignment of devices, estimates. The estimate of a setting is
- *   (m - 1) max t + sum of t + 2 c over one pipeline, plus the exposed part of the gradient all-reduces,
- * for a few of its replicas. It only selects the settings to simulate. */
+/* Grid families: cuts of layers, assignment of devices, estimates. The estimate is that of the coarse search (planner/coarse/line.c), of one
+ * pipeline for every sequence of device classes among the replicas; ZeRO 2 and 3 add what their collectives of a microbatch take beyond its
+ * work. It orders the settings to simulate. */
 #include "planner/baseline/baseline.h"
 
 #include "core/base/arena.h"
 #include "core/base/stop.h"
+#include "core/base/units.h"
+#include "planner/coarse/line.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 4, MAX_COARSE = 16 };
+enum { MAX_COARSE = 16, TEAMS_MAX = COARSE_CLASSES };
 #define MISS_COUNTS (INT64_C(1) << 60) /* larger than any number of missing bytes */
+
+/* Replicas with the same classes of devices. */
+struct team {
+    int32_t replica, n, crossings; /* the one with the most messages between nodes; number of replicas */
+};
 
 struct grid { /* a setting on its space */
     const struct baseline_task *k;
@@ -20,8 +27,12 @@ struct grid { /* a setting on its space */
     const struct space *s;
     int32_t n_virtual;    /* stages · chunks */
     int32_t microbatches; /* of a replica, the largest share */
-    int32_t *last;        /* (n_virtual) last layer of each */
-    int64_t miss;         /* if infeasible: as in baseline_task */
+    int32_t n_teams;
+    struct team team[TEAMS_MAX];
+    int32_t *last; /* (n_virtual) last layer of each */
+    int64_t miss;  /* if infeasible: as in baseline_task */
+    int64_t lacking; /* bytes on the fullest device, by estimate */
+    enum recompute recompute; /* of a whole model on a device, where it needs it */
 };
 
 /* The first GPU of a stage. */
@@ -38,34 +49,54 @@ static const struct stage_cost *stage_of(const struct grid *g, int32_t device, i
     return space_stage_type(g->s, baseline_type(g->k, g->x, device), first, last);
 }
 
-/* Replicas 0, …, spread evenly. */
-static int32_t sample(const struct baseline_setting *x, int32_t k)
+static bool same_classes(const struct grid *g, int32_t r, int32_t q)
 {
-    return x->replicas <= SAMPLES ? k : (int32_t)((int64_t)k * (x->replicas - 1) / (SAMPLES - 1));
+    const int32_t *class_of = g->k->class_of;
+    for (int32_t i = 0; i < g->x->stages; i++)
+        if (class_of[device_of(g, r, i)] != class_of[device_of(g, q, i)]) return false;
+    return true;
 }
-static int32_t samples(const struct baseline_setting *x)
+
+static int32_t crossings(const struct grid *g, int32_t r)
 {
-    return x->replicas < SAMPLES ? x->replicas : SAMPLES;
+    const struct device *d = g->k->cluster->devices;
+    int32_t n = 0;
+    for (int32_t i = 0; i + 1 < g->x->stages; i++)
+        n += d[device_of(g, r, i)].node != d[device_of(g, r, i + 1)].node;
+    return n;
+}
+
+/* More sequences than TEAMS_MAX: the others are left out. O(replicas · stages · teams). */
+static void find_teams(struct grid *g)
+{
+    for (int32_t r = 0; r < g->x->replicas; r++) {
+        int32_t t = 0, n = crossings(g, r);
+        while (t < g->n_teams && !same_classes(g, g->team[t].replica, r)) t++;
+        if (t == TEAMS_MAX) continue;
+        struct team *x = &g->team[t];
+        if (t == g->n_teams) g->team[g->n_teams++] = (struct team){r, 0, n};
+        if (n > x->crossings) x->replica = r, x->crossings = n;
+        x->n++;
+    }
 }
 
 /* --- cuts --- */
 
 /* F + B of layers first … last on the slowest device of this stage. */
-static int64_t slowest_sample_ns(const struct grid *g, int32_t stage, int32_t first, int32_t last)
+static int64_t slowest_ns(const struct grid *g, int32_t stage, int32_t first, int32_t last)
 {
     int64_t most = 0;
-    for (int32_t k = 0; k < samples(g->x); k++) {
-        const struct stage_cost *c =
-            stage_of(g, device_of(g, sample(g->x, k), stage % g->x->stages), first, last);
-        int64_t ns = c->forward_ns + c->input_ns + c->weight_ns;
-        most = ns > most ? ns : most;
+    for (int32_t t = 0; t < g->n_teams; t++) {
+        int32_t device = device_of(g, g->team[t].replica, stage % g->x->stages);
+        const struct stage_cost *c = stage_of(g, device, first, last);
+        most = units_max(most, c->forward_ns + c->input_ns + c->weight_ns);
     }
     return most;
 }
 
-static void cut_evenly(const struct grid *g)
+static void cut_evenly(const struct grid *g, int32_t n)
 {
-    int32_t n = g->n_virtual, layers = g->s->n_layers;
+    int32_t layers = g->s->n_layers;
     for (int32_t i = 0, first = 0; i < n; i++) {
         first += layers / n + (i < layers % n);
         g->last[i] = first - 1;
@@ -78,10 +109,10 @@ static bool cut_within(const struct grid *g, int64_t most)
     int32_t n = g->n_virtual, layers = g->s->n_layers, first = 0;
     for (int32_t i = 0; i < n; i++) {
         int32_t low = first, high = layers - (n - i); /* the last layer that leaves one per remaining stage */
-        if (slowest_sample_ns(g, i, first, first) > most) return false;
+        if (slowest_ns(g, i, first, first) > most) return false;
         while (low < high) {
             int32_t middle = low + (high - low + 1) / 2;
-            if (slowest_sample_ns(g, i, first, middle) <= most)
+            if (slowest_ns(g, i, first, middle) <= most)
                 low = middle;
             else
                 high = middle - 1;
@@ -107,23 +138,23 @@ static void cut_balanced(const struct grid *g)
 static int32_t coarse_ends(const struct grid *g, int32_t end[MAX_COARSE])
 {
     int32_t n = 0, layers = g->s->n_layers, want = g->x->coarse;
-    int64_t all = slowest_sample_ns(g, 0, 0, layers - 1);
+    int64_t all = slowest_ns(g, 0, 0, layers - 1);
     for (int32_t l = 0; l < layers && n < want; l++) {
         bool must = layers - 1 - l == want - 1 - n; /* one layer per remaining run */
-        if (must || l == layers - 1 || slowest_sample_ns(g, 0, 0, l) * want >= all * (n + 1)) end[n++] = l;
+        if (must || l == layers - 1 || slowest_ns(g, 0, 0, l) * want >= all * (n + 1)) end[n++] = l;
     }
     end[n - 1] = layers - 1;
     return n;
 }
 
-struct coarse {
+struct runs {
     int32_t n, p; /* runs, stages */
     int32_t end[MAX_COARSE];
     int64_t *ns; /* (p, n, n): stage, first run, last run */
 };
 
 /* Minimises the sum of t_i with no t_i above most; fills last. false: infeasible. */
-static bool coarse_within(const struct grid *g, const struct coarse *c, int64_t most,
+static bool coarse_within(const struct grid *g, const struct runs *c, int64_t most,
                           int64_t *sum_ns)
 {
     int64_t best[MAX_COARSE + 1][MAX_COARSE + 1];
@@ -155,7 +186,7 @@ static int by_time(const void *x, const void *y)
 /* Alpa's inter-operator pass: minimises sum of t_i + (B - 1) max t_i by a dynamic program for every possible maximum. */
 static void cut_coarsely(struct arena *a, const struct grid *g)
 {
-    struct coarse c = {.p = g->n_virtual};
+    struct runs c = {.p = g->n_virtual};
     c.n = coarse_ends(g, c.end);
     size_t cells = (size_t)c.p * (size_t)c.n * (size_t)c.n, n = 0;
     int64_t best = INT64_MAX, at = -1, sum, *all = ARENA_ARRAY(a, int64_t, cells);
@@ -164,7 +195,7 @@ static void cut_coarsely(struct arena *a, const struct grid *g)
         for (int32_t j = 0; j < c.n; j++)
             for (int32_t k = j; k < c.n; k++)
                 c.ns[(i * c.n + j) * c.n + k] = all[n++] =
-                    slowest_sample_ns(g, i, j ? c.end[j - 1] + 1 : 0, c.end[k]);
+                    slowest_ns(g, i, j ? c.end[j - 1] + 1 : 0, c.end[k]);
     qsort(all, n, sizeof *all, by_time);
     for (size_t i = 0; i < n && (at < 0 || all[i] * (g->microbatches - 1) < best); i++) {
         if (i && all[i] == all[i - 1]) continue;
@@ -187,15 +218,6 @@ static enum status refuse(struct grid *g, struct error *err, int64_t count, cons
                      count == 1 ? "" : more, then, of, whom);
 }
 
-/* Permanent bytes of a GPU: parameters, gradients, optimizer state, sharded by the ZeRO stage. */
-static int64_t resident_bytes(const struct baseline_setting *x, const struct stage_cost *c)
-{
-    int64_t n = x->replicas;
-    return (x->zero >= 3 ? c->parameter_bytes / n : c->parameter_bytes) +
-           (x->zero >= 2 ? c->gradient_bytes / n : c->gradient_bytes) +
-           (x->zero >= 1 ? c->state_bytes / n : c->state_bytes);
-}
-
 static enum status check(struct grid *g, struct error *err)
 {
     const struct baseline_setting *x = g->x;
@@ -203,6 +225,9 @@ static enum status check(struct grid *g, struct error *err)
     int64_t n_virtual = (int64_t)x->stages * x->chunks;
     if (layers < n_virtual)
         return refuse(g, err, layers, "layer", "s", "cannot fill", n_virtual, "stages");
+    if (x->stages > COARSE_LINE)
+        return error_set(err, ERR_INFEASIBLE, "%d stages are more than %d", (int)x->stages,
+                         COARSE_LINE);
     if (m < x->replicas)
         return refuse(g, err, m, "microbatch", "es", "cannot fill", x->replicas, "replicas");
     if ((x->zero > 1 || x->chunks > 1) && m % x->replicas)
@@ -230,7 +255,8 @@ static enum status lay_grid(struct baseline_task *k, const struct baseline_setti
     TRY(check(g, err));
     g->microbatches = (s->microbatches + x->replicas - 1) / x->replicas;
     g->last = ARENA_ARRAY(a, int32_t, (size_t)g->n_virtual);
-    if (x->cut == CUT_EVEN) cut_evenly(g);
+    find_teams(g);
+    if (x->cut == CUT_EVEN) cut_evenly(g, g->n_virtual);
     if (x->cut == CUT_BALANCED) cut_balanced(g);
     if (x->cut == CUT_COARSE) cut_coarsely(a, g);
     return OK;
@@ -238,112 +264,132 @@ static enum status lay_grid(struct baseline_task *k, const struct baseline_setti
 
 /* --- estimates --- */
 
-struct timing { /* of one replica */
-    int64_t forward_ns, backward_ns, slowest_ns, sum_ns, update_ns, transfer_ns;
-};
-
-/* Time of all chunks of a device, with recomputation if it does not fit otherwise. */
-static enum status time_device(struct grid *g, int32_t replica, int32_t stage, struct timing *t,
-                               struct error *err)
+/* Buckets of ZeRO 2, gradients in two precisions; of ZeRO 3 also two of parameters. No bucket stated: a layer. */
+static int64_t gathered_bytes(const struct grid *g)
 {
     const struct baseline_setting *x = g->x;
-    int32_t device = device_of(g, replica, stage);
-    int64_t forward = 0, backward = 0, again = 0, held = 0, kept = 0;
-    int64_t memory = g->s->cluster->types[g->s->cluster->devices[device].type].memory_bytes;
-    int64_t in_flight = x->gpipe ? g->microbatches : x->stages - stage;
-    if (in_flight > g->microbatches) in_flight = g->microbatches;
-    for (int32_t c = 0; c < x->chunks; c++) {
-        int32_t v = c * x->stages + stage, first = v ? g->last[v - 1] + 1 : 0;
-        const struct stage_cost *cost = stage_of(g, device, first, g->last[v]);
-        forward += cost->forward_ns, backward += cost->input_ns + cost->weight_ns;
-        again += cost->recompute_ns, t->update_ns += cost->update_ns / (x->zero ? x->replicas : 1);
-        held += resident_bytes(x, cost), kept += cost->activation_bytes;
-        if (v + 1 < g->n_virtual) {
-            int32_t next = device_of(g, replica, (v + 1) % x->stages);
-            g->miss = INT64_MAX;
-            if (next != device && !space_linked(g->s, device, next))
-                return error_set(err, ERR_INFEASIBLE, "no route from %s to %s",
-                                 g->s->cluster->devices[device].name,
-                                 g->s->cluster->devices[next].name);
-            if (next != device) t->transfer_ns += space_transfer_ns(g->s, device, next, g->last[v]);
-        }
+    int64_t layers = g->s->n_layers, bucket = x->bucket_bytes;
+    if (!bucket) bucket = stage_of(g, device_of(g, 0, 0), 0, (int32_t)layers - 1)->parameter_bytes / layers;
+    return x->zero < 2 ? 0 : x->zero == 2 ? 2 * bucket : 4 * bucket;
+}
+
+/* The pipeline of a team. Interleaved chunks have contiguous layers here, as many as their device has. */
+static enum status line_of(struct grid *g, const struct team *t, struct coarse_line *l,
+                           struct error *err)
+{
+    const struct baseline_setting *x = g->x;
+    const struct device *d = g->k->cluster->devices;
+    *l = (struct coarse_line){.q = g->k->coarse,
+                              .s = &g->k->coarse->spaces[x->size], /* of the cluster with priced types */
+                              .replicas = t->n,
+                              .shards = x->replicas,
+                              .zero = x->zero,
+                              .n = x->stages,
+                              .by_stage = x->strided,
+                              .textbook = true,
+                              .in_flight = x->gpipe ? g->microbatches : 0,
+                              .chunks = x->chunks,
+                              .gathered_bytes = gathered_bytes(g),
+                              .recompute = x->recompute};
+    for (int32_t i = 0; i < l->n; i++) {
+        l->device[i] = device_of(g, t->replica, i);
+        l->stage[i] = (struct coarse_stage){
+            .of = g->k->class_of[l->device[i]],
+            .degree = baseline_class_degree(g->k, x, l->device[i]),
+            .first = i ? g->last[i - 1] + 1 : 0,
+            .last = g->last[i]};
     }
-    g->miss = held - memory;
-    if (held > memory)
-        return error_set(
-            err, ERR_INFEASIBLE, "%s: parameters, gradients and state take %.4g GiB of %.4g GiB",
-            g->s->cluster->devices[device].name, (double)held / 0x1p30, (double)memory / 0x1p30);
-    bool recompute = x->recompute != RECOMPUTE_NONE || held + kept * in_flight > memory;
-    if (x->recompute == RECOMPUTE_SELECTIVE && held + kept * in_flight <= memory) again /= 10;
-    backward += recompute ? again : 0;
-    t->forward_ns = forward > t->forward_ns ? forward : t->forward_ns;
-    t->backward_ns = backward > t->backward_ns ? backward : t->backward_ns;
-    t->sum_ns += forward + backward;
-    if (forward + backward > t->slowest_ns) t->slowest_ns = forward + backward;
+    g->miss = INT64_MAX;
+    int32_t at = coarse_line_routes(l);
+    if (at >= 0)
+        return error_set(err, ERR_INFEASIBLE, "no route from %s to %s", d[l->device[at]].name,
+                         d[l->device[at + 1]].name);
     return OK;
 }
 
-/* Half a ring all-reduce (n - 1 steps of an n-th) between the replicas' stages, on the slowest of a few hops. */
-static int64_t half_ring_ns(const struct grid *g, int32_t stage)
+/* Whether parameters, gradients and state fit; g->lacking: what activations lack beside them, *err: the reason. */
+static enum status check_memory(struct grid *g, struct coarse_line *l, struct error *err)
 {
-    const struct baseline_setting *x = g->x;
-    int64_t bytes = 0, n = x->replicas, most = 0;
-    for (int32_t c = 0; c < x->chunks; c++) {
-        int32_t v = c * x->stages + stage;
-        bytes += stage_of(g, device_of(g, 0, stage), v ? g->last[v - 1] + 1 : 0, g->last[v])
-                     ->parameter_bytes;
+    const struct cluster *c = g->s->cluster;
+    for (int32_t i = 0; i < l->n; i++) {
+        const struct coarse_stage *x = &l->stage[i];
+        const struct device *d = &c->devices[l->device[i]];
+        int64_t held = coarse_line_state_bytes(l, i, x->first, x->last),
+                memory = c->types[d->type].memory_bytes, lacking = coarse_line_missing(l, i);
+        g->miss = held - memory;
+        if (held > memory)
+            return error_set(
+                err, ERR_INFEASIBLE, "%s: parameters, gradients and state take %.4g GiB of %.4g GiB",
+                d->name, (double)held / 0x1p30, (double)memory / 0x1p30);
+        if (l->n == 1 && !lacking) g->recompute = x->recompute > g->recompute ? x->recompute : g->recompute;
+        if (lacking <= g->lacking) continue;
+        g->lacking = lacking;
+        (void)error_set(err, OK, "%s: %d layers need about %.4g GiB of %.4g GiB", d->name,
+                        (int)(x->last - x->first + 1), (double)(memory + lacking) / 0x1p30,
+                        (double)memory / 0x1p30);
     }
-    for (int32_t k = 0; n > 1 && k < samples(x); k++) {
-        int32_t r = sample(x, k), other = (r + 1) % x->replicas;
-        const struct cost_link *l =
-            space_link(g->s, device_of(g, r, stage), device_of(g, other, stage));
-        int64_t ns = l ? cost_occupancy_ns(l, bytes / n) + l->latency_ns : 0;
-        most = ns > most ? ns : most;
-    }
-    return most * (n - 1);
+    return OK;
 }
 
-/* Exposed time of a device's gradient all-reduces. */
-static int64_t exposed_ns(const struct grid *g, const struct timing *t)
+/* What a stage's collectives of ZeRO take of each microbatch beyond its work, an eighth of them in any case; and what remains of its gradient
+ * all-reduce behind the last backward. */
+static int64_t collect_ns(const struct grid *g, struct coarse_line *l, int32_t i)
 {
-    int64_t most = 0, m = g->microbatches;
-    for (int32_t s = 0; s < g->x->stages; s++) {
-        int64_t half = half_ring_ns(g, s), ns = 2 * half;
-        if (g->x->zero < 2 && g->x->bucket_bytes)
-            ns -= t->backward_ns < half ? t->backward_ns : half;
-        if (g->x->zero == 2) {
-            int64_t extra = half > t->backward_ns ? half - t->backward_ns : 0;
-            ns = half + m * (extra + half / 8);
-        }
-        if (g->x->zero == 3) {
-            int64_t forward = half > t->forward_ns ? half - t->forward_ns : 0,
-                    back = 2 * half > t->backward_ns ? 2 * half - t->backward_ns : 0;
-            ns = m * (forward + back + half / 8);
-        }
-        most = ns > most ? ns : most;
+    struct coarse_stage *x = &l->stage[i];
+    const struct stage_cost *c = stage_of(g, l->device[i], x->first, x->last);
+    int64_t back = c->input_ns + c->weight_ns, half = x->reduce_ns / 2;
+    if (g->x->zero < 2 && !g->x->bucket_bytes) x->lead_ns = units_max(0, x->lead_ns - back / 2);
+    if (g->x->zero < 2) return 0;
+    x->reduce_ns = g->x->zero == 2 ? half : 0;
+    if (g->x->zero == 2) return units_max(0, half - back) + half / 8;
+    return units_max(0, half - c->forward_ns) + units_max(0, 2 * half - back) + half / 8;
+}
+
+/* Of one team, without its tail. */
+static enum status time_team(struct grid *g, struct arena *a, const struct team *t,
+                             struct coarse_template *out, struct error *err)
+{
+    struct coarse_line *l = ARENA_ARRAY(a, struct coarse_line, 1);
+    int64_t collect = 0;
+    TRY(line_of(g, t, l, err));
+    TRY(check_memory(g, l, err));
+    coarse_line_measure(l, out);
+    for (int32_t i = 0; i < l->n; i++) {
+        if (l->stage[i].reduce_ns > INT64_MAX / 8) l->stage[i].reduce_ns = 0; /* a ring may have other routes */
+        collect = units_max(collect, collect_ns(g, l, i));
     }
-    return most;
+    out->pace_ns += collect;
+    return OK;
+}
+
+static enum status time_grid(struct baseline_task *k, struct arena *a, struct baseline_setting *x,
+                             struct grid *g, struct error *err)
+{
+    struct coarse_template team[TEAMS_MAX];
+    const struct coarse_template *with[TEAMS_MAX];
+    TRY(lay_grid(k, x, a, g, err));
+    if (x->chunks > 1) cut_evenly(g, x->stages);
+    for (int32_t t = 0; t < g->n_teams; t++) {
+        TRY(time_team(g, a, &g->team[t], &team[t], err));
+        with[t] = &team[t];
+    }
+    for (int32_t t = 0; t < g->n_teams; t++)
+        x->estimate_ns = units_max(
+            x->estimate_ns, team[t].fill_ns + (g->microbatches - 1) * team[t].pace_ns +
+                                coarse_tail_ns(k->coarse, &team[t], x->replicas, with, g->n_teams));
+    return OK;
 }
 
 static enum status estimate(struct baseline_task *k, struct baseline_setting *x, struct error *err)
 {
     struct arena *scratch = arena_new();
     struct grid g = {.miss = INT64_MAX};
-    int64_t most = 0;
-    enum status st = lay_grid(k, x, scratch, &g, err);
-    for (int32_t i = 0; st == OK && i < samples(x); i++) {
-        struct timing t = {0};
-        for (int32_t s = 0; s < x->stages && st == OK; s++)
-            st = time_device(&g, sample(x, i), s, &t, err);
-        if (st != OK) break;
-        int64_t fill = (t.sum_ns - t.slowest_ns) / x->chunks;
-        int64_t ns = g.microbatches * t.slowest_ns + fill + 2 * t.transfer_ns + t.update_ns +
-                     exposed_ns(&g, &t);
-        most = ns > most ? ns : most;
-    }
-    x->estimate_ns = most;
+    enum status st = time_grid(k, scratch, x, &g, err);
     arena_free(scratch);
-    if (st != ERR_INFEASIBLE || (*k->why && g.miss >= k->miss)) return st;
+    x->fits = !g.lacking;
+    if (g.recompute == RECOMPUTE_BLOCKS) x->recompute = g.recompute;
+    if (st == OK && g.lacking) g.miss = g.lacking;
+    if ((st != ERR_INFEASIBLE && !g.lacking) || (*k->why && g.miss >= k->miss)) return st;
     k->miss = g.miss;
     snprintf(k->why, sizeof k->why, "%s", err->text);
     return st;
@@ -386,7 +432,7 @@ static void put_shards(struct arena *a, const struct grid *g, struct plan_stage 
     int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)tp);
     for (int32_t i = 0; i < tp; i++) devices[i] = out->device + i;
     out->n_shards = tp, out->devices = devices;
-    out->sharding = g->k->options->sharding[baseline_type(g->k, g->x, out->device)];
+    out->sharding = baseline_sharding(g->k, g->x, out->device);
 }
 
 static void fill_replica(struct arena *a, const struct grid *g, int32_t replica,

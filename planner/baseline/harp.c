@@ -21,17 +21,30 @@ struct harp {
     int64_t *best;        /* (n + 1, layers + 1): sum of t + c from this device and layer on */
     int32_t *mesh, *last; /* likewise: the argmin */
     int32_t *ends, *next; /* of `exists` */
+    bool *fits;           /* (n, MESH_MAX) mesh_fits */
     bool *starts;         /* (layers) whether a plan of the rest starts there */
 };
 
 /* Whether 2^k GPUs from this device on form a mesh: one node, one type. */
-static bool mesh_fits(const struct harp *h, int32_t device, int32_t k)
+static bool is_mesh(const struct harp *h, int32_t device, int32_t k)
 {
     const struct device *d = h->c->devices;
     int32_t tp = 1 << k, end = device + tp;
     if (end > h->n || !h->part[k]) return false;
     int32_t at = device - h->c->nodes[d[device].node].first_device;
     return at % tp == 0 && d[end - 1].node == d[device].node && d[end - 1].type == d[device].type;
+}
+
+static bool mesh_fits(const struct harp *h, int32_t device, int32_t k)
+{
+    return h->fits[device * MESH_MAX + k];
+}
+
+static void find_meshes(struct harp *h)
+{
+    h->fits = ARENA_ARRAY(h->a, bool, (size_t)h->n * MESH_MAX);
+    for (int32_t d = 0; d < h->n; d++)
+        for (int32_t k = 0; k < MESH_MAX; k++) h->fits[d * MESH_MAX + k] = is_mesh(h, d, k);
 }
 
 static int64_t sub_mesh_stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t first,
@@ -209,6 +222,33 @@ static enum status find_parts(struct harp *h, int32_t size, struct error *err)
     return OK;
 }
 
+/* Bytes that a stage lacks with recomputation, and a copy of the state on each of its GPUs. */
+static int64_t lacking(const struct harp *h, const struct harp_plan *x, int32_t i)
+{
+    const struct device *d = &h->c->devices[x->first_device[i]];
+    int32_t k = 0, first = i ? x->last_layer[i - 1] + 1 : 0;
+    while (1 << k < x->n_devices[i]) k++;
+    const struct stage_cost *c = space_stage_type(h->part[k], d->type, first, x->last_layer[i]);
+    return c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->activation_bytes +
+           (x->warmup[i] + 1) * c->input_bytes - h->c->types[d->type].memory_bytes;
+}
+
+static void check_memory(const struct harp *h, struct harp_plan *x)
+{
+    struct baseline_task *k = h->k;
+    int64_t most = 0;
+    for (int32_t i = 0; i < x->n_stages; i++) {
+        const struct device *d = &h->c->devices[x->first_device[i]];
+        int64_t bytes = lacking(h, x, i), memory = h->c->types[d->type].memory_bytes;
+        if (bytes <= most) continue;
+        most = bytes;
+        snprintf(k->why, sizeof k->why, "%s: its layers need about %.4g GiB of %.4g GiB", d->name,
+                 (double)(memory + bytes) / 0x1p30, (double)memory / 0x1p30);
+    }
+    x->fits = !most;
+    k->miss = most;
+}
+
 static void weigh(const struct harp *h, int64_t sum, struct harp_plan *out)
 {
     int64_t closed = sum + ((int64_t)h->s->microbatches - 1) * reached(h);
@@ -217,11 +257,20 @@ static void weigh(const struct harp *h, int64_t sum, struct harp_plan *out)
     read_plan(h, out);
 }
 
+/* The work of all layers divided over all GPUs, if a GPU of a mesh took its part of the time. */
+static int64_t least_pace(const struct harp *h)
+{
+    double rate = 0;
+    for (int32_t d = 0; d < h->n; d++)
+        rate += 1 / ((double)sub_mesh_stage_ns(h, d, 0, 0, h->layers - 1) + 1);
+    return (int64_t)(1 / rate) + 1;
+}
+
 /* Bidirectional pruning: the least possible maximum by bisection. A maximum above that plan's T / (B - 1) cannot be optimal.
  * From there the limit falls to just below each attained maximum, so no candidate for the optimum is missed. */
 static void prune_maxima(struct harp *h, struct harp_plan *out)
 {
-    int64_t b = h->s->microbatches, low = 0, high = 1;
+    int64_t b = h->s->microbatches, low = 0, high = least_pace(h);
     int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
     int64_t tries = WORK_MAX / cells < MAXIMA_MAX ? WORK_MAX / cells : MAXIMA_MAX;
     while (high < INT64_MAX / 8 && !exists(h, high)) low = high, high *= 2;
@@ -244,6 +293,7 @@ enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_pl
 {
     struct harp h = {.a = arena_new(), .k = k, .c = k->cluster};
     *out = (struct harp_plan){.closed_ns = INT64_MAX, .size = size};
+    k->miss = INT64_MAX;
     enum status st = baseline_space(k, size, &h.s, err);
     if (st == OK) st = find_parts(&h, size, err);
     h.n = h.c->n_devices, h.layers = st == OK ? h.s->n_layers : 0;
@@ -259,9 +309,12 @@ enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_pl
         h.ends = ARENA_ARRAY(h.a, int32_t, (size_t)h.c->n_types * MESH_MAX * (size_t)h.layers);
         h.next = ARENA_ARRAY(h.a, int32_t, (size_t)h.n * (size_t)h.layers);
         h.starts = ARENA_ARRAY(h.a, bool, (size_t)h.layers);
+        find_meshes(&h);
         find_transfers(&h);
         prune_maxima(&h, out);
-        if (out->closed_ns == INT64_MAX)
+        if (out->closed_ns < INT64_MAX)
+            check_memory(&h, out);
+        else
             snprintf(k->why, sizeof k->why,
                      "no pipeline of %d layers fits all %d devices in cluster order", (int)h.layers,
                      (int)h.n);

@@ -17,6 +17,7 @@ struct harp_plan {
     int64_t closed_ns; /* T; INT64_MAX: infeasible */
     int32_t size;      /* index into the task's sizes */
     int32_t n_stages;
+    bool fits; /* in memory, by estimate */
     int32_t *first_device, *n_devices, *last_layer, *warmup; /* (n_stages) */
 };
 

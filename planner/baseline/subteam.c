@@ -1,7 +1,5 @@
 #include "planner/baseline/subteam.h"
 
-#include "planner/baseline/baselines.h"
-
 enum { TEAMS_MAX = 24, USED_MAX = 8 };
 
 struct teams {
@@ -46,25 +44,20 @@ static void add_used(struct teams *q, const struct space *s, const struct incumb
         add(q, s, used_by(&kept->plans[i].plan));
 }
 
-static enum status try_all(struct search_context *t, struct space *spaces, int32_t n,
-                           const struct teams *q, struct error *err)
-{
-    for (int32_t i = 0; i < q->n && !search_context_over(t); i++) {
-        int32_t team[SPACE_TABLES_MAX], n_team = 0;
-        for (int32_t d = 0; d < spaces->n_devices; d++)
-            if (q->set[i] >> d & 1) team[n_team++] = d;
-        TRY(baselines_on(t, spaces, n, team, n_team, err));
-    }
-    return OK;
-}
-
-enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n, struct error *err)
+enum status subteam_try(struct search_context *t, const struct baselines_request *r,
+                        const struct space *s, struct error *err)
 {
     struct teams q = {0};
-    if (!n || spaces->n_devices > SPACE_TABLES_MAX) return OK;
-    uint32_t all = (UINT32_C(1) << spaces->n_devices) - 1;
-    for (int32_t d = 0; d < spaces->n_devices; d++) add(&q, spaces, all & ~(UINT32_C(1) << d));
-    add_used(&q, spaces, &t->incumbents);
-    add_used(&q, spaces, &t->diverse_starts);
-    return try_all(t, spaces, n, &q, err);
+    if (s->n_devices > SPACE_TABLES_MAX) return OK;
+    uint32_t all = (UINT32_C(1) << s->n_devices) - 1;
+    for (int32_t d = 0; d < s->n_devices; d++) add(&q, s, all & ~(UINT32_C(1) << d));
+    add_used(&q, s, &t->incumbents);
+    add_used(&q, s, &t->diverse_starts);
+    for (int32_t i = 0; i < q.n && !search_context_over(t); i++) {
+        int32_t team[SPACE_TABLES_MAX], n_team = 0;
+        for (int32_t d = 0; d < s->n_devices; d++)
+            if (q.set[i] >> d & 1) team[n_team++] = d;
+        TRY(baselines_on(t, r, team, n_team, err));
+    }
+    return OK;
 }

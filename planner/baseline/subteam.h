@@ -7,11 +7,11 @@
 #ifndef PLANNER_BASELINE_SUBTEAM_H
 #define PLANNER_BASELINE_SUBTEAM_H
 
-#include "planner/candidate/search_context.h"
+#include "planner/baseline/baselines.h"
 
-/* Adds to t->incumbents. n >= 0 spaces of one cluster of at most SPACE_TABLES_MAX devices; subsets come from t->incumbents and
+/* Adds to t->incumbents. s: a space of the task's cluster of at most SPACE_TABLES_MAX devices; subsets come from t->incumbents and
  * t->diverse_starts. Within t's budgets. */
-MUST_CHECK enum status subteam_try(struct search_context *t, struct space *spaces, int32_t n,
-                                   struct error *err);
+MUST_CHECK enum status subteam_try(struct search_context *t, const struct baselines_request *r,
+                                   const struct space *s, struct error *err);
 
 #endif

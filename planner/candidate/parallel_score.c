@@ -46,6 +46,7 @@ static void score(void *user, int64_t index, int32_t thread)
     r->status = scorer_fit(w->scorer, &own, &x->plan, &x->ns, &r->why);
     stop_watch(watched);
     if (r->status != OK) x->ns = INT64_MAX;
+    if (x->why && x->ns == INT64_MAX) x->missing = scorer_last_miss(w->scorer, &x->plan, x->why);
     scorer_take_miss(w->scorer, &r->miss);
     scorer_quick(w->scorer, false);
     if (thread > 0) { /* the search's scorer has counted its own */

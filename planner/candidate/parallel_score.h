@@ -16,6 +16,10 @@ struct parallel_score_item {
     bool quick;
     int64_t ns; /* result: simulated iteration; INT64_MAX: does not fit, or not tried */
     bool tried;
+    /* If it does not fit: bytes missing on the fullest device, INT64_MAX if lowering rejects it, and the reason. why: (ERROR_TEXT), or NULL if
+     * neither is asked for. */
+    int64_t missing;
+    char *why;
 };
 /* Scores items in order on o->threads threads until the budget of evaluations is spent or the user stops the search. */
 MUST_CHECK enum status parallel_score(struct search_context *t, const struct profile *p,

@@ -84,9 +84,10 @@ struct search_baseline {
     int64_t iteration_ns; /* INT64_MAX: infeasible */
     struct plan plan;
     const char *why; /* reason, if infeasible */
-    /* On many devices: only part of the family's settings (or none) was simulated beside the search. Requested alone, the
-     * baseline may be faster. */
+    /* Settings that may be faster were left out beside the search. Requested alone, the baseline may be faster. */
     bool quick;
+    bool estimated; /* the time is an estimate (planner/coarse/line.c), because a simulation would exceed the baselines' share of work */
+    bool sampled; /* the time is an estimate, or that of a sample of its microbatches and replicas (planner/coarse/sample.h) */
 };
 struct search_result {
     int32_t n_plans;

@@ -89,6 +89,7 @@ static void add_degrees(struct coarse *q)
         for (int kind = 0; kind < kinds; kind++)
             for (int32_t n = kind ? 2 : 1; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n++) {
                 if (n > 1 && !offered(q, n)) continue;
+                if (n > 1 && kinds > 1 && q->parameters_only && kind != GROUP_RULES_PARAMETERS) continue;
                 x->degree[x->n_degrees++] =
                     (struct coarse_degree){.n = n,
                                            .type = n > 1 ? c->n_types : x->type,
@@ -264,4 +265,16 @@ enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
     for (int32_t n = 2; st == OK && n <= COARSE_GPUS; n *= 2) drop_covered(q, s, n);
     arena_free(scratch.arena);
     return st;
+}
+
+enum status coarse_priced(struct coarse *q, int32_t size, bool groups, struct space **out,
+                          struct error *err)
+{
+    struct space *s = &q->spaces[size];
+    *out = s;
+    if (!q->graph) TRY(coarse_classes(q, err));
+    if (s->arena) return OK;
+    if (groups) return coarse_space(q, size, err);
+    return space_make_on(q->arena, q->task->job, &q->priced, q->cost, q->graph,
+                         q->task->sizes[size], q->t->lower, s, err);
 }

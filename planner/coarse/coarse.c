@@ -50,7 +50,6 @@ static enum status estimate(struct coarse *q, struct error *err)
 static enum status find_candidates(struct coarse *q, struct error *err)
 {
     q->templates = arena_new();
-    q->spaces = ARENA_ARRAY(q->arena, struct space, (size_t)q->task->n_sizes);
     enum status st = coarse_classes(q, err);
     if (st == OK) st = estimate(q, err);
     arena_free(q->templates);
@@ -104,54 +103,55 @@ static enum status rescue(struct coarse *q, struct error *err)
     return st;
 }
 
-static struct coarse *begin(struct search_context *t, const struct search_task *task)
+struct coarse *coarse_new(struct search_context *t, const struct search_task *task,
+                          bool parameters_only)
 {
     struct arena *a = arena_new();
     struct coarse *q = ARENA_ARRAY(a, struct coarse, 1);
-    *q = (struct coarse){.t = t, .task = task, .arena = a, .solved = spmd_stage_new()};
+    *q = (struct coarse){.t = t,
+                         .task = task,
+                         .arena = a,
+                         .spaces = ARENA_ARRAY(a, struct space, (size_t)task->n_sizes),
+                         .solved = spmd_stage_new(),
+                         .parameters_only = parameters_only};
     return q;
 }
 
-static void end(struct coarse *q)
+void coarse_free(struct coarse *q)
 {
+    if (!q) return;
     spmd_stage_free(q->solved);
     arena_free(q->arena);
 }
 
-enum status coarse_search(struct search_context *t, const struct search_task *task, int32_t *n_tried,
-                          struct error *err)
+enum status coarse_search(struct coarse *q, int32_t *n_tried, struct error *err)
 {
-    *n_tried = 0;
-    struct coarse *q = begin(t, task);
     enum status st = search(q, err);
-    if ((st == OK || st == ERR_INTERRUPTED) && search_context_stopped(t) && !t->incumbents.n) {
+    bool unfound = search_context_stopped(q->t) && !q->t->incumbents.n;
+    if ((st == OK || st == ERR_INTERRUPTED) && unfound) {
         enum status rescued = rescue(q, err);
         if (rescued != OK) st = rescued;
     }
     *n_tried = q->n_tried;
-    end(q);
     return st;
 }
 
-enum status coarse_estimate(struct search_context *t, const struct search_task *task, int64_t *ns,
-                            struct error *err)
+enum status coarse_estimate(struct coarse *q, int64_t *ns, struct error *err)
 {
-    struct coarse *q = begin(t, task);
     enum status st = find_candidates(q, err);
     *ns = INT64_MAX;
     for (int32_t k = 0; k < q->n_offers && st == OK; k++)
         if (q->offers[k].n_kept) *ns = units_min(*ns, q->offers[k].kept[0].estimate_ns);
-    end(q);
     return st;
 }
 
-enum status coarse_search_apart(struct search_context *t, const struct search_task *task,
-                                struct incumbents *out, struct error *err)
+enum status coarse_search_apart(struct coarse *q, int32_t *n_tried, struct incumbents *out,
+                                struct error *err)
 {
+    struct search_context *t = q->t;
     struct incumbents before = t->incumbents;
-    int32_t n_tried;
-    incumbents_init(&t->incumbents, t->arena, before.most, t->o, task->cluster);
-    enum status st = coarse_search(t, task, &n_tried, err);
+    incumbents_init(&t->incumbents, t->arena, before.most, t->o, q->task->cluster);
+    enum status st = coarse_search(q, n_tried, err);
     *out = t->incumbents;
     t->incumbents = before;
     if (st != OK) incumbents_add_all(&t->incumbents, out); /* stopped: no search follows */

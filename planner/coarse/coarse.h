@@ -30,14 +30,18 @@
 
 #include "planner/candidate/search_context.h"
 
+/* Classes, prices and estimates of a question; the task is the caller's. parameters_only: of the rules for a number of GPUs only those that
+ * shard parameters, for presets without a search. */
+struct coarse;
+struct coarse *coarse_new(struct search_context *t, const struct search_task *task,
+                          bool parameters_only);
+void coarse_free(struct coarse *q); /* NULL: nothing */
 /* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found. */
-MUST_CHECK enum status coarse_search(struct search_context *t, const struct search_task *task,
-                                     int32_t *n_tried, struct error *err);
+MUST_CHECK enum status coarse_search(struct coarse *q, int32_t *n_tried, struct error *err);
 /* The same to *out, because plans outside the exact search's class must not prune it. */
-MUST_CHECK enum status coarse_search_apart(struct search_context *t, const struct search_task *task,
+MUST_CHECK enum status coarse_search_apart(struct coarse *q, int32_t *n_tried,
                                            struct incumbents *out, struct error *err);
 /* The estimate of the best candidate, without a trial; INT64_MAX: there is none. */
-MUST_CHECK enum status coarse_estimate(struct search_context *t, const struct search_task *task,
-                                       int64_t *ns, struct error *err);
+MUST_CHECK enum status coarse_estimate(struct coarse *q, int64_t *ns, struct error *err);
 
 #endif

@@ -64,7 +64,10 @@ static enum status add(struct listing *l, const bool *with, int32_t part, struct
         if (!memcmp(l->out[i].idle, x.idle, (size_t)c->n_devices * sizeof *x.idle)) return OK;
     if (x.used == c->n_devices || search_context_over(l->t)) return OK;
     task.idle = x.idle;
-    TRY(coarse_estimate(l->t, &task, &ns, err));
+    struct coarse *q = coarse_new(l->t, &task, false);
+    enum status st = coarse_estimate(q, &ns, err);
+    coarse_free(q);
+    if (st != OK) return st;
     if (ns == INT64_MAX) return OK;
     const double ns_per_h = 3600e9;
     x.value = (struct search_plan){.iteration_ns = ns, .cost = price_of(c, &x) * (double)ns / ns_per_h};
@@ -118,7 +121,10 @@ enum status cost_subsets_search(struct search_context *t, const struct search_ta
         struct search_task part = *task;
         int32_t n_tried;
         part.idle = l.out[i].idle;
-        TRY(coarse_search(t, &part, &n_tried, err));
+        struct coarse *q = coarse_new(t, &part, false);
+        enum status st = coarse_search(q, &n_tried, err);
+        coarse_free(q);
+        if (st != OK) return st;
     }
     return OK;
 }

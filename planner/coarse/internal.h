@@ -11,7 +11,8 @@ enum {
     COARSE_CLASSES = 8,  /* more classes: those of the fewest GPUs are left to other searches */
     COARSE_GPUS = 128,   /* of a stage */
     COARSE_DEGREES = 32, /* 1, 2, 4 … COARSE_GPUS, of each kind of rules */
-    COARSE_STAGES = 64,
+    COARSE_STAGES = 64,  /* of a template */
+    COARSE_LINE = 256,   /* of a preset's pipeline */
     COARSE_REPLICAS = 64, /* numbers of replicas tried for a team */
     COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */
     COARSE_KEPT = 64,     /* candidates by estimate */
@@ -95,12 +96,16 @@ struct coarse {
     bool all_replicas;     /* trials leave none out: a sample of them took another time */
     int32_t n_offers;
     struct coarse_offer offers[COARSE_OFFERS], *offer; /* the current one */
+    bool parameters_only; /* as in coarse_new */
 };
 
 /* Classes of the cluster, with degrees but without rules. */
 MUST_CHECK enum status coarse_classes(struct coarse *q, struct error *err);
 /* The space of a size, with the prices of all degrees; degrees without rules are dropped. */
 MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error *err);
+/* The space of a size, made on first use; groups: with the prices of all degrees, else those of single GPUs. */
+MUST_CHECK enum status coarse_priced(struct coarse *q, int32_t size, bool groups,
+                                     struct space **out, struct error *err);
 /* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1 and
  * each placement. Their stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage. */
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,

@@ -70,6 +70,7 @@ struct fitted {
     int64_t ns;
     enum recompute recompute;
     int64_t bucket_bytes;
+    int64_t missing; /* bytes with the most recomputation, if none fits */
 };
 
 /* The least recomputation with which so many microbatches in flight take at most `room` bytes; false: none. */
@@ -80,13 +81,17 @@ static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t firs
     int64_t largest = 0;
     out->recompute = RECOMPUTE_NONE;
     out->ns = c->forward_ns + c->input_ns + c->weight_ns;
-    if (in_flight * c->activation_bytes <= room) return true;
+    if (!l->recompute && in_flight * c->activation_bytes <= room) return true;
     int64_t kept = block_inputs(l, i, first, last, &largest);
     out->ns += c->recompute_ns;
     out->recompute = RECOMPUTE_BLOCKS;
-    if (kept >= 0 && in_flight * kept + largest <= room) return true;
+    int64_t blocks = l->recompute != RECOMPUTE_STAGE && kept >= 0 ? in_flight * kept + largest
+                                                                  : INT64_MAX,
+            stage = (in_flight + 1) * c->input_bytes + c->activation_bytes;
+    if (blocks <= room) return true;
     out->recompute = RECOMPUTE_STAGE;
-    return (in_flight + 1) * c->input_bytes + c->activation_bytes <= room;
+    out->missing = units_min(blocks, stage) - room;
+    return stage <= room;
 }
 
 /* Gradients in the precision in which they are sent, and what of them is in flight; as many of the bytes are needed at a time as a
@@ -106,6 +111,15 @@ static int64_t packed_bytes(const struct coarse_line *l, const struct stage_cost
     return wire + wire / units_max(2, l->replicas);
 }
 
+int64_t coarse_line_state_bytes(const struct coarse_line *l, int32_t i, int32_t first, int32_t last)
+{
+    const struct stage_cost *c = cost_of(l, i, first, last);
+    int64_t n = l->shards ? l->shards : l->replicas;
+    return l->gathered_bytes + (l->zero >= 3 ? c->parameter_bytes / n : c->parameter_bytes) +
+           (l->zero >= 2 ? c->gradient_bytes / n : c->gradient_bytes) +
+           (l->zero >= 1 ? c->state_bytes / n : c->state_bytes);
+}
+
 /* Time of stage i for these layers and microbatches in flight with the least recomputation that fits, in buckets only if it does not fit
  * without; false: none fits. */
 static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
@@ -113,12 +127,11 @@ static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first,
 {
     const struct stage_cost *c = cost_of(l, i, first, last);
     int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes;
-    int64_t state = l->zero ? c->state_bytes / l->replicas : c->state_bytes;
-    int64_t room = memory - memory / MEMORY_SPARE - reserve_of(l, i) - c->parameter_bytes -
-                   c->gradient_bytes - state - c->scratch_bytes - 4 * c->input_bytes;
+    int64_t room = memory - memory / MEMORY_SPARE - reserve_of(l, i) -
+                   coarse_line_state_bytes(l, i, first, last) - c->scratch_bytes -
+                   4 * c->input_bytes;
     int64_t packed = packed_bytes(l, c);
-    out->bucket_bytes = 0;
-    if (room < 0) return false;
+    *out = (struct fitted){.bucket_bytes = 0};
     if (least_recompute(l, i, first, last, in_flight, room - packed, out) &&
         out->recompute == RECOMPUTE_NONE)
         return true;
@@ -126,11 +139,22 @@ static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first,
     return least_recompute(l, i, first, last, in_flight, room - packed / BUCKETS, out);
 }
 
-/* With the microbatches in flight of 1F1B, and one more where weight gradients are apart: its output gradients are kept. */
+/* With the microbatches in flight of 1F1B, and one more where weight gradients are apart: its output gradients are kept. Interleaved
+ * chunks have 2 · (n - i - 1) + (chunks - 1) · n + 1 of a chunk (Narayanan et al. 2021). */
 static bool stage_time(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
                        struct fitted *out)
 {
-    return stage_time_of(l, i, first, last, l->n - i + l->split, out);
+    int32_t v = l->chunks, in_flight = l->n - i + l->split;
+    if (v > 1) in_flight = (2 * (l->n - i - 1) + (v - 1) * l->n + v) / v;
+    return stage_time_of(l, i, first, last, l->in_flight ? l->in_flight : in_flight, out);
+}
+
+int64_t coarse_line_missing(struct coarse_line *l, int32_t i)
+{
+    struct fitted t;
+    bool fits = stage_time(l, i, l->stage[i].first, l->stage[i].last, &t);
+    l->stage[i].recompute = t.recompute;
+    return fits ? 0 : t.missing;
 }
 
 /* An activation of measured layers in parts, of which a GPU of the smaller end has several (core/lower/channels.c); -1: it is sent
@@ -231,14 +255,14 @@ static bool fill_back(struct coarse_line *l, int64_t pace_ns, int64_t *slowest_n
     return end == 0;
 }
 
-bool coarse_line_routes(struct coarse_line *l)
+int32_t coarse_line_routes(struct coarse_line *l)
 {
     for (int32_t i = 0; i + 1 < l->n; i++) {
         l->route[i] = device_graph_route(l->q->graph, l->device[i], l->device[i + 1],
                                          degree_of(l, i)->type, degree_of(l, i + 1)->type);
-        if (!l->route[i]) return false;
+        if (!l->route[i]) return i;
     }
-    return true;
+    return -1;
 }
 
 bool coarse_line_balance(struct coarse_line *l)
@@ -251,7 +275,7 @@ bool coarse_line_balance(struct coarse_line *l)
     }
     int64_t low = (int64_t)(1 / rate), high = l->most_ns ? l->most_ns : PACE_MOST * low;
     if (low >= high || !fill_back(l, high, &high)) return false;
-    struct coarse_stage best[COARSE_STAGES];
+    struct coarse_stage best[COARSE_LINE];
     memcpy(best, l->stage, (size_t)l->n * sizeof *best);
     while (high - low > low / PACE_GRAIN) {
         int64_t middle = low + (high - low) / 2, slowest;
@@ -354,7 +378,7 @@ static int64_t cycle_ns(const struct passage *x, int32_t n, int32_t each, int64_
  * receive the buckets with which they fit. */
 static bool make_room(struct coarse_line *l, int32_t each)
 {
-    int64_t bucket[COARSE_STAGES];
+    int64_t bucket[COARSE_LINE];
     for (int32_t i = 0; i < l->n; i++) {
         struct fitted t;
         int32_t in_flight = each * (l->n - 1 - i) + 2;
@@ -371,6 +395,14 @@ static bool make_room(struct coarse_line *l, int32_t each)
 static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_template *out)
 {
     int64_t slowest = out->pace_ns;
+    if (l->in_flight) return; /* messages are hidden */
+    if (l->textbook) {
+        int64_t longest = 0; /* interleaved chunks wait for one message of theirs each way */
+        for (int32_t i = 0; i < l->n && l->chunks > 1; i++)
+            longest = units_max(longest, x[i].after_ns + x[i].back_ns);
+        out->pace_ns = l->chunks > 1 ? slowest + l->chunks * longest : cycle_ns(x, l->n, 1, slowest);
+        return;
+    }
     out->schedule = l->split || make_room(l, 1) ? COARSE_1F1B_SPLIT : COARSE_1F1B;
     for (int32_t i = 0; i < l->n && out->schedule == COARSE_1F1B_SPLIT; i++) {
         const struct coarse_stage *y = &l->stage[i];
@@ -387,15 +419,19 @@ static int64_t fill_ns(const struct coarse_line *l, const struct passage *x,
                        enum coarse_schedule schedule)
 {
     const struct coarse_stage *y = &l->stage[0];
-    int64_t sum = schedule == COARSE_1F1B ? 0 : cost_of(l, 0, y->first, y->last)->weight_ns;
-    for (int32_t i = 0; i < l->n; i++) sum += x[i].chain_ns + x[i].after_ns + x[i].back_ns;
-    return sum;
+    int64_t sum = schedule == COARSE_1F1B ? 0 : cost_of(l, 0, y->first, y->last)->weight_ns,
+            slowest = 0;
+    for (int32_t i = 0; i < l->n; i++) {
+        sum += x[i].chain_ns + x[i].after_ns + x[i].back_ns;
+        slowest = units_max(slowest, x[i].chain_ns);
+    }
+    return l->chunks > 1 ? slowest + (sum - slowest) / l->chunks : sum;
 }
 
 void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
 {
-    int64_t lead = 0;
-    struct passage passage[COARSE_STAGES], none = {0}, before = none;
+    int64_t lead = 0, chunks = l->chunks > 1 ? l->chunks : 1;
+    struct passage passage[COARSE_LINE], none = {0}, before = none;
     *out = (struct coarse_template){.replicas = l->replicas,
                                     .zero = l->zero,
                                     .by_stage = l->by_stage,
@@ -421,8 +457,8 @@ void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
         lead += c->input_ns + y->back_ns;
         /* Activations and gradients are received over one direction of a link, and sent over the other. */
         int64_t links = units_max(before.after_ns + y->back_ns, y->after_ns + before.back_ns);
-        int64_t work = fitted.ns + busy_beside(l, i, x->first, x->last);
-        out->pace_ns = units_max(out->pace_ns, units_max(work, links));
+        int64_t work = fitted.ns + chunks * busy_beside(l, i, x->first, x->last);
+        out->pace_ns = units_max(out->pace_ns, units_max(work, chunks * links));
         before = *y;
     }
     if (!l->s->job->model.measured) set_pace(l, passage, out);

@@ -11,14 +11,21 @@ struct coarse_line {
     int32_t replicas, zero, n;
     bool split;    /* weight gradients apart, whatever recomputation that takes */
     bool by_stage; /* placement of the replicas, as in struct coarse_template */
-    struct coarse_stage stage[COARSE_STAGES];
-    int32_t device[COARSE_STAGES]; /* first GPU of each in replica 0 */
-    const struct device_route *route[COARSE_STAGES]; /* to the next stage */
+    /* Of presets. textbook: 1F1B with W in B, or by `in_flight`. */
+    bool textbook;
+    int32_t in_flight; /* microbatches of every stage, all forwards before all backwards; 0: those of 1F1B */
+    int32_t chunks;    /* of every stage, interleaved; 0: one */
+    int32_t shards;    /* replicas of all teams, over which ZeRO divides; 0: those of this team */
+    enum recompute recompute; /* of every stage */
+    int64_t gathered_bytes;   /* of a GPU, for buckets of ZeRO 2 and 3 */
+    struct coarse_stage stage[COARSE_LINE];
+    int32_t device[COARSE_LINE]; /* first GPU of each in replica 0 */
+    const struct device_route *route[COARSE_LINE]; /* to the next stage */
     int64_t most_ns; /* slowest stage allowed: templates that do worse are of no use */
 };
 
-/* Sets the routes by the devices; false: two neighbours have none. */
-bool coarse_line_routes(struct coarse_line *l);
+/* Sets the routes by the devices. The first stage without a route to the next one; -1: none. */
+int32_t coarse_line_routes(struct coarse_line *l);
 /* Time for which the messages of a cut behind stage i keep both its neighbours' GPUs from computing. */
 int64_t coarse_line_busy_ns(const struct coarse_line *l, int32_t i, int32_t cut);
 /* The first layer, `least` or behind, of the longest stage i that ends before `end` within the pace; end: none. `likely`: its length, if it is as the one
@@ -27,6 +34,10 @@ int32_t coarse_line_longest(const struct coarse_line *l, int32_t i, int32_t leas
                             int32_t likely, int64_t pace_ns);
 /* Layers by bisection of the slowest stage's time; false: they do not fit. */
 bool coarse_line_balance(struct coarse_line *l);
+/* Parameters, gradients and optimizer state of a GPU of stage i, divided over the replicas by ZeRO. */
+int64_t coarse_line_state_bytes(const struct coarse_line *l, int32_t i, int32_t first, int32_t last);
+/* Bytes missing on a GPU of stage i of a balanced line with the most recomputation; 0: it fits with that which the stage receives. */
+int64_t coarse_line_missing(struct coarse_line *l, int32_t i);
 /* Times of a balanced line; its stages are the line's own. */
 void coarse_line_measure(struct coarse_line *l, struct coarse_template *out);
 

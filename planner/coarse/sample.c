@@ -14,12 +14,16 @@ enum {
 
 bool coarse_sample_thins(const struct plan *p) { return p->n_replicas > SAMPLE_REPLICAS; }
 
-/* The least part of its microbatches that fills every replica twice. */
+/* The least part of its microbatches that fills every replica twice, and in which all warm-ups are in flight. */
 static double part_of(const struct plan *p)
 {
     double part = 0;
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        double here = (double)FEWEST * p->replicas[r].n_stages / p->replicas[r].microbatches;
+        const struct plan_replica *x = &p->replicas[r];
+        int32_t least = FEWEST * x->n_stages;
+        for (int32_t i = 0; i < x->n_stages; i++)
+            if (x->stages[i].warmup > least) least = x->stages[i].warmup;
+        double here = (double)least / x->microbatches;
         if (here > part) part = here;
     }
     return part;
@@ -58,6 +62,14 @@ static int32_t find_kinds(const struct plan *p, struct kind *kinds, int32_t *of)
     return n;
 }
 
+/* What ZeRO divides over the replicas. */
+static int64_t divided_bytes(const struct space *s, const struct plan_stage *x)
+{
+    const struct stage_cost *c = group_stage(s, x);
+    return (x->zero >= 1 ? c->state_bytes : 0) + (x->zero >= 2 ? c->gradient_bytes : 0) +
+           (x->zero >= 3 ? c->parameter_bytes : 0);
+}
+
 /* ZeRO shards the optimizer state over fewer replicas in the sample than in the plan: the least excess of the stages on a device type is
  * added to the memory of its devices. */
 static void add_memory(struct arena *a, const struct space *s, int32_t all, struct plan *p)
@@ -69,7 +81,7 @@ static void add_memory(struct arena *a, const struct space *s, int32_t all, stru
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             const struct plan_stage *x = &p->replicas[r].stages[i];
-            int64_t state = x->zero ? group_stage(s, x)->state_bytes : 0;
+            int64_t state = divided_bytes(s, x);
             int64_t *least = &excess[c->devices[x->device].type];
             *least = units_min(*least, state / p->n_replicas - state / all);
         }

@@ -79,7 +79,7 @@ static bool give_devices(const struct making *m, struct coarse_line *l)
         l->device[i] = x->device[*at];
         *at += l->by_stage ? n * m->replicas : n;
     }
-    return coarse_line_routes(l);
+    return coarse_line_routes(l) < 0;
 }
 
 /* ZeRO 0, and 1 where there may be several replicas; measured layers are planned as they were measured, with their state whole. */

@@ -150,6 +150,7 @@ struct bench {
     struct baseline_task k;
     struct search_context tries;
     struct search_options options;
+    struct search_task task;
     struct lower_options lower;
     struct profile profile;
     int64_t sizes[3];
@@ -168,8 +169,11 @@ static void set_bench(struct bench *b, const struct job *j, const struct cluster
                                        .scorer = scorer_new(&b->lower),
                                        .evaluations_left = INT64_MAX};
     b->tries.spmd_stage = spmd_stage_new();
+    b->task = (struct search_task){j, c, &b->profile, b->sizes, 3, NULL};
     b->k = (struct baseline_task){.arena = arena,
                                   .t = &b->tries,
+                                  .coarse = coarse_new(&b->tries, &b->task, true),
+                                  .n_grouped = 3,
                                   .job = j,
                                   .cluster = c,
                                   .profile = &b->profile,
@@ -180,6 +184,7 @@ static void set_bench(struct bench *b, const struct job *j, const struct cluster
 
 static void end_bench(struct bench *b)
 {
+    coarse_free(b->k.coarse);
     spmd_stage_free(b->tries.spmd_stage);
     scorer_free(b->tries.scorer);
 }

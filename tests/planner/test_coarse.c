@@ -328,7 +328,9 @@ START_TEST(no_plan_by_hand_is_better)
     struct error err = {0};
     int32_t n_tried;
     make(&m, rack_cluster(), llama);
-    ck_assert_msg(coarse_search(&m.context, &m.task, &n_tried, &err) == OK, "%s", err.text);
+    struct coarse *q = coarse_new(&m.context, &m.task, false);
+    ck_assert_msg(coarse_search(q, &n_tried, &err) == OK, "%s", err.text);
+    coarse_free(q);
     ck_assert_int_gt(n_tried, 0);
     ck_assert_int_gt(m.context.incumbents.n, 0);
     ck_assert_int_le(m.context.incumbents.plans[0].iteration_ns, INT64_C(7745000000));
@@ -343,7 +345,9 @@ START_TEST(without_sharding_every_stage_has_one_gpu)
     int32_t n_tried;
     make(&m, rack_cluster(), llama);
     m.options.no_sharding = true;
-    ck_assert_msg(coarse_search(&m.context, &m.task, &n_tried, &err) == OK, "%s", err.text);
+    struct coarse *q = coarse_new(&m.context, &m.task, false);
+    ck_assert_msg(coarse_search(q, &n_tried, &err) == OK, "%s", err.text);
+    coarse_free(q);
     ck_assert_int_gt(m.context.incumbents.n, 0);
     for (int32_t i = 0; i < m.context.incumbents.n; i++) {
         const struct plan *p = &m.context.incumbents.plans[i].plan;

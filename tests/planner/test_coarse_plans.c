@@ -93,7 +93,9 @@ static int64_t coarse_finds(const struct job *j, const struct cluster *c,
     incumbents_init(&t.incumbents, arena, 32, o, c);
     int32_t n_tried;
     struct search_task task = {j, c, &profile, sizes, 1, NULL};
-    ck_assert_msg(coarse_search(&t, &task, &n_tried, &err) == OK, "%s", err.text);
+    struct coarse *q = coarse_new(&t, &task, false);
+    ck_assert_msg(coarse_search(q, &n_tried, &err) == OK, "%s", err.text);
+    coarse_free(q);
     spmd_stage_free(t.spmd_stage);
     scorer_free(t.scorer);
     return t.incumbents.n ? t.incumbents.plans[0].iteration_ns : INT64_MAX;

@@ -141,6 +141,8 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
             print_rate_json(&j, &r->baselines[i].plan.job, r->baselines[i].iteration_ns);
             json_put_text(&j, "plan", plan_describe(a, &r->baselines[i].plan));
             if (r->baselines[i].quick) json_put_bool(&j, "quick", true);
+            if (r->baselines[i].estimated) json_put_bool(&j, "estimated", true);
+            if (r->baselines[i].sampled) json_put_bool(&j, "sampled", true);
         }
         json_close(&j);
     }
@@ -199,7 +201,8 @@ static void print_baseline(struct arena *a, const struct plan_report *x,
     printf("  %-14s %10s  %s%.2f times as long, %s%s\n", b->name,
            units_print_ns(text, b->iteration_ns), cost,
            (double)b->iteration_ns / (double)best->iteration_ns,
-           print_rate(a, &b->plan.job, b->iteration_ns), b->quick ? " *" : "");
+           print_rate(a, &b->plan.job, b->iteration_ns),
+           b->estimated ? " (estimated) *" : b->quick ? " *" : "");
 }
 
 /* The baselines that do not fit, those of one reason on one line, where the first of them stands. */

@@ -61,7 +61,9 @@ static int32_t list(struct arena *a, const struct report *r, struct row *rows)
         if (b->iteration_ns == INT64_MAX) continue;
         rows[n++] = (struct row){b->name,
                                  arena_printf(a, "%s%s", plan_describe(a, &b->plan),
-                                              b->quick ? " (not all settings tried)" : ""),
+                                              b->estimated ? " (estimated, not simulated)"
+                                              : b->quick   ? " (not all settings tried)"
+                                                           : ""),
                                  outcome_beside(s, &b->plan, b->iteration_ns), false};
     }
     return n;
