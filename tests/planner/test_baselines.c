@@ -91,6 +91,25 @@ START_TEST(megatron_shards_operators_over_gpus_of_a_node_where_that_is_fastest)
 }
 END_TEST
 
+/* A whole model of 1.5B parameters on V100s of 32 GB: its activations fit block by block only. */
+START_TEST(data_parallel_recomputes_blocks_where_activations_do_not_fit)
+{
+    struct job j;
+    struct cluster c;
+    struct profile profile;
+    struct error err = {0};
+    struct search_result r;
+    struct search_options o = {.top = 1, .baseline = "ddp"};
+    ck_assert_int_eq(job_read(arena, "tests/bench/questions/gpt-1.5b.yaml", &j, &err), OK);
+    ck_assert_int_eq(cluster_read(arena, "tests/bench/questions/a4-v4.yaml", &c, &err), OK);
+    ck_assert_int_eq(team_complete(&c, &err), OK);
+    ck_assert_int_eq(profile_prior(arena, &c, &profile, &err), OK);
+    ck_assert_msg(search_plans(arena, &j, &c, &profile, &o, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(r.plans[0].plan.replicas[0].stages[0].recompute, RECOMPUTE_BLOCKS);
+    ck_assert(!r.baselines[0].estimated && !r.baselines[0].sampled);
+}
+END_TEST
+
 START_TEST(harp_takes_every_device_in_order_in_meshes_of_one_node)
 {
     struct job j = small_team_job(6, 16, "microbatch: 2\n");
@@ -441,6 +460,7 @@ Suite *baselines_suite(void)
     tcase_add_test(t, data_parallel_families_have_a_replica_on_each_device);
     tcase_add_test(t, gpipe_runs_all_forwards_first_and_uses_every_device);
     tcase_add_test(t, megatron_shards_operators_over_gpus_of_a_node_where_that_is_fastest);
+    tcase_add_test(t, data_parallel_recomputes_blocks_where_activations_do_not_fit);
     tcase_add_test(t, harp_takes_every_device_in_order_in_meshes_of_one_node);
     tcase_add_test(t, what_cannot_be_says_why);
     tcase_add_test(t, a_schedule_that_does_not_fit_lacks_memory);
