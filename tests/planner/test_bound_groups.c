@@ -157,7 +157,9 @@ static void search(struct asking *x)
                                .sizes = x->sizes,
                                .n_sizes = x->n_sizes};
     int32_t n_tried;
-    MUST(coarse_search(&x->t, &task, &n_tried, &err));
+    struct coarse *q = coarse_new(&x->t, &task, false);
+    MUST(coarse_search(q, &n_tried, &err));
+    coarse_free(q);
 }
 
 static bool same_stage(const struct cluster *c, const struct plan_stage *x,
