@@ -32,7 +32,6 @@ enum {
     FIRST_MIN = 3, /* plans whose refinement is not cut short by its best results */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16,
-    FINE_DEVICES_MAX = 128, /* of a local search over stages: with more, making a plan takes longer than simulating it */
     SYMMETRIC_STARTS = 1 /* of them from the coarse search */
 };
 
@@ -322,7 +321,7 @@ static enum status search_large(struct search *q, const struct profile *p,
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
-    if (apart && q->cluster->n_devices <= FINE_DEVICES_MAX) TRY(search_fine(q, err));
+    if (apart && q->cluster->n_devices <= LOCAL_SEARCH_STAGES_DEVICES) TRY(search_fine(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
     return q->job->model.measured ? certify_measured(q, &q->task, out, err) : certify(q, out, err);

@@ -19,8 +19,8 @@
  * to half as long again, because collectives of groups on one bus are priced as if each were alone.
  *
  * The best candidates are simulated with a part of their microbatches, of measured layers with all (trials.c), which also compares the moves
- * of a local search: schedules, layers, shares, buckets. The best are simulated whole, and plans whose slowest stage leaves room receive
- * orders of F, I and W.
+ * of a local search: schedules, layers, shares, buckets, and up to 128 devices stages and replicas. The best are simulated whole, and
+ * plans whose slowest stage leaves room receive orders of F, I and W.
  *
  * O(sizes · subsets of classes · numbers of replicas · (degrees^classes + a dozen divisions of layers of O(stages · log layers)))
  * estimates, independent of the number of GPUs but for the numbers of replicas tried (at most COARSE_REPLICAS).

@@ -17,19 +17,20 @@
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
-    BEYOND = 115,  /* percent of the best estimate: candidates above are left out, but for the best of a division into teams (COARSE_FAR) */
+    BEYOND = 115,  /* percent of the best estimate: candidates above come after the best of all divisions into teams */
     COMPARED = 16, /* replicas of a team by which two candidates are compared; a node holds at most eight */
     SAMPLE_NEAR =
         103, /* percent: a sample of 160 replicas that share links of racks took 43 % less than all, of 64 on a flat network 2 % less */
     MISSES =
         8, /* trials that are made one by one, whatever they take, until one fits: memory is estimated */
     FIRST = 3, /* of the plans of an offer, by buckets and schedules */
-    IMPROVED = 3, /* of all plans, by every move */
+    /* Each of all plans has a third of the work for improvements by every move. Measured layers: the first three only, because the best 64
+     * plans, which a user chooses from, are to differ. */
+    IMPROVED = 3,
     CHUNK = 8,    /* trials in parallel between two looks at the work */
-    WHOLE = 3,    /* plans simulated whole */
-    POLISH_PART = 2, /* fraction of the work for neighbours of the best of them, simulated whole */
-    WITHIN =
-        104, /* percent of the best trial, for the second and third of them, if there is work for them */
+    /* Plans simulated whole: the moves fit a plan to its sample. GPT 1.5B on 8 GPUs took 2.91 s with three and 2.89 with eight (2026-11-26). */
+    WHOLE = 8,
+    PART = 2, /* fraction of the work for each of: improvements by every move, plans simulated whole, their neighbours, orders */
     WORK_MS =
         900, /* counted work of the trials, and again of the local searches; the first trial is made in any case. A fifth less gave
                 the same plans on fourteen questions, and one 11 % slower on one of 16 random ones. */
@@ -40,7 +41,6 @@ enum {
      * half of the work, 48 consumer GPUs took 9.46 s and not 9.9 (2026-11-26) */
     ORDERED = 64,
     ORDERED_NEAR = 97, /* percent of the best time that these stages take at most */
-    ORDERED_PART = 2,  /* fraction of the work for them */
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
 };
 
@@ -154,14 +154,16 @@ static void order(struct arena *a, struct trial *x, int32_t n)
             if (leads(by, i) == leading) x[at++] = by[i];
 }
 
-/* The candidates' plans of all offers: the best of every division into teams within BEYOND; behind them those of farther divisions. */
+/* The candidates' plans of all offers: the best of every division into teams within BEYOND; behind them the first of farther divisions, and
+ * then, unless layers are measured, the others. */
 static int32_t list(struct coarse *q, struct trial *out)
 {
     struct listing l = {.q = q, .out = out, .scratch = arena_new()};
     plan_set_init(&l.seen, q->arena);
+    int32_t last = q->task->job->model.measured ? 1 : COARSE_EACH;
     for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND);
     order(q->arena, out, l.n);
-    list_rank(&l, 0, COARSE_FAR);
+    for (int32_t rank = 0; rank < last; rank++) list_rank(&l, rank, COARSE_FAR);
     arena_free(l.scratch);
     return l.n;
 }
@@ -209,19 +211,19 @@ enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p
     return OK;
 }
 
-/* Plans of one space in parallel; whole: simulated with all microbatches. */
+/* Plans in parallel; whole: simulated with all microbatches. */
 struct scoring {
     struct coarse *q;
-    const struct space *space;
     bool whole;
 };
 
-static enum status score(void *of, struct plan *plans, int32_t n, int64_t *ns, struct error *err)
+static enum status score(void *of, struct plan *plans, const struct space *const *spaces, int32_t n,
+                         int64_t *ns, struct error *err)
 {
     const struct scoring *x = of;
     struct trial trials[LOCAL_SEARCH_BATCH];
     for (int32_t i = 0; i < n; i++)
-        trials[i] = (struct trial){.plan = plans[i], .space = *x->space};
+        trials[i] = (struct trial){.plan = plans[i], .space = *spaces[i]};
     TRY(try_all(x->q, trials, 0, n, x->whole, err));
     for (int32_t i = 0; i < n; i++) plans[i] = trials[i].plan, ns[i] = trials[i].ns;
     return OK;
@@ -231,16 +233,26 @@ static enum status score(void *of, struct plan *plans, int32_t n, int64_t *ns, s
 static enum status improve(struct coarse *q, struct trial *x, bool orders_only, bool whole,
                            struct plan_set *tried, struct error *err)
 {
-    struct scoring of = {q, &x->space, whole};
+    struct scoring of = {q, whole};
+    struct space *sizes = arena_copy(q->arena, q->spaces, (size_t)q->n_tried * sizeof *sizes);
+    for (int32_t i = 0; i < q->n_tried; i++) sizes[i].cluster = q->task->cluster;
+    bool stages = !whole && !q->task->job->model.measured &&
+                  q->task->cluster->n_devices <= LOCAL_SEARCH_STAGES_DEVICES;
     struct local_search_task task = {.t = q->t,
                                      .s = &x->space,
+                                     .sizes = sizes,
+                                     .n_sizes = q->n_tried,
                                      .evaluations = INT64_MAX,
                                      .each_ns = whole ? 0 : q->trial_ns,
                                      .orders_only = orders_only,
+                                     .stages = stages,
                                      .named = true,
                                      .tried = tried,
                                      .score = {score, &of}};
-    return local_search_plan(&task, &x->plan, &x->ns, err);
+    TRY(local_search_plan(&task, &x->plan, &x->ns, err));
+    while (sizes->microbatch != x->plan.microbatch) sizes++;
+    x->space = *sizes;
+    return OK;
 }
 
 /* The plan of offer k to improve next, from *at on; n: none. Plans of equal time differ in their devices only. */
@@ -267,17 +279,24 @@ static enum status improve_first(struct coarse *q, struct trial *x, int32_t n,
     return OK;
 }
 
-/* The best of every offer by a few steps, then the best of all by more. */
+static bool near_best(const struct trial *x, int32_t i)
+{
+    return x[i].ns < INT64_MAX && x[i].ns <= x[0].ns / 100 * COARSE_FAR;
+}
+
+/* The best of every offer by a few steps, then the others by more, from the best on, until the work is spent. */
 static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, struct error *err)
 {
     struct search_context *t = q->t;
-    int64_t end = t->work_end;
+    int64_t end = t->work_end, begin = scorer_work(t->scorer),
+            all = begin + work_ns(q) + work_ns(q) / PART;
     struct plan_set tried;
     plan_set_init(&tried, q->arena);
-    t->work_end = scorer_work(t->scorer) + work_ns(q);
+    t->work_end = begin + work_ns(q);
     TRY(improve_first(q, x, n, &tried, err));
     sort(x, n);
-    for (int32_t i = 0; i < n && i < IMPROVED && x[i].ns < INT64_MAX; i++) {
+    if (q->task->job->model.measured) n = (int32_t)units_min(n, IMPROVED);
+    for (int32_t i = 0; i < n && near_best(x, i) && scorer_work(t->scorer) < all; i++) {
         t->work_end = scorer_work(t->scorer) + work_ns(q) / IMPROVED;
         TRY(improve(q, &x[i], false, false, &tried, err));
     }
@@ -315,7 +334,7 @@ static enum status polish(struct coarse *q, struct parallel_score_item *items, i
     struct trial x = {.plan = items[best].plan, .space = items[best].space, .ns = items[best].ns};
     int64_t end = t->work_end;
     plan_set_init(&tried, q->arena);
-    t->work_end = scorer_work(t->scorer) + work_ns(q) / POLISH_PART;
+    t->work_end = scorer_work(t->scorer) + work_ns(q) / PART;
     enum status st = improve(q, &x, false, true, &tried, err);
     t->work_end = end;
     if (st != OK || x.ns >= items[best].ns) return st;
@@ -344,7 +363,7 @@ static int64_t busiest_ns(const struct trial *x)
 static enum status order_busiest(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
 {
     int64_t *mean = ARENA_ARRAY(q->arena, int64_t, (size_t)n + 1),
-            end = scorer_work(q->t->scorer) + work_ns(q) / ORDERED_PART;
+            end = scorer_work(q->t->scorer) + work_ns(q) / PART;
     for (int32_t i = 0; i < n; i++) {
         int64_t busiest = x[i].ns < INT64_MAX ? busiest_ns(&x[i]) : INT64_MAX,
                 near = q->t->incumbents.plans[0].iteration_ns / 100 * ORDERED_NEAR;
@@ -366,18 +385,18 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
                                   struct error *err)
 {
     struct parallel_score_item items[WHOLE];
-    int32_t taken = 0;
-    for (int32_t i = 0; i < n && taken < WHOLE; i++)
-        if (x[i].ns < INT64_MAX && (!i || x[i].ns <= x[0].ns / 100 * WITHIN))
+    int32_t taken = 0, most = q->task->job->model.measured ? IMPROVED : WHOLE;
+    for (int32_t i = 0; i < n && taken < most; i++)
+        if (near_best(x, i) && (!i || x[i].ns != x[i - 1].ns))
             items[taken++] = (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
     int64_t before = scorer_work(q->t->scorer);
     TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
     int64_t each = scorer_work(q->t->scorer) - before;
-    if (taken * each > work_ns(q)) taken = 1;
+    taken = (int32_t)units_min(taken, work_ns(q) / PART / (each + 1) + 1);
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
-    if (LOCAL_SEARCH_BATCH * each <= work_ns(q) / POLISH_PART)
+    if (LOCAL_SEARCH_BATCH * each <= work_ns(q) / PART)
         TRY(polish(q, items, taken, err));
     for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));
     if (q->t->incumbents.n && !q->task->job->model.measured && q->t->o->objective == OBJECTIVE_TIME)

@@ -134,12 +134,15 @@ static void add_variant(struct local_search *x, const struct local_search_move *
 static enum status score(struct local_search *x, struct batch *b, struct error *err)
 {
     const struct local_search_task *k = x->task;
+    const struct space *spaces[LOCAL_SEARCH_BATCH];
     x->left -= b->n;
-    if (k->score.of_plans) return k->score.of_plans(k->score.of, b->plan, b->n, b->ns, err);
     for (int32_t i = 0; i < b->n; i++) {
-        struct space *s = &x->own[b->size[i]];
-        TRY(space_shard_graphs(x->arena, s, &b->plan[i], err));
-        TRY(search_context_score(k->t, s, &b->plan[i], &b->ns[i], err));
+        spaces[i] = &x->own[b->size[i]];
+        TRY(space_shard_graphs(x->arena, &x->own[b->size[i]], &b->plan[i], err));
+    }
+    if (k->score.of_plans) return k->score.of_plans(k->score.of, b->plan, spaces, b->n, b->ns, err);
+    for (int32_t i = 0; i < b->n; i++) {
+        TRY(search_context_score(k->t, spaces[i], &b->plan[i], &b->ns[i], err));
         if (b->ns[i] < INT64_MAX) incumbents_add(&k->t->incumbents, &b->plan[i], b->ns[i]);
     }
     return OK;

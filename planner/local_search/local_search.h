@@ -14,13 +14,16 @@
 #include "planner/candidate/plan_set.h"
 #include "planner/candidate/search_context.h"
 
-enum { LOCAL_SEARCH_BATCH = 4 };
+enum {
+    LOCAL_SEARCH_BATCH = 4,
+    LOCAL_SEARCH_STAGES_DEVICES = 128 /* of a search with `stages`: with more, making a plan takes longer than simulating it */
+};
 
-/* Times of n plans in ns, INT64_MAX for one that does not fit; the plans are modified until they fit. NULL: search_context_score one by
- * one, whose plans become incumbents. */
+/* Times of n plans in ns, each with its space; INT64_MAX for one that does not fit; the plans are modified until they fit. NULL:
+ * search_context_score one by one, whose plans become incumbents. */
 struct local_search_score {
-    enum status (*of_plans)(void *of, struct plan *plans, int32_t n, int64_t *ns,
-                            struct error *err);
+    enum status (*of_plans)(void *of, struct plan *plans, const struct space *const *spaces,
+                            int32_t n, int64_t *ns, struct error *err);
     void *of;
 };
 

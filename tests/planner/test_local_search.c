@@ -28,7 +28,8 @@ struct checking {
 };
 
 /* Layers and devices are covered once, shares are the batch, sequences the microbatch. Every third plan is faster than all before. */
-static enum status check(void *of, struct plan *plans, int32_t n, int64_t *ns, struct error *err)
+static enum status check(void *of, struct plan *plans, const struct space *const *spaces, int32_t n,
+                         int64_t *ns, struct error *err)
 {
     struct checking *c = of;
     for (int32_t i = 0; i < n; i++) {
@@ -55,6 +56,7 @@ static enum status check(void *of, struct plan *plans, int32_t n, int64_t *ns, s
             ck_assert_int_eq(next, c->x->space[0].n_layers);
         }
         ck_assert_int_eq(batch, c->x->job.global_batch);
+        ck_assert_int_eq(spaces[i]->microbatch, p->microbatch);
         c->sizes[p->microbatch - 1]++;
         ns[i] = ++c->plans % 3 ? INT64_MAX : (c->ns -= c->ns / 10000);
     }
