@@ -193,7 +193,7 @@ static enum status price_class(struct coarse *q, struct coarse_class *x, struct 
         for (int32_t j = 0; &q->classes[j] < x && !y->sharding; j++)
             y->sharding = rules_of(&q->classes[j], y);
         if (!y->sharding)
-            TRY(group_rules_solve(q->solved, q->t->scorer, s, x->device, y->n, y->kind, q->t->arena,
+            TRY(group_rules_solve(q->t->spmd_stage, q->t->scorer, s, x->device, y->n, y->kind, q->t->arena,
                                   &y->sharding, err));
         y->usable = price(x, y, s, scratch);
     }

@@ -112,7 +112,6 @@ struct coarse *coarse_new(struct search_context *t, const struct search_task *ta
                          .task = task,
                          .arena = a,
                          .spaces = ARENA_ARRAY(a, struct space, (size_t)task->n_sizes),
-                         .solved = spmd_stage_new(),
                          .parameters_only = parameters_only};
     return q;
 }
@@ -120,7 +119,6 @@ struct coarse *coarse_new(struct search_context *t, const struct search_task *ta
 void coarse_free(struct coarse *q)
 {
     if (!q) return;
-    spmd_stage_free(q->solved);
     arena_free(q->arena);
 }
 

@@ -87,7 +87,6 @@ struct coarse {
     struct cost *cost;
     struct device_graph *graph;
     const struct device_route *crossing[COARSE_CLASSES][COARSE_CLASSES]; /* between GPUs of two classes; NULL: none */
-    struct spmd_stage *solved; /* memo of the degrees' rules */
     int32_t n_classes;
     struct coarse_class classes[COARSE_CLASSES];
     int32_t size, n_tried; /* the current one; the first ones that were tried */

@@ -65,9 +65,9 @@ int32_t spmd_extend(struct search *q, int32_t from, int32_t rule);
 int32_t spmd_new_root(struct search *q, int32_t place, int32_t run, const int32_t *state);
 /* Sets to 0 the bytes of devices whose cap can no longer be exceeded. false: a cap is exceeded. */
 bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes);
-/* Final label of the whole sequence, composed from repeated pieces; -1: none. *n_pieces 0: not applicable (no repeat of
- * min_copies copies, or more than q->most labels). */
-int32_t spmd_by_pieces(struct search *q, int32_t min_copies, int32_t *n_pieces);
+/* Final label of the whole sequence, composed from repeated pieces; -1: none. *n_pieces 0: not applicable (nothing repeats, or more
+ * than q->most labels). */
+int32_t spmd_by_pieces(struct search *q, int32_t *n_pieces);
 
 /* Largest price of a column's cap, in ns, at which no sum over the bytes of any choice overflows, however small the cap is.
  * O(rules + tensors · placements) per column. */

@@ -143,7 +143,7 @@ static bool composable(const struct search *q, const struct repeat *r)
     return true;
 }
 
-int32_t spmd_by_pieces(struct search *q, int32_t min_copies, int32_t *n_pieces)
+int32_t spmd_by_pieces(struct search *q, int32_t *n_pieces)
 {
     struct repeat *list;
     struct repeats_of of = {.n = q->p->n_ops, .user = q->s, .same = same_operators};
@@ -152,13 +152,13 @@ int32_t spmd_by_pieces(struct search *q, int32_t min_copies, int32_t *n_pieces)
     bool any = false;
     for (int32_t k = 0; k < n; k++) {
         while (list[k].copies > 1 && !composable(q, &list[k])) list[k].copies--;
-        any = any || list[k].copies >= min_copies;
+        any = any || list[k].copies > 1;
     }
     if (!any) return -1;
     add_front(q, &f, spmd_new_root(q, 0, 0, NULL));
     for (int32_t k = 0; k < n; k++) {
         struct repeat r = list[k];
-        if (r.copies < min_copies) continue;
+        if (r.copies < 2) continue;
         walk(q, &f, r.first);
         compose(q, &f, &r, &run);
         *n_pieces += r.copies;

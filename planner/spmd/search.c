@@ -8,11 +8,11 @@
 #include <math.h>
 #include <string.h>
 
-/* Limits of labels: in proofs with and without binding memory, and of copies of a piece; width of the beam per place. */
+/* Limits of labels: of the pieces and of a proof; of a proof at multipliers; width of the beam per place. Pieces of dense
+ * Transformers of 80 and 126 blocks take 12,180 labels, those of Qwen3-MoE more than 30,000. With 20,000 and with 60,000 labels
+ * the plans of Qwen3-MoE on 32 GPUs, of Llama-70B on 192 and of HAP's four models on 8 are the same (docs/measurements.md, 11-26). */
 enum {
-    LABELS_USUAL = 20000,
-    LABELS_FREE = 60000,
-    LABELS_PIECES = 30000,
+    LABELS = 20000,
     LABELS_PRICED = 3000,
     BEAM = 24,
     BEAM_PRICED = 6,
@@ -293,14 +293,14 @@ static void search_free(struct arena *a, const struct spmd_problem *p, const str
     struct search *q = search_new(scratch, p, false, price);
     int32_t goal = -1;
     *out = (struct spmd_found){.ns = INT64_MAX};
-    q->most = LABELS_PIECES;
-    if (!price && l && l->pieces_from > 1) goal = spmd_by_pieces(q, l->pieces_from, &out->n_pieces);
+    q->most = LABELS;
+    if (!price) goal = spmd_by_pieces(q, &out->n_pieces);
     if (out->n_pieces)
         out->bound_ns = goal < 0 ? INT64_MAX : q->labels[goal].ns;
     else {
         if (!price && l && l->enough_ns) q->enough_ns = l->enough_ns;
         q->relax = spmd_relax_new(scratch, q->s, q->rules, price);
-        goal = beam_and_prove(q, price ? BEAM_PRICED : BEAM, price ? LABELS_PRICED : LABELS_FREE,
+        goal = beam_and_prove(q, price ? BEAM_PRICED : BEAM, price ? LABELS_PRICED : LABELS,
                               &out->bound_ns);
     }
     out->ns = take(a, q, goal, out);
@@ -449,7 +449,7 @@ static void search_bound(struct arena *a, const struct spmd_problem *p, const st
         q->second = spmd_relax_new(scratch, q->s, q->rules, y.of_byte);
     }
     int32_t goal =
-        beam_and_prove(q, BEAM, l && l->max_labels ? l->max_labels : LABELS_USUAL, &bound);
+        beam_and_prove(q, BEAM, l && l->max_labels ? l->max_labels : LABELS, &bound);
     if (goal >= 0) best.ns = take(a, q, goal, &best);
     best.n_pieces = 0;
     best.n_labels = y.n_labels + q->n_applied;

@@ -96,8 +96,6 @@ struct spmd_problem {
 };
 
 struct spmd_limits {
-    /* compose repeats of at least so many copies (>= 2) if that takes few labels; 0: never. Faster from about 24 copies on */
-    int32_t pieces_from;
     int64_t max_labels; /* of the proof under binding memory; 0: 20,000 */
     int64_t enough_ns; /* upper bound: only answers below it are sought; 0: none */
 };

@@ -14,7 +14,6 @@
 
 enum {
     SMALL_LABELS = 2000, /* labels of the proof under binding memory */
-    PIECES_FROM = 0,
     MESH_FROM = 4 /* fewest devices of a mesh of two axes */
 };
 
@@ -229,7 +228,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                 .excluded = t->excluded,
                                 .complete_cuts = t->complete_cuts,
                                 .shard_parameters = t->shard_parameters,
-                                .limits = {.pieces_from = PIECES_FROM, .max_labels = SMALL_LABELS}};
+                                .limits = {.max_labels = SMALL_LABELS}};
     return training_graph(j, t, &q->g, err);
 }
 

@@ -93,8 +93,7 @@ static double synthesis(int blocks, int32_t n_devices, int32_t n_ratios, struct 
                               .in_flight = 1,
                               .optimizer = &job.optimizer,
                               .algorithms = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS,
-                              .gather = true,
-                              .limits.pieces_from = 24};
+                              .gather = true};
     must(spmd_best(a, &q, x, &err), &err);
     double took = cpu_ms() - start;
     arena_free(a);

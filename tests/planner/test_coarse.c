@@ -69,6 +69,7 @@ static void make(struct made *m, struct cluster c, const char *job)
                                          .o = &m->options,
                                          .lower = &m->lower,
                                          .scorer = scorer_new(&m->lower),
+                                         .spmd_stage = spmd_stage_new(),
                                          .evaluations_left = 20000};
     incumbents_init(&m->context.incumbents, arena, 32, &m->options, &m->cluster);
     m->task = (struct search_task){&m->job, &m->cluster, &m->profile, m->sizes, 3, NULL};
@@ -76,13 +77,12 @@ static void make(struct made *m, struct cluster c, const char *job)
                                 .task = &m->task,
                                 .arena = arena,
                                 .templates = arena,
-                                .spaces = ARENA_ARRAY(arena, struct space, 3),
-                                .solved = spmd_stage_new()};
+                                .spaces = ARENA_ARRAY(arena, struct space, 3)};
 }
 
 static void end(struct made *m)
 {
-    spmd_stage_free(m->coarse.solved);
+    spmd_stage_free(m->context.spmd_stage);
     scorer_free(m->context.scorer);
 }
 

@@ -169,6 +169,7 @@ START_TEST(stages_of_measured_layers_are_of_any_class_and_degree)
                                .o = &o,
                                .lower = &lower,
                                .scorer = scorer_new(&lower),
+                               .spmd_stage = spmd_stage_new(),
                                .evaluations_left = 1000};
     struct search_task task = {&job, &cluster, &profile, sizes, 1, NULL};
     struct space space;
@@ -176,7 +177,6 @@ START_TEST(stages_of_measured_layers_are_of_any_class_and_degree)
                        .task = &task,
                        .arena = arena,
                        .templates = arena_new(),
-                       .solved = spmd_stage_new(),
                        .spaces = &space};
     q.offer = &q.offers[0];
     ck_assert_int_eq(coarse_classes(&q, &err), OK);
@@ -206,7 +206,7 @@ START_TEST(stages_of_measured_layers_are_of_any_class_and_degree)
         }
     }
     ck_assert(faster);
-    spmd_stage_free(q.solved);
+    spmd_stage_free(t.spmd_stage);
     arena_free(q.templates);
     scorer_free(t.scorer);
 }

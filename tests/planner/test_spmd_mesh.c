@@ -86,7 +86,6 @@ START_TEST(nodes_by_gpus_beat_one_axis_where_links_between_nodes_are_slow)
     spmd_case_must(spmd_model_new(arena, "tests/data/jobs/hap-bert-moe.yaml",
                                   "tests/data/clusters/hap64.yaml", 512, &m, &err),
                    &err);
-    m->q.limits.pieces_from = 0;
     spmd_case_must(spmd_best(arena, &m->q, &one, &err), &err);
     m->s.n_axes = 2, m->s.mesh[0] = 16, m->s.mesh[1] = 4;
     spmd_case_must(spmd_best(arena, &m->q, &two, &err), &err);

@@ -86,8 +86,7 @@ static inline enum status spmd_model_new(struct arena *a, const char *job, const
                                   .microbatches = (int32_t)(m->job.global_batch / microbatch),
                                   .in_flight = 1,
                                   .optimizer = &m->job.optimizer,
-                                  .algorithms = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS,
-                                  .limits.pieces_from = 6};
+                                  .algorithms = 1U << ALGORITHM_RING | 1U << ALGORITHM_PAIRS};
     double *speed = ARENA_ARRAY(a, double, (size_t)m->cluster.n_types);
     TRY(spmd_model_speeds(m, speed, err));
     for (int32_t d = 0; d < n; d++) ratios[d] = speed[type[d]];
