@@ -104,7 +104,7 @@ static enum status score(struct scoring *x, struct hap_plan *h, bool thorough, s
     if (thorough) TRY(hap_plan_make(k, h->size, true, h, err));
     if (h->ns == INT64_MAX) return OK;
     scorer_limit(t->scorer, t->work_end ? (rest > 1 ? rest : 1) : 0);
-    TRY(hap_plan_fit(k, h, thorough, k->arena, &p, &ns, err));
+    TRY(hap_plan_fit(k, h, k->arena, &p, &ns, err));
     scorer_limit(t->scorer, 0);
     t->evaluations_left = left;
     if (ns < INT64_MAX)

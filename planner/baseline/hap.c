@@ -25,23 +25,22 @@ enum status hap_plan_make(struct baseline_task *k, int32_t size, bool thorough,
                           struct hap_plan *out, struct error *err)
 {
     *out = (struct hap_plan){.size = size};
-    struct spmd_stage_answer *x = &out->spot.answer;
-    TRY(all_devices(k, size, &out->spot.team, err));
-    TRY(spmd_stage_solve(k->t->spmd_stage, k->t->scorer, &out->spot.team, thorough, x, err));
+    struct spmd_stage_answer *x = &out->answer;
+    TRY(all_devices(k, size, &out->team, err));
+    TRY(spmd_stage_solve(k->t->spmd_stage, k->t->scorer, &out->team, thorough, x, err));
     out->ns = x->ns;
     if (x->why) snprintf(k->why, sizeof k->why, "%s", x->why);
     return OK;
 }
 
-enum status hap_plan_fit(struct baseline_task *k, struct hap_plan *x, bool thorough,
-                         struct arena *a, struct plan *out, int64_t *ns, struct error *err)
+enum status hap_plan_fit(struct baseline_task *k, struct hap_plan *x, struct arena *a, struct plan *out, int64_t *ns, struct error *err)
 {
     static const int32_t one = 1;
-    const struct spmd_stage_team *all = &x->spot.team;
+    const struct spmd_stage_team *all = &x->team;
     plan_skeleton(a, all->s, "hap", 1, &one, out);
     out->replicas[0].microbatches = all->microbatches;
-    spmd_stage_put(a, all, &x->spot.answer, out->replicas[0].stages);
-    return spmd_stage_fit(k->t, a, all->s, &x->spot, 1, thorough, out, ns, err);
+    spmd_stage_put(a, all, &x->answer, out->replicas[0].stages);
+    return search_context_score(k->t, all->s, out, ns, err);
 }
 
 enum status hap_plan_least_ns(struct baseline_task *k, int32_t size, int64_t *ns, struct error *err)

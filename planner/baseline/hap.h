@@ -13,7 +13,8 @@
 struct hap_plan {
     int64_t ns; /* estimate of planner/spmd/spmd; INT64_MAX: infeasible */
     int32_t size;
-    struct spmd_stage_spot spot; /* its only stage */
+    struct spmd_stage_team team; /* of its only stage */
+    struct spmd_stage_answer answer;
 };
 
 /* HAP's plan at one microbatch size. Infeasible: out->ns INT64_MAX and the reason in k->why. thorough: optimise ratios too. */
@@ -23,9 +24,8 @@ MUST_CHECK enum status hap_plan_make(struct baseline_task *k, int32_t size, bool
  * is tight. INT64_MAX: infeasible. */
 MUST_CHECK enum status hap_plan_least_ns(struct baseline_task *k, int32_t size, int64_t *ns,
                                          struct error *err);
-/* The plan in arena `a`, fitted and simulated by planner/spmd_stage/spmd_stage. *ns: INT64_MAX if nothing fits. */
-MUST_CHECK enum status hap_plan_fit(struct baseline_task *k, struct hap_plan *x, bool thorough,
-                                    struct arena *a, struct plan *out, int64_t *ns,
-                                    struct error *err);
+/* The plan in arena `a`, fitted and simulated. *ns: INT64_MAX if nothing fits. */
+MUST_CHECK enum status hap_plan_fit(struct baseline_task *k, struct hap_plan *x, struct arena *a,
+                                    struct plan *out, int64_t *ns, struct error *err);
 
 #endif

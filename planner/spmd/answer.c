@@ -2,7 +2,6 @@
 #include "planner/spmd/spmd.h"
 
 #include "core/base/arena.h"
-#include "planner/spmd/memory.h"
 
 #include <string.h>
 
@@ -32,9 +31,8 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
 /* --- where memory binds --- */
 
 enum {
-    TURNS_MAX = 4,
-    CAPS_DISTINCT_PART =
-        64 /* fraction of the counted bytes: least distance of two caps in the bisection */
+    TURNS_MAX = 4, /* searches with other caps */
+    CAPS_DISTINCT_PART = 64 /* fraction of the counted bytes: least distance of two caps in the bisection */
 };
 
 /* Caps of successive searches, bytes per device. The bytes laid out beyond the counted ones differ between answers, so no
@@ -50,22 +48,18 @@ struct turns {
     struct spmd_answer best;
 };
 
-/* Whether lowering's layout fits; if not, its excess over the counted bytes is subtracted from the caps. */
-static bool fits_laid_out(const struct turns *t, struct spmd_answer *x, int64_t *below)
+/* Whether the answer fits as lowered; below: the caps less its excess over the counted bytes. */
+static bool fits_lowered(const struct turns *t, const struct spmd_answer *x, int64_t *below)
 {
-    struct error why = {0};
     const struct spmd_question *q = t->q;
     bool fits = true;
-    x->laid_out = ARENA_ARRAY(t->a, int64_t, (size_t)q->s->n_devices);
-    if (spmd_laid_out(t->a, q, spmd_sharding(t->a, q, x), x->bytes, x->laid_out, &why) != OK) {
-        x->laid_out = NULL; /* lowering decides */
-        return true;
-    }
+    if (!q->memory_bytes || !q->lay) return true;
+    int64_t *bytes = ARENA_ARRAY(t->a, int64_t, (size_t)q->s->n_devices);
+    if (!q->lay(q->of, spmd_sharding(t->a, q, x), bytes)) return true; /* the caller finds out why */
     for (int32_t d = 0; d < q->s->n_devices; d++) {
-        int64_t has = q->memory_bytes[d] - (q->reserve_bytes ? q->reserve_bytes[d] : 0);
-        int64_t beside = x->laid_out[d] - x->bytes[d];
-        below[d] = has - beside < t->cap[d] ? has - beside : t->cap[d];
-        fits = fits && x->laid_out[d] <= has;
+        below[d] = q->memory_bytes[d] - (bytes[d] - x->bytes[d]);
+        if (below[d] > t->cap[d]) below[d] = t->cap[d];
+        fits = fits && bytes[d] <= q->memory_bytes[d];
     }
     return fits;
 }
@@ -83,22 +77,17 @@ static bool halve(struct turns *t)
 }
 
 /* Caps of the next search from this answer; false: none. */
-static bool next_caps(struct turns *t, struct spmd_answer *x)
+static bool next_caps(struct turns *t, const struct spmd_answer *x)
 {
     size_t n = (size_t)t->q->s->n_devices;
-    bool none = x->ns == INT64_MAX;
     int64_t *below = ARENA_ARRAY(t->a, int64_t, n);
-    if (!none && (!t->q->memory_bytes || fits_laid_out(t, x, below))) {
-        if (x->ns < t->best.ns) t->best = *x;
-        if (!t->limits.enough_ns || x->ns < t->limits.enough_ns) t->limits.enough_ns = x->ns;
-        none = true;
-    }
-    if (none) {
-        memcpy(t->low, t->cap, n * sizeof *t->low);
-        t->halving = true;
-    } else {
+    bool found = x->ns < INT64_MAX, fits = found && fits_lowered(t, x, below);
+    if (fits && x->ns < t->best.ns) t->best = *x;
+    if (fits && (!t->limits.enough_ns || x->ns < t->limits.enough_ns)) t->limits.enough_ns = x->ns;
+    if (fits || !found)
+        memcpy(t->low, t->cap, n * sizeof *t->low), t->halving = true;
+    else
         t->high = x->bytes;
-    }
     if (!t->high) return false; /* the first search, with all memory */
     if (t->halving) return halve(t);
     memcpy(t->cap, below, n * sizeof *below);

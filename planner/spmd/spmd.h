@@ -13,8 +13,8 @@
  *
  * Memory of each device is computed twice. In the search: its shards of parameters, gradients (dtype_master) and optimizer
  * state, and, for `in_flight` microbatches, inputs and tensors read by gradient operators. This never exceeds lowering's
- * layout, so pruning is correct and found.bound_ns holds. Then the answer is laid out as by lowering (planner/spmd/memory.h:
- * scratch, collectives' buffers …). If it does not fit, the search is repeated with caps lowered by the excess, and then a few
+ * layout, so pruning is correct and found.bound_ns holds. Then the answer is lowered by the caller (`lay`: scratch, collectives'
+ * buffers …). If it does not fit, the search is repeated with caps lowered by the excess, and then a few
  * times by bisection between caps with and without an answer that fits. So lowering accepts the answer, except for memory
  * unknown here (messages, fused kinds). Ownership: the arena's. Errors: those of operator costs.
  */
@@ -24,6 +24,9 @@
 #include "core/model/job.h"
 #include "planner/spmd/price.h"
 #include "planner/spmd/search.h"
+
+/* Bytes of each device as lowered, (n_devices) with its reserve, of a plan's sharding of the stage; false: lowering refuses it. */
+typedef bool spmd_lay(const void *of, const struct sharding *s, int64_t *bytes);
 
 struct spmd_question {
     const struct graph *g; /* unsharded training graph (core/graph/gradient) with layers */
@@ -36,7 +39,8 @@ struct spmd_question {
         *reserve_bytes; /* (n_devices) part of it that is not available (a type's `reserve`); NULL: none */
     spmd_hop *hop;
     spmd_measured *measured; /* NULL: no measured collectives */
-    const void *of;          /* context of hop and measured */
+    spmd_lay *lay;           /* NULL: the counted bytes are all */
+    const void *of;          /* context of hop, measured and lay */
     /* (n_devices) devices of one number share the links that leave their node; NULL: all links are dedicated */
     const int32_t *node;
     const bool
@@ -80,8 +84,6 @@ struct spmd_answer {
     bool *gathered;            /* (n_tensors) */
     bool *sufficient_factors;          /* (n_forward) */
     int64_t *bytes;            /* (n_devices) as counted in the search */
-    int64_t *
-        laid_out; /* (n_devices) as lowering lays out; NULL: memory does not count, or unknown */
     struct spmd_found found;
     const struct spmd_tables *tables;
     int64_t work_ns; /* estimated cost of tables and searches, also if infeasible */

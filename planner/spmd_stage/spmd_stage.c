@@ -6,6 +6,8 @@
 #include "core/base/rng.h"
 #include "core/graph/gradient.h"
 #include "core/program/device_memory.h"
+#include "core/program/program.h"
+#include "planner/candidate/plan_skeleton.h"
 #include "planner/spmd/mesh.h"
 #include "planner/spmd/ratio.h"
 #include "sim/collective/price.h"
@@ -162,6 +164,26 @@ static int64_t measured(const void *of, enum collective_kind kind,
     return collective_price_devices_ns(t->s->cost, kind, algorithm, device, n, bytes, NULL);
 }
 
+/* Lowers a plan of this stage alone, which has all layers. */
+static bool lay(const void *of, const struct sharding *sharding, int64_t *bytes)
+{
+    static const int32_t one = 1;
+    const struct spmd_stage_team *t = of;
+    struct lower_options o = {.n_fused = t->s->lower->n_fused, .fused = t->s->lower->fused, .timed_only = true};
+    struct arena *a = arena_new();
+    struct program program;
+    struct plan p;
+    struct error why;
+    plan_skeleton(a, t->s, "stage", 1, &one, &p);
+    p.replicas[0].microbatches = t->microbatches;
+    spmd_stage_put(a, t, &(struct spmd_stage_answer){.sharding = sharding}, p.replicas[0].stages);
+    bool lowered = lower_plan_graphs(a, &p, &t->s->graphs, &o, &program, &why) == OK;
+    for (int32_t k = 0; k < t->n && lowered; k++)
+        bytes[k] = program_lane_bytes(&program, program.stages[k].device);
+    arena_free(a);
+    return lowered;
+}
+
 /* Reason why these devices cannot have a sharded stage; NULL: they can. */
 static const char *refusal(struct spmd_stage *j, const struct spmd_stage_team *t)
 {
@@ -216,6 +238,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                 .reserve_bytes = reserve,
                                 .hop = hop,
                                 .measured = cost_prices_collectives(t->s->cost) ? measured : NULL,
+                                .lay = lay,
                                 .of = t,
                                 .node = node,
                                 .bus = bus,

@@ -55,20 +55,6 @@ const int64_t *spmd_stage_memory(struct arena *a, const struct spmd_stage_team *
 void spmd_stage_put(struct arena *a, const struct spmd_stage_team *t,
                     const struct spmd_stage_answer *x, struct plan_stage *out);
 
-/* A sharded stage of a plan with its team and answer. */
-struct spmd_stage_spot {
-    int32_t replica, stage;
-    struct spmd_stage_team team;
-    struct spmd_stage_answer answer;
-};
-/* Fits and simulates a plan with n sharded stages (search_context_score). If a sharded stage fits in no schedule, it is solved
- * again with memory reduced by the missing bytes, a few times; the spots and *p, both in the arena, are modified. *ns:
- * INT64_MAX if nothing fits. */
-MUST_CHECK enum status spmd_stage_fit(struct search_context *t, struct arena *a,
-                                      const struct space *s, struct spmd_stage_spot *diverse_starts,
-                                      int32_t n, bool thorough, struct plan *p, int64_t *ns,
-                                      struct error *err);
-
 bool spmd_stage_in_plan(const struct plan *p); /* whether any stage shards operators */
 /* The narrowest class with all its stages. */
 enum bound_stages spmd_stage_extent(const struct plan *p);
