@@ -1,17 +1,14 @@
 /* planner/replan/adapt.h - the layout of an old plan on the remaining devices, by fixed repair rules.
  *
  * Rules for a stage that lost its device, or some of several devices:
- *   LEVEL       the rest of the replica shares all layers anew, with a minimal slowest stage
- *   NEIGHBOURS  the stages before and after take its layers, all other stages are unchanged
+ *   LEVEL       the rest of the replica shares all layers anew, with a minimal slowest stage; a sharded stage keeps its rules and
+ *               ratios on its remaining devices
  *   SPARES      idle devices replace the lost ones, those of the same type first
- *   MESHES      as SPARES, but the remaining devices of a stage of several become stages of as many devices as divide a
- *               microbatch evenly: of seven devices four, two and one
- *   STAGE       the remaining devices of the stage become spare too
+ *   STAGE       as LEVEL without the stage, whose remaining devices become spare
  *   REPLICA     the replica is dropped, its devices become spare, its microbatches go to the others
  * Rules for devices that then have no stage:
  *   IDLE        stay idle
  *   JOIN        share a stage with a device of their node, or of their type, where a replica is slowest
- *   STAGES      each becomes a stage behind such a device
  *   REPLICAS    become replicas with the shape of the smallest one; the last few form one more
  * Changed replicas get 1F1B orders with warm-ups for unequal stages (planner/schedule/refine.h) and no recomputation until
  * scorer_fit adds it; the others are unchanged. Microbatches are shared to minimise the slowest replica (integer
@@ -23,16 +20,8 @@
 #include "core/plan/plan.h"
 #include "planner/replan/balance_layers.h"
 
-enum warm_lost {
-    LOST_LEVEL,
-    LOST_MESHES,
-    LOST_STAGE,
-    LOST_NEIGHBOURS,
-    LOST_SPARES,
-    LOST_REPLICA,
-    LOST_COUNT
-};
-enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_STAGES, SPARE_REPLICAS, SPARE_COUNT };
+enum warm_lost { LOST_LEVEL, LOST_SPARES, LOST_STAGE, LOST_REPLICA, LOST_COUNT };
+enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_REPLICAS, SPARE_COUNT };
 
 /* Applies one pair of rules to `from`. where: (devices of from's cluster) index of the device in the space w->whole, -1: lost.
  * The microbatch size becomes the space's. false: a rule is not applicable (no spare device, no replica left) or gives no

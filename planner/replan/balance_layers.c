@@ -10,19 +10,20 @@ static int64_t price(const struct space *s, int32_t type, const struct plan_stag
     return c->forward_ns + c->input_ns + c->weight_ns + (again ? c->recompute_ns : 0);
 }
 
+/* Of a stage that shards operators a device is taken to have an equal part of everything. */
 static int64_t device_ns(const struct warm_prices *w, const struct plan_stage *x, int32_t k,
                          int32_t in_flight)
 {
     const struct space *s = w->whole;
     int32_t type = s->cluster->devices[plan_stage_device(x, k)].type;
     const struct stage_cost *c = space_stage_type(s, type, x->first_layer, x->last_layer);
-    int64_t all = s->microbatch, n = x->n_shards ? x->sequences[k] : all;
-    int64_t room = s->cluster->types[type].memory_bytes - c->parameter_bytes - c->gradient_bytes -
-                   c->state_bytes;
-    int64_t bytes = c->activation_bytes / all * n;
+    int64_t all = s->microbatch, n = x->sequences ? x->sequences[k] : all, parts = x->sharding ? x->n_shards : 1;
+    int64_t held = c->parameter_bytes + c->gradient_bytes + (x->zero ? 0 : c->state_bytes);
+    int64_t room = s->cluster->types[type].memory_bytes - held / parts;
+    int64_t bytes = c->activation_bytes / all * n / parts;
     if (bytes > room) return INT64_MAX;
     bool again = in_flight * bytes > room;
-    int64_t whole = price(s, type, x, again);
+    int64_t whole = price(s, type, x, again) / parts;
     if (n == all) return whole;
     if (!w->few || w->few->microbatch >= all) return whole * n / all;
     int64_t least = w->few->microbatch, few = price(w->few, type, x, again);
