@@ -106,10 +106,6 @@ static void bound_label(const struct search *q, struct label *l, const int32_t *
         int64_t ns = l->ns + spmd_relax_min(q->relax, l->place, state);
         if (ns > least) least = ns;
     }
-    if (q->second) {
-        int64_t ns = l->ns + l->priced + spmd_relax_min(q->second, l->place, state);
-        if (ns - q->second_owed > least) least = ns - q->second_owed;
-    }
     l->least_ns = least;
 }
 
@@ -129,7 +125,6 @@ int32_t spmd_extend(struct search *q, int32_t from, int32_t rule)
     int32_t *out = q->states + l->state;
     if (!spmd_apply(q->s, place, &q->p->ops[place].rules[rule], in, out, &l->ns, more)) return -1;
     if (q->price) l->ns += spmd_relax_priced(q->p, q->price, more);
-    if (q->second) l->priced += spmd_relax_priced(q->p, q->second_price, more);
     bound_label(q, l, out);
     if (l->least_ns >= q->enough_ns) return -1;
     if (q->least_bytes) {

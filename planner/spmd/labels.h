@@ -14,7 +14,6 @@
 struct label {
     int64_t ns;
     int64_t least_ns; /* lower bound of every complete solution with this prefix (f of A*) */
-    int64_t priced;   /* price of its bytes, if labels have a second bound */
     int32_t place, rule;
     int32_t parent; /* -1: none */
     int32_t via;    /* >= 0: the path from parent to here equals that from the root of label `via` to it */
@@ -30,10 +29,6 @@ struct search {
     struct spmd_states *s;
     const int32_t **rules; /* (n_ops) rules not dominated by another of the operator, -1 terminated */
     struct spmd_relax *relax; /* lower bound of the remaining cost; NULL: none */
-    struct spmd_relax
-        *second; /* Lagrangian bound at the prices `second_price`, or NULL */
-    const double *second_price;
-    int64_t second_owed; /* price of all caps: the constant of the Lagrangian bound */
     int64_t *least_bytes,
         *most_bytes; /* (n_ops + 1, n_columns) least and most remaining bytes; NULL: memory does not count */
     struct label *labels;

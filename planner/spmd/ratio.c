@@ -1,4 +1,4 @@
-/* planner/spmd/ratio.c - the linear program and its closed form. */
+/* planner/spmd/ratio.c - the linear program. */
 #include "planner/spmd/ratio.h"
 
 #include "core/base/arena.h"
@@ -133,25 +133,4 @@ enum status ratio_solve(struct arena *a, const struct ratio_problem *p, double *
                          "ratios of %d devices: the linear program found no optimum", p->n_devices);
     *ns = ratio_ns(p, ratios);
     return OK;
-}
-
-/* --- the closed form --- */
-
-double ratio_closed_form(int32_t n, const double *speed, double work, double traffic,
-                         double *ratios)
-{
-    double best = INFINITY;
-    int32_t by = 0;
-    for (int32_t k = 0; k <= n; k++) { /* the last round stores the best */
-        double sum = 0, slowest = 0, most = 0, level = speed[k < n ? k : by];
-        for (int32_t i = 0; i < n; i++) sum += fmin(speed[i], level);
-        for (int32_t i = 0; i < n; i++) {
-            double r = fmin(speed[i], level) / sum;
-            slowest = fmax(slowest, r / speed[i]), most = fmax(most, r);
-            if (k == n) ratios[i] = r;
-        }
-        if (k < n && work * slowest + traffic * most < best)
-            best = work * slowest + traffic * most, by = k;
-    }
-    return best;
 }

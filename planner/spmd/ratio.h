@@ -8,9 +8,6 @@
  * solved by the simplex method (planner/lp.h); all variables are unbounded above. There may be several vectors of ratios (v),
  * for segments of the model with different shares.
  *
- * With one vector, proportional computation and traffic, and slack memory, the optimum has a closed form: r_i ∝ min(F_i, F_k)
- * for the speed F_k of some device, from even (the slowest) to proportional (the fastest).
- *
  * Shares become integers by the extents of core/sharding/sharding, and only the cost of rounded shares counts. So the
  * alternation of search and linear program keeps the best priced pair of program and ratios, not the last.
  */
@@ -48,11 +45,6 @@ struct ratio_problem {
 MUST_CHECK enum status ratio_solve(struct arena *a, const struct ratio_problem *p, double *ratios,
                                    double *ns, struct error *err);
 double ratio_ns(const struct ratio_problem *p, const double *ratios); /* objective of given ratios */
-
-/* Closed form: min work · max r_i/F_i + traffic · max r_i over Σ r = 1. ratios: (n). Returns the minimum. O(n²). Checks
- * ratio_solve. */
-double ratio_closed_form(int32_t n, const double *speed, double work, double traffic,
-                         double *ratios);
 
 /* The linear program of an answer's rules, linearised at its ratios. One axis. */
 MUST_CHECK enum status ratio_of_answer(struct arena *a, const struct spmd_question *q,

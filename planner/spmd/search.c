@@ -443,11 +443,6 @@ static void search_bound(struct arena *a, const struct spmd_problem *p, const st
     int64_t bound;
     q->enough_ns = l && l->enough_ns && l->enough_ns < best.ns ? l->enough_ns : best.ns;
     q->relax = spmd_relax_new(scratch, q->s, q->rules, NULL);
-    if (y.best[0] > 0) {
-        q->second_owed = (int64_t)set_prices(p, y.best, y.of_byte) + 1;
-        q->second_price = y.of_byte;
-        q->second = spmd_relax_new(scratch, q->s, q->rules, y.of_byte);
-    }
     int32_t goal =
         beam_and_prove(q, BEAM, l && l->max_labels ? l->max_labels : LABELS, &bound);
     if (goal >= 0) best.ns = take(a, q, goal, &best);

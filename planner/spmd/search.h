@@ -16,7 +16,7 @@
  * problem is first solved without it; an answer that fits is optimal. Else caps are dualised: bytes get Lagrange multipliers,
  * first one for all columns, raised until an answer fits, then one per column. Each is a lower bound of all feasible answers;
  * feasible and infeasible answers are combined, one up to some operator and the other from there on. Then beam search and A*
- * with memory, bounded also by the best multipliers, prove or improve the answer within max_labels; if the limit is reached
+ * with memory prove or improve the answer within max_labels; if the limit is reached
  * the answer is returned with its bound. All work is counted in labels, never timed.
  *
  * If a piece of the sequence repeats and memory does not bind, the piece is solved once for every entry state, and its copies

@@ -202,12 +202,6 @@ static enum status find_edges(struct tree *t, struct cost *k, struct error *err)
             continue;
         }
         TRY(cost_link(k, i, &cost, err));
-        if (link_of_every_pair(l)) {
-            for (int32_t v = 0; v + 1 < t->g->n_sites; v++)
-                if ((t->node_of_site[v] == t->node_of_site[v + 1]) == (l->kind[0] == END_INSIDE))
-                    add_edge(t, v, v + 1, i, cost.bandwidth_Bps);
-            continue;
-        }
         sites_of(t, l, 0, &a, &a_last);
         if (l->n_ends == 1) {
             for (; a < a_last; a++) add_edge(t, a, a + 1, i, cost.bandwidth_Bps);

@@ -8,6 +8,7 @@
 #include "planner/spmd/ratio.h"
 #include "planner/spmd/search.h"
 
+#include "tests/support/closed_ratios.h"
 #include "tests/support/suites.h"
 
 #include <math.h>
@@ -227,9 +228,9 @@ START_TEST(elements_in_place_of_bytes_choose_other_ratios)
     double rows = 4096, e = 768, h = 3072, points_ = rows * e;
     double work = 9 * rows * e * h,
            padded = 4 * points_ * (1 / ten_gbe.all_gather + 1 / ten_gbe.reduce_scatter);
-    ratio_closed_form(4, speed, work, padded, ratios);
+    closed_ratios(4, speed, work, padded, ratios);
     ck_assert_double_gt(ratios[0], ratios[2] * 1.5);
-    ratio_closed_form(4, speed, work, 4 * padded, ratios);
+    closed_ratios(4, speed, work, 4 * padded, ratios);
     ck_assert_double_eq_tol(ratios[0], ratios[2], 1e-12);
 }
 END_TEST

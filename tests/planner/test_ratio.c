@@ -1,6 +1,7 @@
 /* Ratios: the linear program against its closed form and against grids, and the alternation of search and linear program. */
 #include "planner/spmd/ratio.h"
 
+#include "tests/support/closed_ratios.h"
 #include "tests/support/spmd_cases.h"
 
 static struct arena *arena;
@@ -41,7 +42,7 @@ START_TEST(the_linear_program_is_the_closed_form_where_that_holds)
                traffic = work * pow(10, 2 * uniform(seed, 21) - 1.5) / n;
         struct ratio_problem p = simple(n, speed, work, traffic);
         spmd_case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
-        double best = ratio_closed_form(n, speed, work, traffic, closed);
+        double best = closed_ratios(n, speed, work, traffic, closed);
         ck_assert_double_eq_tol(ns / best, 1, 1e-9);
         ck_assert_double_eq_tol(ratio_ns(&p, closed) / best, 1, 1e-9);
         for (int32_t k = 0; k < n; k++) {
