@@ -190,6 +190,14 @@ int32_t group_rings(const struct space *s, int32_t type, int32_t first, int32_t 
     return (int32_t)units_max(1, rings[last + 1] - rings[first]);
 }
 
+int64_t group_zero_bytes(const struct space *s, int32_t type, int32_t first, int32_t last,
+                         int32_t replicas)
+{
+    const struct space_group *x = s->groups ? s->groups[type] : NULL;
+    int64_t whole = space_stage_type(s, x ? x->base : type, first, last)->state_bytes;
+    return whole / ((x ? x->n : 1) * (int64_t)replicas);
+}
+
 enum status group_add(struct space *s, int32_t type, const struct group_request *r,
                       struct error *err)
 {

@@ -37,6 +37,10 @@ void group_borders(const struct space *s, int32_t type, int32_t first, int32_t l
 /* Rings over which a GPU of the group sends the gradients of layers first … last once a step: parameters that are sharded over the same axes
  * have one as long as they follow each other (core/lower/groups.h). 1 for a type that is no group. O(1). */
 int32_t group_rings(const struct space *s, int32_t type, int32_t first, int32_t last);
+/* Optimizer state of a GPU if ZeRO divides it among all that hold a parameter: the GPUs of the group with equal shards, in so many replicas.
+ */
+int64_t group_zero_bytes(const struct space *s, int32_t type, int32_t first, int32_t last,
+                         int32_t replicas);
 /* The type that prices a plan's stage: that of the group with its number of GPUs and its sharding, else that of its first
  * device. */
 int32_t group_type_of(const struct space *s, const struct plan_stage *x);

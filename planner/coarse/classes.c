@@ -166,13 +166,17 @@ enum status coarse_classes(struct coarse *q, struct error *err)
 
 /* --- the rules of a group ---------------------------------------------------------------------- */
 
-static bool price(const struct coarse_class *k, const struct coarse_degree *x, struct space *s,
+static bool price(const struct coarse_class *k, struct coarse_degree *x, struct space *s,
                   struct group_scratch *scratch)
 {
     struct error why;
     struct group_request r = {
         .n = x->n, .device = k->device, .sharding = x->sharding, .scratch = scratch};
-    return x->sharding && group_add(s, x->type, &r, &why) == OK;
+    if (!x->sharding || group_add(s, x->type, &r, &why) != OK) return false;
+    int64_t here = space_stage_type(s, x->type, 0, s->n_layers - 1)->parameter_bytes,
+            once = space_stage_type(s, k->type, 0, s->n_layers - 1)->parameter_bytes;
+    x->copies = (int32_t)((here * x->n + once / 2) / (once + 1));
+    return true;
 }
 
 /* All classes use one set of rules for a number of GPUs, because ZeRO divides equal shards only. */

@@ -7,7 +7,8 @@
  * measured layers it is a degree that was measured. Classes appear in either order of speed; stages of measured
  * layers also in any order of classes and degrees (planner/coarse/sequence.h). Layers are balanced over the stages by
  * bisection of the slowest stage's time, messages that block it included, with the memory of 1F1B's microbatches in flight and recomputation
- * only where it is needed (core/plan/plan.h). With and without ZeRO 1; measured layers without. Replicas are placed side by side, or stage by
+ * only where it is needed (core/plan/plan.h). With and without ZeRO 1, by which all
+ * holders of a parameter divide its state, those of one stage too; measured layers without. Replicas are placed side by side, or stage by
  * stage, so that the same stage of all replicas is on neighbouring GPUs.
  * A *candidate* is a set of teams of disjoint classes; shares of the batch follow from fill and pace of each team's pipeline.
  *

@@ -76,7 +76,7 @@ int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, 
         int64_t members = (int64_t)replicas * x->copies, steps = 2 * (members - 1);
         int64_t all = ring.ns / members * (members - 1) + ring.n * steps * ring.step_ns;
         most = units_max(most, units_max(0, all - x->lead_ns) +
-                                   (t->zero ? x->update_ns / replicas : x->update_ns));
+                                   (t->zero ? x->update_ns / members : x->update_ns));
     }
     return most;
 }
@@ -238,7 +238,7 @@ static int64_t least_tail(const struct coarse *q, const struct coarse_template *
 {
     int64_t update = 0;
     for (int32_t i = 0; i < t->n_stages && t->zero; i++)
-        update = units_max(update, t->stages[i].update_ns / t->replicas);
+        update = units_max(update, t->stages[i].update_ns / t->replicas / t->stages[i].copies);
     return coarse_tail_ns(q, t, t->replicas, NULL, 0) - update;
 }
 

@@ -26,6 +26,7 @@ struct coarse_degree {
     int32_t n, type;       /* GPUs of a stage, and the type that prices them in every space */
     enum group_rules kind; /* all stages of a template on several GPUs have rules of one kind */
     bool usable;           /* at the current size */
+    int32_t copies;        /* GPUs of a stage that hold one parameter, rounded */
     const struct sharding *sharding; /* NULL: one GPU, or not yet solved */
 };
 struct coarse_class {

@@ -103,21 +103,22 @@ static int64_t wire_bytes(const struct coarse_line *l, const struct stage_cost *
     return c->gradient_bytes / dtype_bytes(dtype_master(t)) * dtype_bytes(t);
 }
 
-static int64_t packed_bytes(const struct coarse_line *l, const struct stage_cost *c)
+static int64_t packed_bytes(const struct coarse_line *l, int32_t i, const struct stage_cost *c)
 {
-    bool joins = l->replicas > 1 || l->q->n_classes > 1;
+    int64_t holders = l->replicas * units_max(1, degree_of(l, i)->copies);
+    bool joins = holders > 1 || l->q->n_classes > 1;
     if (!joins || !dtype_is_half(l->s->graph->dtype)) return 0;
     int64_t wire = wire_bytes(l, c);
-    return wire + wire / units_max(2, l->replicas);
+    return wire + wire / units_max(2, holders);
 }
 
 int64_t coarse_line_state_bytes(const struct coarse_line *l, int32_t i, int32_t first, int32_t last)
 {
     const struct stage_cost *c = cost_of(l, i, first, last);
-    int64_t n = l->shards ? l->shards : l->replicas;
+    int32_t n = l->shards ? l->shards : l->replicas;
     return l->gathered_bytes + (l->zero >= 3 ? c->parameter_bytes / n : c->parameter_bytes) +
            (l->zero >= 2 ? c->gradient_bytes / n : c->gradient_bytes) +
-           (l->zero >= 1 ? c->state_bytes / n : c->state_bytes);
+           (l->zero >= 1 ? group_zero_bytes(l->s, degree_of(l, i)->type, first, last, n) : c->state_bytes);
 }
 
 /* Time of stage i for these layers and microbatches in flight with the least recomputation that fits, in buckets only if it does not fit
@@ -130,7 +131,7 @@ static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first,
     int64_t room = memory - memory / MEMORY_SPARE - reserve_of(l, i) -
                    coarse_line_state_bytes(l, i, first, last) - c->scratch_bytes -
                    4 * c->input_bytes;
-    int64_t packed = packed_bytes(l, c);
+    int64_t packed = packed_bytes(l, i, c);
     *out = (struct fitted){.bucket_bytes = 0};
     if (least_recompute(l, i, first, last, in_flight, room - packed, out) &&
         out->recompute == RECOMPUTE_NONE)
@@ -339,8 +340,9 @@ static void set_reduce(struct coarse_line *l, int32_t i)
     x->sums = group_rings(l->s, degree_of(l, i)->type, x->first, x->last);
     x->reduce_ns = x->step_ns = 0;
     int32_t far = l->by_stage ? x->ring_gpus - n : k->n - each; /* first GPU of the last replica */
-    if (far <= 0) return; /* one replica: all others are of other classes */
-    bool inside = far + n <= k->per_node;
+    if (far <= 0 && x->copies == 1) return; /* one replica: all others are of other classes */
+    if (far <= 0) far = n / x->copies;      /* the next GPU of the stage that holds the same */
+    bool inside = far < k->per_node;
     const struct device_route *r = device_graph_route(l->q->graph, k->device[0], k->device[far],
                                                       degree_of(l, i)->type, degree_of(l, i)->type);
     x->step_ns = r ? r->link.latency_ns : 0;

@@ -3,6 +3,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "planner/candidate/group.h"
 
 #include <string.h>
 
@@ -82,10 +83,14 @@ static bool give_devices(const struct making *m, struct coarse_line *l)
     return coarse_line_routes(l) < 0;
 }
 
-/* ZeRO 0, and 1 where there may be several replicas; measured layers are planned as they were measured, with their state whole. */
-static int zero_levels(const struct making *m)
+/* ZeRO 0, and 1 where a parameter may have several holders; measured layers are planned as they were measured, with their state whole. */
+static int zero_levels(const struct making *m, const struct coarse_line *l)
 {
-    return !m->q->task->job->model.measured && (m->q->n_classes > 1 || m->replicas > 1) ? 2 : 1;
+    bool shared = m->q->n_classes > 1 || m->replicas > 1;
+    if (m->q->task->job->model.measured) return 1;
+    for (int32_t i = 0; i < l->n && !shared; i++)
+        shared = m->q->classes[l->stage[i].of].degree[l->stage[i].degree].copies > 1;
+    return shared ? 2 : 1;
 }
 
 /* Layers of a line whose devices are given; false: none that is of use, because its slowest stage alone takes longer than the templates
@@ -118,7 +123,7 @@ static bool try_placements(struct making *m, struct coarse_line *l)
 
 static void try_line(struct making *m, struct coarse_line *l)
 {
-    for (l->zero = 0; l->zero < zero_levels(m); l->zero++) {
+    for (l->zero = 0; l->zero < zero_levels(m, l); l->zero++) {
         l->split = false;
         l->split = try_placements(m, l);
         if (l->split) (void)try_placements(m, l);
@@ -168,7 +173,8 @@ static bool part_of(const struct making *m, const struct coarse_class *x, int32_
     int32_t only = m->q->offer ? m->q->offer->n : 0, here = x->n / m->replicas / d->n;
     if (!d->usable || !here || (only && d->n != only)) return false;
     const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
-    int64_t bytes = c->parameter_bytes + c->gradient_bytes + c->state_bytes / m->replicas;
+    int64_t state = group_zero_bytes(s, d->type, 0, s->n_layers - 1, m->replicas),
+            bytes = c->parameter_bytes + c->gradient_bytes + state;
     *out = (struct part){
         .degree = degree,
         .kind = d->n > 1 ? (int32_t)d->kind : -1,

@@ -132,7 +132,8 @@ END_TEST
 
 /* A stage on a group takes, by the price of its type, what the simulation of such a plan takes. The prices are of microbatches of
  * one sequence, which positions and heads divide, and of four, which the batch divides too. */
-static void compare_prices(struct made *m, int32_t size, int32_t d)
+static struct plan_stage lower_one_stage(struct made *m, int32_t size, int32_t d, int32_t zero,
+                                         struct program *out)
 {
     struct error err = {0};
     const struct coarse_class *k = &m->coarse.classes[0];
@@ -142,6 +143,7 @@ static void compare_prices(struct made *m, int32_t size, int32_t d)
                                .n_shards = k->degree[d].n,
                                .devices = k->device,
                                .sharding = k->degree[d].sharding,
+                               .zero = zero,
                                .receive_ahead = 2};
     struct plan_replica replica = {.microbatches = 1, .n_stages = 1, .stages = &stage};
     struct plan p = {.name = "one",
@@ -151,12 +153,21 @@ static void compare_prices(struct made *m, int32_t size, int32_t d)
                      .replicas = &replica,
                      .job = m->job,
                      .cluster = m->cluster};
-    struct program program;
-    struct sim_result r;
     struct lower_options o = m->lower;
     o.check_memory = false;
     ck_assert_ptr_nonnull(stage.sharding);
-    ck_assert_msg(lower_plan(arena, &p, &o, &program, &err) == OK, "%s", err.text);
+    ck_assert_msg(lower_plan(arena, &p, &o, out, &err) == OK, "%s", err.text);
+    return stage;
+}
+
+static void compare_prices(struct made *m, int32_t size, int32_t d)
+{
+    struct error err = {0};
+    const struct coarse_class *k = &m->coarse.classes[0];
+    const struct space *s = &m->coarse.spaces[size];
+    struct program program;
+    struct sim_result r;
+    struct plan_stage stage = lower_one_stage(m, size, d, 0, &program);
     ck_assert_msg(
         sim_run(arena, &program, m->coarse.cost, &(struct sim_options){.steps = 1}, &r, &err) == OK,
         "%s", err.text);
@@ -214,6 +225,44 @@ START_TEST(sharded_parameters_take_a_share_of_the_memory)
         compared++;
     }
     ck_assert_int_eq(compared, 8);
+    end(&m);
+}
+END_TEST
+
+/* One replica: the GPUs of a stage that hold the same parameters divide their optimizer state. */
+START_TEST(zero_divides_the_state_among_the_gpus_of_a_stage)
+{
+    struct made m;
+    int32_t divided = 0;
+    make_priced(&m);
+    m.job.global_batch = 1;
+    const struct space *s = &m.coarse.spaces[0];
+    const struct coarse_class *k = &m.coarse.classes[0];
+    for (int32_t d = 1; d < k->n_degrees; d++) {
+        const struct coarse_degree *x = &k->degree[d];
+        struct program whole, shared;
+        if (!x->usable) continue;
+        (void)lower_one_stage(&m, 0, d, 0, &whole);
+        (void)lower_one_stage(&m, 0, d, 1, &shared);
+        int64_t bytes = program_lane_bytes(&whole, whole.stages[0].device) -
+                        program_lane_bytes(&shared, shared.stages[0].device),
+                state = space_stage_type(s, x->type, 0, s->n_layers - 1)->state_bytes,
+                least = group_zero_bytes(s, x->type, 0, s->n_layers - 1, 1);
+        ck_assert_msg(llabs(bytes - (state - least)) < state / 20, "%d GPUs, rules of kind %d: %lld of %lld bytes",
+                      (int)x->n, (int)x->kind, (long long)bytes, (long long)(state - least));
+        ck_assert_int_lt(llabs(state / x->copies - least), state / 50);
+        divided += x->copies > 1;
+    }
+    ck_assert_int_gt(divided, 1);
+    struct coarse_template t[4 * COARSE_TEMPLATE_LISTS];
+    m.coarse.n_classes = 1; /* no other holders */
+    int32_t n = coarse_templates(&m.coarse, 1, 1, 4, false, t), zero = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const struct coarse_stage *y = &t[i].stages[0];
+        zero += t[i].zero;
+        if (t[i].zero) ck_assert_int_gt(m.coarse.classes[0].degree[y->degree].copies, 1);
+    }
+    ck_assert_int_gt(zero, 0);
     end(&m);
 }
 END_TEST
@@ -453,6 +502,7 @@ Suite *coarse_suite(void)
     tcase_add_test(c, equal_nodes_are_a_class_wherever_their_links_are_stated);
     tcase_add_loop_test(c, the_price_of_a_group_is_that_of_its_simulation, 0, 2);
     tcase_add_test(c, sharded_parameters_take_a_share_of_the_memory);
+    tcase_add_test(c, zero_divides_the_state_among_the_gpus_of_a_stage);
     tcase_add_test(c, rings_of_a_stage_are_counted_by_runs_of_equally_sharded_parameters);
     tcase_add_test(c, rules_suit_stages_of_any_layers);
     tcase_add_test(c, a_part_of_the_microbatches_gives_the_time_of_all);
