@@ -21,6 +21,7 @@ struct stage_scratch {
     bool *
         rerun; /* (n_ops): forward operators to recompute in the backward; procedures.c clears those it has emitted */
     int32_t *block; /* (n_forward) number of the operator's block, -1: in none; only of a stage that recomputes blocks */
+    int32_t kept_from; /* blocks of this number and behind are kept */
     /* slots.c; of ZeRO's flat parameters zero_slots.c */
     int32_t *slot_forward, *slot_back; /* (n_tensors) slot in F and in the backward */
     int32_t *chain_slot,

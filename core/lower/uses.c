@@ -56,6 +56,18 @@ static void number_blocks(struct stage_scratch *h)
         if (k < 0 && lower_in_block(g, i)) first[k = n++] = i;
         h->block[i] = k;
     }
+    h->kept_from = n;
+}
+
+/* Only the stage's first blocks are recomputed. */
+static void keep_later_blocks(struct stage_scratch *h)
+{
+    int32_t n = 0, before = -1;
+    for (int32_t i = 0; i < h->v->g->n_forward && n <= h->b->plan->recompute_blocks; i++) {
+        if (h->block[i] <= before || !lower_owns(h->b, h->v->g->ops[i].layer)) continue;
+        before = h->block[i];
+        if (n++ == h->b->plan->recompute_blocks) h->kept_from = before;
+    }
 }
 
 bool lower_same_block(const struct stage_scratch *h, int32_t op, int32_t other)
@@ -79,7 +91,7 @@ bool lower_kept(const struct stage_scratch *h, int32_t tensor)
     case RECOMPUTE_BLOCKS:
         break;
     }
-    if (h->block[producer] < 0) return true;
+    if (h->block[producer] < 0 || h->block[producer] >= h->kept_from) return true;
     for (first = producer; first + 1 < g->n_forward && lower_same_block(h, producer, first + 1);)
         first++;
     /* Read in the next block: its input. Operators in no block, with their conversions, are skipped. */
@@ -110,6 +122,7 @@ void lower_find_uses(struct stage_scratch *h)
     const struct stage_build *b = h->b;
     const struct graph *g = h->v->g;
     if (b->plan->recompute == RECOMPUTE_BLOCKS) number_blocks(h);
+    if (b->plan->recompute_blocks) keep_later_blocks(h);
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;

@@ -76,7 +76,8 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
                            "zero: %" PRId32 ", but replicas[%" PRId32 "].stages[%" PRId32
                            "], which holds the same layers, has %" PRId32,
                            b->plan->zero, first->replica, first->stage, first->plan->zero);
-    if (b->plan->zero == 3 && b->plan->recompute != first->plan->recompute)
+    if (b->plan->zero == 3 && (b->plan->recompute != first->plan->recompute ||
+                               b->plan->recompute_blocks != first->plan->recompute_blocks))
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: 3 needs the same recompute as replicas[%" PRId32
                            "].stages[%" PRId32 "], so that both gather parameters in one order",

@@ -50,6 +50,8 @@ const struct document_key plan_stage_keys[] = {
     {"order", "text", "none", "order of the operations, e.g. F0 F1 B0 B1, instead of warmup"},
     {"recompute", "false, true, blocks or selective", "false",
      "activation recomputation: the whole stage, block by block, or attention scores only"},
+    {"recompute_blocks", "number of blocks", "all",
+     "with recompute: blocks, only the stage's first ones; the activations of the others are kept"},
     {"bucket", "size", "one bucket after the last backward",
      "bucket of the gradient all-reduce, e.g. 25 MiB"},
     {"receive_ahead", "number of microbatches", "2", "receive buffers posted ahead"},

@@ -21,7 +21,7 @@
  *       stages: [{layers: …, device: c.0}, {layers: …, device: d.0}, {layers: …, device: d.0}, {layers: …, device: c.0}]
  *   job: {…}
  *   cluster: {…}
- * recompute: true, blocks or selective, see enum recompute. zero: 1, 2 or 3, see ZERO_MAX.
+ * recompute: true, blocks or selective, see enum recompute; recompute_blocks: of blocks, the first so many. zero: 1, 2 or 3, see ZERO_MAX.
  * warmup: forwards in flight, including that of the first backward (1F1B: number of later stages + 1, the default);
  * warmup: microbatches is GPipe. bucket: the gradient all-reduce runs in buckets of about this many bytes, as the last
  * backward produces them; absent: one bucket after the last backward.
@@ -54,6 +54,7 @@
  * NONE     nothing
  * STAGE    everything, from the stage's input, at once (`true`): least memory between passes, most during the recomputation
  * BLOCKS   block by block from each block's input; embedding and head are kept (Chen et al. 2016; Megatron-LM's full, uniform)
+ *          with recompute_blocks only so many (Megatron-LM's full, block)
  * SELECTIVE  attention's scores only (Korthikanti et al. 2023); only eager attention keeps any */
 #define RECOMPUTES(X)                                                                              \
     X(NONE, "false") X(STAGE, "true") X(BLOCKS, "blocks") X(SELECTIVE, "selective")
@@ -87,6 +88,7 @@ struct plan_stage {
     int32_t warmup;    /* 0: the default */
     const char *order; /* NULL: from warmup */
     enum recompute recompute;
+    int32_t recompute_blocks; /* of BLOCKS: the stage's first ones, the others are kept; 0: all */
     int64_t bucket_bytes; /* 0: one bucket after the last backward; zero 3: a bucket per layer */
     int32_t zero; /* 0 … ZERO_MAX */
     int32_t receive_ahead; /* >= 1; default 2 */

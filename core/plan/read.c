@@ -158,6 +158,9 @@ static enum status read_recompute(const struct node *stage, struct plan_stage *s
     int choice = 0;
     if (n) TRY(node_choice(n, recomputes, &choice, err));
     s->recompute = (enum recompute)choice;
+    TRY(get_count(stage, "recompute_blocks", 1, MICROBATCHES_MAX, &s->recompute_blocks, err));
+    if (s->recompute_blocks && s->recompute != RECOMPUTE_BLOCKS)
+        return node_error(stage, err, "`recompute_blocks` needs `recompute: blocks`");
     return OK;
 }
 
@@ -406,6 +409,7 @@ static void write_sharded(FILE *out, struct arena *a, const struct plan *p,
     else if (s->warmup)
         fprintf(out, "\n        warmup: %" PRId32, s->warmup);
     if (s->recompute) fprintf(out, "\n        recompute: %s", recomputes[s->recompute]);
+    if (s->recompute_blocks) fprintf(out, "\n        recompute_blocks: %" PRId32, s->recompute_blocks);
     if (s->bucket_bytes > 0) {
         fputs("\n        bucket: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
@@ -425,6 +429,7 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
     else if (s->warmup)
         fprintf(out, ", warmup: %" PRId32, s->warmup);
     if (s->recompute) fprintf(out, ", recompute: %s", recomputes[s->recompute]);
+    if (s->recompute_blocks) fprintf(out, ", recompute_blocks: %" PRId32, s->recompute_blocks);
     if (s->bucket_bytes > 0) {
         fputs(", bucket: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);

@@ -255,6 +255,13 @@ int32_t group_type_of(const struct space *s, const struct plan_stage *x)
     return base;
 }
 
+int64_t group_recompute_ns(const struct space *s, const struct plan_stage *x, const struct stage_cost *c)
+{
+    if (x->recompute != RECOMPUTE_STAGE && x->recompute != RECOMPUTE_BLOCKS) return 0;
+    int32_t all = layer_classes_blocks(s->classes, x->first_layer, x->last_layer), n = x->recompute_blocks;
+    return n && n < all ? c->recompute_ns / all * n : c->recompute_ns;
+}
+
 int64_t group_stage_ns(const struct space *s, const struct plan_stage *x)
 {
     int64_t slowest = 0;
@@ -262,9 +269,7 @@ int64_t group_stage_ns(const struct space *s, const struct plan_stage *x)
         const struct stage_cost *c =
             x->sharding ? group_stage(s, x)
                         : space_stage(s, plan_stage_device(x, k), x->first_layer, x->last_layer);
-        int64_t ns = c->forward_ns + c->input_ns + c->weight_ns;
-        if (x->recompute == RECOMPUTE_STAGE || x->recompute == RECOMPUTE_BLOCKS)
-            ns += c->recompute_ns;
+        int64_t ns = c->forward_ns + c->input_ns + c->weight_ns + group_recompute_ns(s, x, c);
         if (x->n_shards && x->sequences) ns = ns * x->sequences[k] / s->microbatch;
         slowest = units_max(slowest, ns);
     }

@@ -49,6 +49,8 @@ static inline const struct stage_cost *group_stage(const struct space *s,
 {
     return space_stage_type(s, group_type_of(s, x), x->first_layer, x->last_layer);
 }
+/* Time of what a stage recomputes, of its cost. */
+int64_t group_recompute_ns(const struct space *s, const struct plan_stage *x, const struct stage_cost *c);
 /* Forward and backward of a microbatch on the slowest device of a stage, in ns: by its group, or in proportion to its sequences;
  * with recomputation of the stage or its blocks, if it recomputes. */
 int64_t group_stage_ns(const struct space *s, const struct plan_stage *x);

@@ -1,6 +1,7 @@
 #include "planner/candidate/layer_classes.h"
 
 #include "core/base/arena.h"
+#include "core/lower/uses.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -200,6 +201,21 @@ static int64_t seam(const void *user, int32_t at)
     return at > 0 ? graph_cut_bytes(x->g, &x->g->cut[at - 1]) : 0;
 }
 
+static void number_blocks(struct arena *a, const struct graph *g, struct layer_classes *c)
+{
+    int32_t n = -1, before = -1; /* before: the last operator in a block */
+    int32_t *first = c->first_block = ARENA_ARRAY(a, int32_t, (size_t)g->n_layers),
+            *last = c->last_block = ARENA_ARRAY(a, int32_t, (size_t)g->n_layers);
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        int32_t l = g->ops[i].layer;
+        if (!i || g->ops[i - 1].layer != l) first[l] = n + 1, last[l] = n;
+        if (!lower_in_block(g, i)) continue;
+        n += before < 0 || !lower_in_same_block(g, before, i);
+        if (n < first[l]) first[l] = n;
+        last[l] = n, before = i;
+    }
+}
+
 struct layer_classes *layer_classes_new(struct arena *a, const struct graph *g)
 {
     struct layer_classes *c = ARENA_ARRAY(a, struct layer_classes, 1);
@@ -209,6 +225,7 @@ struct layer_classes *layer_classes_new(struct arena *a, const struct graph *g)
     struct layers_of all = {g, c};
     struct repeats_of s = {g->n_layers, &all, same_layer, seam};
     c->n_repeats = repeats_find(a, &s, &c->repeats);
+    number_blocks(a, g, c);
     return c;
 }
 

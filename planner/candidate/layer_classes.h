@@ -26,6 +26,9 @@ struct layer_classes {
     int64_t distinct;       /* number of different ranges of layers */
     int32_t n_repeats;      /* 0: no repeated layers */
     struct repeat *repeats; /* (n_repeats), in layers, ascending */
+    /* (n_layers) the first and the last block of the model, by the operators' names, that has operators in the layer; none: the
+     * first is one more than the last */
+    int32_t *first_block, *last_block;
 };
 
 /* O(operators + layers²). */
@@ -35,6 +38,12 @@ struct layer_classes *layer_classes_new(struct arena *a, const struct graph *g);
 static inline int32_t layer_classes_same(const struct layer_classes *c, int32_t first, int32_t last)
 {
     return c->same[(int64_t)first * c->n_layers + last];
+}
+
+/* Blocks of which the layers have operators: those that recomputation takes one by one (core/plan/plan.h). */
+static inline int32_t layer_classes_blocks(const struct layer_classes *c, int32_t first, int32_t last)
+{
+    return c->last_block[last] - c->first_block[first] + 1;
 }
 
 /* "24 blocks of 2 layers, 4 unique of 50", "nothing repeats, 7 layers". */

@@ -273,7 +273,7 @@ enum status scorer_program(struct scorer *w, const struct space *s, const struct
 
 /* --- making it fit --- */
 
-enum measure { MEASURE_NONE, MEASURE_RECOMPUTE, MEASURE_RECEIVE, MEASURE_WARMUP, MEASURE_END };
+enum measure { MEASURE_NONE, MEASURE_BLOCKS, MEASURE_RECOMPUTE, MEASURE_RECEIVE, MEASURE_WARMUP, MEASURE_END };
 
 struct fitting { /* of one stage */
     enum measure last;
@@ -298,21 +298,39 @@ static bool fewer_warmups(struct plan_stage *x, int32_t now, int64_t missing, in
     return true;
 }
 
-/* Next repair of a stage that is too large; false: none is left. */
-static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup, int64_t missing,
-                         int64_t bytes)
+/* As many more blocks recomputed as free the missing bytes, if all blocks keep as much of the buffers, and one is recomputed at a time. blocks:
+ * of the stage. false: all are recomputed. */
+static bool more_blocks(struct plan_stage *x, int32_t blocks, int64_t missing, const struct program_stage *s)
 {
-    if (f->last != MEASURE_NONE && missing >= f->missing) {
+    bool none = x->recompute == RECOMPUTE_NONE;
+    int64_t all = s->class_bytes[SLOT_BUFFER_RING] + 1;
+    if (blocks < 2 || !(none || x->recompute_blocks)) return false;
+    if (none) missing += buffers_bytes(s) / blocks;
+    int64_t more = missing / (all / blocks + 1) + 1, n = x->recompute_blocks + more;
+    x->recompute = RECOMPUTE_BLOCKS, x->recompute_blocks = n < blocks ? (int32_t)n : 0;
+    return true;
+}
+
+/* Next repair of a stage that is too large; false: none is left. blocks: of the stage; s: of its fullest device. */
+static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup, int64_t missing,
+                         int32_t blocks, const struct program_stage *s)
+{
+    bool helped = f->last == MEASURE_NONE || missing < f->missing, blocks_first = f->last == MEASURE_BLOCKS;
+    if (!helped) {
         *x = f->before;
         if (f->last == MEASURE_WARMUP) f->last = MEASURE_END;
     } else {
         f->missing = missing;
     }
     f->before = *x;
+    if (helped && f->last <= MEASURE_BLOCKS && more_blocks(x, blocks, missing, s)) {
+        f->last = MEASURE_BLOCKS;
+        return true;
+    }
     while (f->last < MEASURE_WARMUP) {
         f->last++;
-        if (f->last == MEASURE_RECOMPUTE && !x->recompute) {
-            x->recompute = RECOMPUTE_STAGE;
+        if (f->last == MEASURE_RECOMPUTE && (!x->recompute || blocks_first)) {
+            x->recompute = RECOMPUTE_STAGE, x->recompute_blocks = 0;
             return true;
         }
         if (f->last == MEASURE_RECEIVE && x->receive_ahead > 1) {
@@ -320,7 +338,7 @@ static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup
             return true;
         }
     }
-    if (f->last == MEASURE_WARMUP && fewer_warmups(x, warmup, f->missing, bytes)) return true;
+    if (f->last == MEASURE_WARMUP && fewer_warmups(x, warmup, f->missing, buffers_bytes(s))) return true;
     f->last = MEASURE_END;
     return false;
 }
@@ -352,7 +370,8 @@ static int64_t fullest_of(const struct program *program, const struct plan_stage
     return most;
 }
 
-static bool change_stages(const struct program *program, struct plan *p, struct fitting *f)
+static bool change_stages(const struct space *s, const struct program *program, struct plan *p,
+                          struct fitting *f)
 {
     bool changed = false;
     int32_t at = 0;
@@ -364,7 +383,8 @@ static bool change_stages(const struct program *program, struct plan *p, struct 
             at += plan_stage_devices(x);
             if (missing <= 0 || f->last == MEASURE_END) continue;
             changed |= next_measure(f, x, warmup_of(&p->replicas[r], i), missing,
-                                    buffers_bytes(&program->stages[fullest]));
+                                    layer_classes_blocks(s->classes, x->first_layer, x->last_layer),
+                                    &program->stages[fullest]);
         }
         follow_warmups(&p->replicas[r]);
     }
@@ -384,7 +404,7 @@ enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
     struct arena *scratch = arena_new();
     struct fitting *f = ARENA_ARRAY(scratch, struct fitting, (size_t)n);
     enum status st = OK;
-    while (st == OK && missing && missing != INT64_MAX && change_stages(&program, p, f))
+    while (st == OK && missing && missing != INT64_MAX && change_stages(s, &program, p, f))
         st = lower(w, s, p, &program, &missing, err);
     arena_free(scratch);
     if (st != OK || missing) return st;

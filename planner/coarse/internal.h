@@ -44,6 +44,7 @@ struct coarse_stage {
     int32_t of, degree; /* class, and index of its degree */
     int32_t first, last;
     enum recompute recompute;
+    int32_t recompute_blocks; /* as in struct plan_stage */
     int64_t
         bucket_bytes; /* of its gradient all-reduce, where memory for one in whole is missing; else 0 */
     /* Gradient all-reduce over very many replicas, and how long before the end of the last backward it may begin; update. */

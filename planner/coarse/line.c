@@ -69,9 +69,21 @@ static int64_t reserve_of(const struct coarse_line *l, int32_t i)
 struct fitted {
     int64_t ns;
     enum recompute recompute;
+    int32_t recompute_blocks;
     int64_t bucket_bytes;
     int64_t missing; /* bytes with the most recomputation, if none fits */
 };
+
+/* As many of the stage's blocks as free the bytes of a microbatch, if all free `most`. */
+static void recompute_some(const struct coarse_line *l, int32_t i, int32_t first, int32_t last, int64_t bytes,
+                           int64_t most, struct fitted *out)
+{
+    int64_t all = layer_classes_blocks(l->s->classes, first, last),
+            some = units_min(all, (bytes * all + most - 1) / units_max(1, most));
+    out->recompute = RECOMPUTE_BLOCKS;
+    out->recompute_blocks = some < all ? (int32_t)some : 0;
+    out->ns += cost_of(l, i, first, last)->recompute_ns * some / units_max(1, all);
+}
 
 /* The least recomputation with which so many microbatches in flight take at most `room` bytes; false: none. */
 static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
@@ -79,16 +91,20 @@ static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t firs
 {
     const struct stage_cost *c = cost_of(l, i, first, last);
     int64_t largest = 0;
-    out->recompute = RECOMPUTE_NONE;
+    out->recompute = RECOMPUTE_NONE, out->recompute_blocks = 0;
     out->ns = c->forward_ns + c->input_ns + c->weight_ns;
     if (!l->recompute && in_flight * c->activation_bytes <= room) return true;
     int64_t kept = block_inputs(l, i, first, last, &largest);
-    out->ns += c->recompute_ns;
-    out->recompute = RECOMPUTE_BLOCKS;
     int64_t blocks = l->recompute != RECOMPUTE_STAGE && kept >= 0 ? in_flight * kept + largest
                                                                   : INT64_MAX,
             stage = (in_flight + 1) * c->input_bytes + c->activation_bytes;
-    if (blocks <= room) return true;
+    if (blocks <= room) {
+        int64_t most = c->activation_bytes - kept,
+                lacks = (in_flight * c->activation_bytes + largest - room) / in_flight + 1;
+        recompute_some(l, i, first, last, l->recompute ? most : lacks, most, out);
+        return true;
+    }
+    out->ns += c->recompute_ns;
     out->recompute = RECOMPUTE_STAGE;
     out->missing = units_min(blocks, stage) - room;
     return stage <= room;
@@ -248,7 +264,8 @@ static bool fill_back(struct coarse_line *l, int64_t pace_ns, int64_t *slowest_n
         int32_t first = coarse_line_longest(l, i, i, end, likely, pace_ns);
         if (first >= end || (i == 0 && first > 0)) return false;
         stage_time(l, i, first, end - 1, &t);
-        l->stage[i].recompute = t.recompute, l->stage[i].bucket_bytes = t.bucket_bytes;
+        l->stage[i].recompute = t.recompute, l->stage[i].recompute_blocks = t.recompute_blocks;
+        l->stage[i].bucket_bytes = t.bucket_bytes;
         l->stage[i].first = first, l->stage[i].last = end - 1;
         *slowest_ns = units_max(*slowest_ns, t.ns + busy_beside(l, i, first, end - 1));
         likely = end - first, end = first;
@@ -385,7 +402,7 @@ static bool make_room(struct coarse_line *l, int32_t each)
         struct fitted t;
         int32_t in_flight = each * (l->n - 1 - i) + 2;
         if (!stage_time_of(l, i, l->stage[i].first, l->stage[i].last, in_flight, &t) ||
-            t.recompute != l->stage[i].recompute)
+            t.recompute != l->stage[i].recompute || t.recompute_blocks != l->stage[i].recompute_blocks)
             return false;
         bucket[i] = t.bucket_bytes;
     }

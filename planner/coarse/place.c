@@ -32,7 +32,8 @@ static bool put_stage(struct giving *g, const struct coarse_template *t, int32_t
     if (!device) return false;
     out->first_layer = x->first, out->last_layer = x->last;
     out->device = device[0];
-    out->recompute = x->recompute, out->zero = t->zero, out->bucket_bytes = x->bucket_bytes;
+    out->recompute = x->recompute, out->recompute_blocks = x->recompute_blocks;
+    out->zero = t->zero, out->bucket_bytes = x->bucket_bytes;
     if (d->n < 2) return true;
     out->n_shards = d->n, out->sharding = d->sharding;
     out->devices = arena_copy(a, device, (size_t)d->n * sizeof *device);

@@ -342,6 +342,7 @@ bool stage_rows_zero(const struct local_search *x, struct plan *p, int32_t varia
             p->replicas[r].stages[i].zero = variant;
             p->replicas[r].stages[i].recompute =
                 RECOMPUTE_NONE; /* where memory is then missing, the fit sets it again */
+            p->replicas[r].stages[i].recompute_blocks = 0;
         }
     return x->plan.n_replicas > 0;
 }
@@ -355,6 +356,9 @@ bool stage_rows_recompute(const struct local_search *x, struct plan *p, int32_t 
     enum recompute how = variant % 2 ? RECOMPUTE_BLOCKS : RECOMPUTE_NONE;
     if (stage_of(x, at)->recompute == RECOMPUTE_NONE) return false;
     for (int32_t r = 0; r < p->n_replicas; r++)
-        if (x->group[r] == at.group) p->replicas[r].stages[at.stage].recompute = how;
+        if (x->group[r] == at.group) {
+            p->replicas[r].stages[at.stage].recompute = how;
+            p->replicas[r].stages[at.stage].recompute_blocks = 0;
+        }
     return true;
 }

@@ -157,14 +157,13 @@ static void price_stage(const struct ordering *x, const struct plan_stage *g,
                         struct pipeline_stage *out)
 {
     int64_t all = x->plan->microbatch;
-    bool again = g->recompute == RECOMPUTE_STAGE || g->recompute == RECOMPUTE_BLOCKS;
     for (int32_t k = 0; k < (g->sharding ? 1 : plan_stage_devices(g)); k++) {
         const struct stage_cost *c = g->sharding ? group_stage(x->space, g)
                                                  : space_stage(x->space, plan_stage_device(g, k),
                                                                g->first_layer, g->last_layer);
         int64_t n = plan_stage_sequences(x->plan, g, k);
         int64_t f = part(c->forward_ns, n, all),
-                i = part(c->input_ns + (again ? c->recompute_ns : 0), n, all),
+                i = part(c->input_ns + group_recompute_ns(x->space, g, c), n, all),
                 w = part(c->weight_ns, n, all);
         if (f > out->forward_ns) out->forward_ns = f;
         if (i > out->input_ns) out->input_ns = i;
@@ -430,10 +429,10 @@ static bool recompute_lacking(struct ordering *x, int64_t best_ns)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
             struct plan_stage *stage = &x->plan->replicas[r].stages[i];
             if (!x->lacks[lane] || stage->recompute == RECOMPUTE_STAGE) continue;
-            enum recompute before = stage->recompute;
-            stage->recompute = RECOMPUTE_STAGE;
+            struct plan_stage before = *stage;
+            stage->recompute = RECOMPUTE_STAGE, stage->recompute_blocks = 0;
             if (stage_too_slow(x, &x->plan->replicas[r], i, best_ns)) {
-                stage->recompute = before;
+                *stage = before;
                 continue;
             }
             changed = true;

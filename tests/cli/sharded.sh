@@ -101,13 +101,15 @@ for precision in bf16 fp16; do
             ok "$name in $precision" || not_ok "$name in $precision" "$got, not about $wanted: $(head -c 300 "$scratch/err")"
     done
 done
-# All parameters sharded: all-gathered for the forward and the backward, with recomputed blocks; and with gradients sharded over two
+# All parameters sharded: all-gathered for the forward and the backward, with recomputed blocks, all or one; and with gradients sharded over two
 # replicas.
 gathered() { # DEVICES RESHARD HOW
     printf '      - {layers: [0, 7], devices: [%s], %s, sharding: {parameters: [{match: "*", reshard_after_forward: %s}]}}\n' "$1" "$3" "$2"
 }
 for reshard in false true; do
-    { begin gathered && gathered "n.0, n.1" $reshard "recompute: blocks" && job; } > "$scratch/gathered.yaml"
+    some=
+    [[ $reshard == false ]] || some=", recompute_blocks: 1"
+    { begin gathered && gathered "n.0, n.1" $reshard "recompute: blocks$some" && job; } > "$scratch/gathered.yaml"
     {
         begin parts && gathered "n.0, n.1" $reshard "zero: 2"
         printf '  - microbatches: 2\n    stages:\n' && gathered "n.2, n.3" $reshard "zero: 2"

@@ -129,7 +129,7 @@ resumes() {
 declare -A shared
 shared[group-then-one]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1]}, {layers: [4, 7], device: n.2, recompute: true}]}'
 shared[one-then-group]='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0}, {layers: [2, 7], devices: [n.1, n.2, n.3], sequences: [1, 1, 1], recompute: true, bucket: 4 KiB}]}'
-shared[other-splits]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1], recompute: blocks}, {layers: [4, 7], devices: [n.2, n.3], sequences: [1, 2]}]}'
+shared[other-splits]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1], recompute: blocks, recompute_blocks: 1}, {layers: [4, 7], devices: [n.2, n.3], sequences: [1, 2]}]}'
 shared[same-splits]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.3, n.1], sequences: [1, 2], warmup: 1}, {layers: [4, 7], devices: [n.2, n.0], sequences: [1, 2]}]}'
 shared[one-group]='  - {microbatches: 2, stages: [{layers: [0, 7], devices: [n.0, n.1, n.2], sequences: [1, 1, 1]}]}'
 shared[group-and-replica]='  - {microbatches: 1, stages: [{layers: [0, 2], devices: [n.0, n.1], sequences: [1, 2]}, {layers: [3, 7], device: n.2}]}

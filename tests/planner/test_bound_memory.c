@@ -234,8 +234,11 @@ static void recompute_some(struct draw *d, struct plan *p)
     static const enum recompute how[] = {RECOMPUTE_NONE, RECOMPUTE_NONE, RECOMPUTE_STAGE,
                                          RECOMPUTE_BLOCKS, RECOMPUTE_SELECTIVE};
     for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            p->replicas[r].stages[i].recompute = how[random_teams_below(d, 5)];
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *x = &p->replicas[r].stages[i];
+            x->recompute = how[random_teams_below(d, 5)];
+            x->recompute_blocks = x->recompute == RECOMPUTE_BLOCKS ? (int32_t)random_teams_below(d, 3) : 0;
+        }
 }
 
 /* Equal replicas of one stage on all devices, at a level of ZeRO. */

@@ -345,6 +345,40 @@ START_TEST(a_part_of_the_microbatches_gives_the_time_of_all)
 }
 END_TEST
 
+/* Memory that lacks little: the stage recomputes few of its blocks, and takes little more time; both as priced. */
+START_TEST(a_stage_recomputes_as_many_blocks_as_memory_requires)
+{
+    struct made m;
+    struct error err = {0};
+    struct space s;
+    int64_t ns[3]; /* nothing recomputed, some, all */
+    enum status refusal;
+    make(&m, rack_cluster(), llama);
+    struct plan p = four_stages(&m, 16, &s);
+    struct plan_stage *last = &p.replicas[0].stages[3]; /* with the head the largest */
+    ck_assert_msg(scorer_run(m.context.scorer, &s, &p, &ns[0], &err) == OK, "%s", err.text);
+    const struct program *program = scorer_last(m.context.scorer, &refusal);
+    int64_t bytes = program_lane_bytes(program, last->device),
+            ring = program->stages[program->n_stages - 1].class_bytes[SLOT_BUFFER_RING];
+    int32_t blocks = layer_classes_blocks(s.classes, last->first_layer, last->last_layer);
+    int64_t before = group_stage_ns(&s, last);
+    ck_assert_int_ge(blocks, 8);
+    m.cluster.types[m.coarse.classes[0].type].memory_bytes = bytes - ring / 8;
+    ck_assert_msg(scorer_fit(m.context.scorer, &s, &p, &ns[1], &err) == OK, "%s", err.text);
+    ck_assert_int_lt(ns[1], INT64_MAX);
+    ck_assert_int_eq(last->recompute, RECOMPUTE_BLOCKS);
+    ck_assert_int_ge(last->recompute_blocks, 1);
+    ck_assert_int_le(last->recompute_blocks, 3);
+    ck_assert_int_eq(group_stage_ns(&s, last) - before,
+                     group_stage(&s, last)->recompute_ns / blocks * last->recompute_blocks);
+    last->recompute_blocks = 0;
+    ck_assert_msg(scorer_run(m.context.scorer, &s, &p, &ns[2], &err) == OK, "%s", err.text);
+    ck_assert_int_gt(ns[1], ns[0]);
+    ck_assert_int_lt(ns[1] - ns[0], (ns[2] - ns[0]) / 2);
+    end(&m);
+}
+END_TEST
+
 /* Stages of two GPUs that share their operators are priced as a group. */
 START_TEST(stages_of_groups_have_orders)
 {
@@ -506,6 +540,7 @@ Suite *coarse_suite(void)
     tcase_add_test(c, rings_of_a_stage_are_counted_by_runs_of_equally_sharded_parameters);
     tcase_add_test(c, rules_suit_stages_of_any_layers);
     tcase_add_test(c, a_part_of_the_microbatches_gives_the_time_of_all);
+    tcase_add_test(c, a_stage_recomputes_as_many_blocks_as_memory_requires);
     tcase_add_test(c, stages_of_groups_have_orders);
     tcase_add_test(c, without_sharding_every_stage_has_one_gpu);
     tcase_add_test(c, a_replica_takes_no_more_gpus_than_its_team_has);

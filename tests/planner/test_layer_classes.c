@@ -38,6 +38,10 @@ START_TEST(blocks_are_told_from_what_stands_before_and_behind_them)
     c = layer_classes_new(arena, g);
     ck_assert_str_eq(layer_classes_text(arena, c), "24 blocks of 2 layers, 4 unique of 50");
     ck_assert_int_eq(c->repeats[0].first, 1);
+    ck_assert_int_eq(layer_classes_blocks(c, 0, 49), 24);
+    ck_assert_int_eq(layer_classes_blocks(c, 1, 2), 1);
+    ck_assert_int_eq(layer_classes_blocks(c, 2, 3), 2); /* a half of each */
+    ck_assert_int_eq(layer_classes_blocks(c, 49, 49), 0);
     for (int32_t l = 1; l < 49; l++) ck_assert_int_eq(c->class_of[l], 2 - l % 2);
     p = plan_of("llama", 3, LAYERS_COARSE);
     c = layer_classes_new(arena, training(&p, true));

@@ -15,7 +15,7 @@ enum { LAYERS = 3 };
 static const char written[] =
     "version: 1\nname: x\nmicrobatch: 2\nreplicas:\n"
     "  - {microbatches: 4, stages: [{layers: [0, 3], device: a.0, recompute: selective}, "
-    "{layers: [4, 9], device: b.0, recompute: blocks}]}\n"
+    "{layers: [4, 9], device: b.0, recompute: blocks, recompute_blocks: 2}]}\n"
     "  - {microbatches: 4, stages: [{layers: [0, 9], device: c.0, recompute: %s}]}\n"
     "job: {version: 1, sequence_length: 8, global_batch: 16, model: {model_type: gpt2, n_embd: 32,"
     " n_layer: 3, n_head: 2, n_positions: 64, vocab_size: 64, attn_implementation: eager}}\n"
@@ -52,23 +52,31 @@ START_TEST(files_say_what_runs_again)
     free(text);
     ck_assert_uint_eq(plan_hash(arena, &again), plan_hash(arena, &p));
     ck_assert_int_eq(again.replicas[0].stages[1].recompute, RECOMPUTE_BLOCKS);
+    ck_assert_int_eq(again.replicas[0].stages[1].recompute_blocks, 2);
+    ck_assert_ptr_nonnull(strstr(plan_describe(arena, &again), "recompute of 2 blocks"));
     ck_assert(again.job.model.eager);
     ck_assert_int_eq(read_written("some", &p, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "must be one of false, true, blocks, selective"), "%s",
                   err.text);
+    ck_assert_int_eq(read_written("true, recompute_blocks: 1", &p, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "`recompute_blocks` needs `recompute: blocks`"), "%s", err.text);
 }
 END_TEST
 
 /* --- what runs again --- */
 
-static struct program *recomputing(enum recompute r, bool eager)
+/* blocks: of RECOMPUTE_BLOCKS; 0: all. */
+static struct program *recomputing_some(enum recompute r, int32_t blocks, bool eager)
 {
     struct plan p = plans_new(arena, TINY_GPT2, LAYERS, 1);
     p.job.model.eager = eager;
     int32_t last = plans_layers(arena, &p) - 1;
-    plans_replica(arena, &p, 3, 1, &last)->stages[0].recompute = r;
+    struct plan_stage *x = plans_replica(arena, &p, 3, 1, &last)->stages;
+    x->recompute = r, x->recompute_blocks = blocks;
     return plans_lower(arena, &p, false);
 }
+
+static struct program *recomputing(enum recompute r, bool eager) { return recomputing_some(r, 0, eager); }
 
 static int32_t again(const struct program *p, enum phase phase, enum op_kind kind)
 {
@@ -117,6 +125,24 @@ START_TEST(blocks_run_again_each_before_its_own_gradients)
     ck_assert_int_eq(blocks, LAYERS);
     ck_assert_int_eq(again(p, 'B', OP_matmul),
                      3 * LAYERS); /* mlp's last product is read by nobody */
+}
+END_TEST
+
+START_TEST(only_the_first_blocks_run_again)
+{
+    const struct program *none = recomputing(RECOMPUTE_NONE, false), *all = recomputing(RECOMPUTE_BLOCKS, false);
+    int64_t before = none->stages[0].class_bytes[SLOT_BUFFER_RING];
+    for (int32_t blocks = 1; blocks <= LAYERS + 1; blocks++) {
+        struct program *p = recomputing_some(RECOMPUTE_BLOCKS, blocks, false);
+        const struct program_stage *s = &p->stages[0];
+        for (int32_t i = 0; i < s->n_ops; i++)
+            if (strstr(s->ops[i].name, ".again") && !strncmp(s->ops[i].name, "h.", 2))
+                ck_assert_msg(s->ops[i].name[2] < '0' + blocks, "%s", s->ops[i].name);
+        ck_assert_int_eq(again(p, 'B', OP_matmul), 3 * (blocks < LAYERS ? blocks : LAYERS));
+        if (blocks <= LAYERS) ck_assert_int_lt(s->class_bytes[SLOT_BUFFER_RING], before);
+        before = s->class_bytes[SLOT_BUFFER_RING];
+    }
+    ck_assert_int_eq(before, all->stages[0].class_bytes[SLOT_BUFFER_RING]);
 }
 END_TEST
 
@@ -249,6 +275,7 @@ static Suite *suite(void)
         &files_say_what_runs_again,
         &selective_recomputation_keeps_all_but_the_scores,
         &blocks_run_again_each_before_its_own_gradients,
+        &only_the_first_blocks_run_again,
         &less_is_kept_the_more_runs_again,
         &half_precision_keeps_eighteen_bytes_a_parameter,
         &a_slow_host_sets_the_pace_and_a_fast_one_none,
