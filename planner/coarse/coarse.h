@@ -7,17 +7,18 @@
  * measured layers it is a degree that was measured. Classes appear in either order of speed; stages of measured
  * layers also in any order of classes and degrees (planner/coarse/sequence.h). Layers are balanced over the stages by
  * bisection of the slowest stage's time, messages that block it included, with the memory of 1F1B's microbatches in flight and recomputation
- * only where it is needed (core/plan/plan.h). With and without ZeRO 1, by which all
- * holders of a parameter divide its state, those of one stage too; measured layers without. Replicas are placed side by side, or stage by
- * stage, so that the same stage of all replicas is on neighbouring GPUs.
+ * of as many blocks as it takes (core/plan/plan.h). With and without ZeRO 1, by which all holders of a parameter
+ * divide its state, those of one stage too; measured layers without. Replicas are placed side by side, or stage by stage, so that the same
+ * stage of all replicas is on neighbouring GPUs.
  * A *candidate* is a set of teams of disjoint classes; shares of the batch follow from fill and pace of each team's pipeline.
  *
  * The estimate of m microbatches is fill + (m - 1) · pace + tail (planner/coarse/line.c). The pace is the largest of: the slowest stage; the
  * links, each with the messages of all replicas below it; and the maximum mean of the cycles of 1F1B, or of eager 1F1B where memory admits
- * it, through stages and messages. The tail is what remains of the gradient all-reduces behind the last backward: bytes over the slowest link,
+ * it, through stages and messages, which activations and gradients of a node lengthen for each other on its link. Orders written out later
+ * hide messages better, so the pace counts what the cycles take longer than the slowest stage by half. The tail is what remains of the gradient all-reduces behind the last backward: bytes over the slowest link,
  * which rings of several stages share, and the latency of each step of each ring. Of 461 candidates for 16
- * questions, the simulation of four in five took within 5 % of the estimate (docs/measurements.md); where stages share a PCIe bus it took up
- * to half as long again, because collectives of groups on one bus are priced as if each were alone.
+ * questions, the simulation of four in five took within 5 % of the estimate (docs/measurements.md). Collectives of groups on one bus are priced
+ * as if each were alone.
  *
  * The best candidates are simulated with a part of their microbatches, of measured layers with all (trials.c), which also compares the moves
  * of a local search: schedules, layers, shares, buckets, and up to 128 devices stages and replicas. The best are simulated whole, and

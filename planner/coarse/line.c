@@ -194,23 +194,67 @@ static int64_t replicas_below(const struct coarse_line *l, int32_t i, int32_t de
     return units_max(1, units_min(l->replicas, units_min(devices, k->n) / n));
 }
 
+/* Links that a message of boundary i shares with others; 0: within a node, or over links of its own. */
+static int32_t hops_of(const struct coarse_line *l, int32_t i)
+{
+    const struct device *d = l->q->task->cluster->devices;
+    bool far = !l->route[i]->own && d[l->device[i]].node != d[l->device[i + 1]].node;
+    return far ? l->route[i]->n_hops : 0;
+}
+
+/* The message's time on one of them. */
+static int64_t hop_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool back, int32_t h)
+{
+    const struct device_route *r = l->route[i];
+    int32_t below = l->q->graph->below[r->hop[h] / 2];
+    int64_t copies = below > 1 ? degree_of(l, back ? i : i + 1)->n : 1;
+    copies *= units_max(replicas_below(l, i, below), replicas_below(l, i + 1, below));
+    return (int64_t)(1e9 * (double)(copies * l->s->cut_bytes[cut]) / r->hop_Bps[h]);
+}
+
 /* A message of the cut behind stage i to the next stage, or back: every GPU of the receiver takes a copy, over the same links if they leave
  * the node, together with those of the other replicas below a link. */
 static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool back)
 {
     const struct device_route *r = l->route[i];
-    const struct device *d = l->q->task->cluster->devices;
-    int64_t sent = part_ns(l, i, cut), bytes = l->s->cut_bytes[cut];
+    int64_t sent = part_ns(l, i, cut);
     if (sent >= 0) return sent;
-    sent = cost_occupancy_ns(&r->link, bytes);
-    for (int32_t h = 0; h < r->n_hops && !r->own && d[l->device[i]].node != d[l->device[i + 1]].node;
-         h++) {
-        int32_t below = l->q->graph->below[r->hop[h] / 2];
-        int64_t copies = below > 1 ? degree_of(l, back ? i : i + 1)->n : 1;
-        copies *= units_max(replicas_below(l, i, below), replicas_below(l, i + 1, below));
-        sent = units_max(sent, (int64_t)(1e9 * (double)(copies * bytes) / r->hop_Bps[h]));
-    }
+    sent = cost_occupancy_ns(&r->link, l->s->cut_bytes[cut]);
+    for (int32_t h = 0; h < hops_of(l, i); h++) sent = units_max(sent, hop_ns(l, i, cut, back, h));
     return sent + r->link.latency_ns;
+}
+
+/* 2 · link + direction of a message's hop. */
+static int32_t hop_of(const struct coarse_line *l, int32_t i, bool back, int32_t h)
+{
+    return l->route[i]->hop[h] ^ (l->device[i] > l->device[i + 1]) ^ back;
+}
+
+/* The time that a message of boundary k in the other direction of the pipeline takes on the same link in the same direction. */
+static int64_t beside_ns(const struct coarse_line *l, int32_t hop, bool back, int32_t k)
+{
+    for (int32_t m = 0; m < hops_of(l, k); m++)
+        if (hop_of(l, k, !back, m) == hop) return hop_ns(l, k, l->stage[k].last, !back, m);
+    return 0;
+}
+
+/* A message of boundary i beside those of the boundaries before and behind that leave the same nodes: activations of one and gradients of
+ * the other share a link. Once a microbatch they meet, because the link that delays a cycle of the pipeline sets its phase, and they share
+ * it until the shorter one ends. */
+static int64_t meeting_ns(const struct coarse_line *l, int32_t i, bool back, int64_t alone_ns)
+{
+    int64_t most = alone_ns;
+    int32_t before = i - 1, behind = i + 1;
+    while (before >= 0 && !hops_of(l, before)) before--;
+    while (behind + 1 < l->n && !hops_of(l, behind)) behind++;
+    for (int32_t h = 0; h < hops_of(l, i); h++) {
+        int64_t own = hop_ns(l, i, l->stage[i].last, back, h), other = 0;
+        if (before >= 0) other = beside_ns(l, hop_of(l, i, back, h), back, before);
+        if (behind + 1 < l->n)
+            other = units_max(other, beside_ns(l, hop_of(l, i, back, h), back, behind));
+        most = units_max(most, own + units_min(own, other) + l->route[i]->link.latency_ns);
+    }
+    return most;
 }
 
 int64_t coarse_line_busy_ns(const struct coarse_line *l, int32_t i, int32_t cut)
@@ -410,10 +454,12 @@ static bool make_room(struct coarse_line *l, int32_t each)
     return true;
 }
 
-/* Sets the pace from the slowest stage's to that of the messages, which are hidden as far as memory allows. */
+/* Sets the pace from the slowest stage's to that of the messages, which are hidden as far as memory allows: the mean of both, because orders of
+ * the stages' F, I and W come to lie between them (planner/schedule/plan.h). */
 static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_template *out)
 {
     int64_t slowest = out->pace_ns;
+    struct passage met[COARSE_LINE];
     if (l->in_flight) return; /* messages are hidden */
     if (l->textbook) {
         int64_t longest = 0; /* interleaved chunks wait for one message of theirs each way */
@@ -427,10 +473,15 @@ static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_tem
         const struct coarse_stage *y = &l->stage[i];
         x[i].chain_ns -= cost_of(l, i, y->first, y->last)->weight_ns;
     }
-    out->pace_ns = cycle_ns(x, l->n, 1, slowest);
+    memcpy(met, x, (size_t)l->n * sizeof *x);
+    for (int32_t i = 0; i + 1 < l->n; i++) {
+        met[i].after_ns = meeting_ns(l, i, false, x[i].after_ns);
+        met[i].back_ns = meeting_ns(l, i, true, x[i].back_ns);
+    }
+    out->pace_ns = (slowest + cycle_ns(met, l->n, 1, slowest)) / 2;
     if (out->pace_ns == slowest || !make_room(l, 2)) return;
     out->schedule = COARSE_EAGER_SPLIT;
-    out->pace_ns = cycle_ns(x, l->n, 2, slowest);
+    out->pace_ns = (slowest + cycle_ns(met, l->n, 2, slowest)) / 2;
 }
 
 /* The first microbatch down and up, and the weight gradients of the first stage. */
