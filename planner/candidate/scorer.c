@@ -298,15 +298,16 @@ static bool fewer_warmups(struct plan_stage *x, int32_t now, int64_t missing, in
     return true;
 }
 
-/* As many more blocks recomputed as free the missing bytes, if all blocks keep as much of the buffers, and one is recomputed at a time. blocks:
- * of the stage. false: all are recomputed. */
-static bool more_blocks(struct plan_stage *x, int32_t blocks, int64_t missing, const struct program_stage *s)
+/* As many more blocks recomputed as free the missing bytes, if all blocks keep as much of the buffers, and one is recomputed at a time; after a
+ * step that did not suffice (again), at least twice as many. blocks: of the stage. false: all are recomputed. */
+static bool more_blocks(struct plan_stage *x, bool again, int32_t blocks, int64_t missing, const struct program_stage *s)
 {
     bool none = x->recompute == RECOMPUTE_NONE;
     int64_t all = s->class_bytes[SLOT_BUFFER_RING] + 1;
     if (blocks < 2 || !(none || x->recompute_blocks)) return false;
     if (none) missing += buffers_bytes(s) / blocks;
-    int64_t more = missing / (all / blocks + 1) + 1, n = x->recompute_blocks + more;
+    int64_t more = missing / (all / blocks + 1) + 1,
+            n = x->recompute_blocks + (again && more < x->recompute_blocks ? x->recompute_blocks : more);
     x->recompute = RECOMPUTE_BLOCKS, x->recompute_blocks = n < blocks ? (int32_t)n : 0;
     return true;
 }
@@ -323,7 +324,7 @@ static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup
         f->missing = missing;
     }
     f->before = *x;
-    if (helped && f->last <= MEASURE_BLOCKS && more_blocks(x, blocks, missing, s)) {
+    if (helped && f->last <= MEASURE_BLOCKS && more_blocks(x, blocks_first, blocks, missing, s)) {
         f->last = MEASURE_BLOCKS;
         return true;
     }
