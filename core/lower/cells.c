@@ -291,8 +291,9 @@ static enum status make_group(const struct maker *m, const struct cell_group *fr
 static bool same_refinement(const struct known_cells *x, const struct maker *m,
                             const struct group_plan *plan)
 {
-    bool same = x->n_holders == m->n_holders && x->plan.first_use == plan->first_use &&
-                x->plan.last_use == plan->last_use && x->plan.tied == plan->tied;
+    bool same = x->n_holders == m->n_holders && x->plan.tied == plan->tied &&
+                x->plan.n_uses == plan->n_uses &&
+                !memcmp(x->plan.uses, plan->uses, (size_t)plan->n_uses * sizeof *plan->uses);
     for (int32_t h = 0; same && h < m->n_holders; h++)
         same =
             x->holders[h].owner == m->holders[h].owner && x->holders[h].b->v == m->holders[h].b->v;
@@ -325,8 +326,9 @@ static void add_refinement(const struct maker *m, const struct group_plan *plan)
 static void refine(struct maker *m, const struct stage_build *first, const struct group_plan *plan,
                    const uint64_t *all)
 {
-    int32_t last = plan->tied ? plan->first_use : plan->last_use;
-    for (m->param_use = plan->first_use; m->param_use <= last; m->param_use++) {
+    int32_t n = plan->tied ? 1 : plan->n_uses;
+    for (int32_t i = 0; i < n; i++) {
+        m->param_use = plan->uses[i];
         m->whole = tensor_shard_whole(shape_on(first, m->param_use),
                                       lower_parameter_shard(first, m->param_use));
         for (int32_t d = 0; d < m->whole.rank; d++) find_classes(m, d);

@@ -2,9 +2,12 @@
  *
  * A parameter use is one use of one parameter. All parameter uses of the plan have one order (layer of the
  * use, parameter, use). Consecutive uses owned by the same stages in every replica form an
- * interval: the common refinement of the replicas' cuts. Intervals are divided into buckets from the
- * back, in the order in which the backward completes them. Groups are numbered in that order, tied exchanges last, and
- * every device launches its groups by ascending number, so all devices launch them in the same
+ * interval: the common refinement of the replicas' cuts. The uses of an interval whose gradients the same devices add
+ * (lower_shard_key: replicated parameters of a tensor-sharded stage, sharded ones) have buckets of their own, as Megatron-LM's
+ * gradient buffers by data-parallel group; uses of other devices between them do not end a bucket, because every further ring
+ * costs the latency of its rounds. Buckets are filled from the back of the interval, in the order in which the backward
+ * completes the gradients, and closed at bucket_bytes. Groups are numbered in the order in which they are closed, tied
+ * exchanges last, and every device launches its groups by ascending number, so all devices launch them in the same
  * order. Tied parameters: each use is all-reduced over the replicas first; then, inside each replica,
  * the two owners add theirs (two addends: the order does not matter), over a link or within their common device, or
  * the single owner does.
@@ -33,15 +36,18 @@ static bool same_owners(const struct lowering *l, int32_t param_use, int32_t oth
 
 static bool same_keys(const struct lowering *l, int32_t param_use, int32_t other)
 {
-    for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        if (!lower_shard_same_keys(lower_param_use_owner(l, r, param_use), param_use, other)) return false;
+    const struct lower_view *before = NULL;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) {
+        const struct stage_build *b = lower_param_use_owner(l, r, param_use);
+        if (b->v != before && !lower_shard_same_keys(b, param_use, other)) return false;
+        before = b->v;
+    }
     return true;
 }
 
-/* Whether consecutive uses may be in one group. */
+/* Whether two uses of the same stages may be in one group. */
 static bool joins(const struct lowering *l, int32_t param_use, int32_t other)
 {
-    if (!same_owners(l, param_use, other)) return false;
     bool alike = l->groups->mixed[param_use] ? l->groups->mixed[other]
                                         : !l->groups->mixed[other] && same_keys(l, param_use, other);
     return alike &&
@@ -188,65 +194,111 @@ static int32_t add_holders(const struct stage_build *first, int32_t param_use, i
     return n;
 }
 
-static enum status make_reduce(struct lowering *l, int32_t first, int32_t last, int32_t key,
-                            const char *name, bool bucketed, struct error *err)
+static enum status make_reduce(struct lowering *l, struct group_plan plan, int32_t key,
+                               const char *name, struct error *err)
 {
-    int32_t n = 0, at = 0, zero = lower_zero_of(l, first);
+    int32_t n = 0, at = 0, first = plan.uses[0], zero = plan.zero = lower_zero_of(l, first);
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         n = add_holders(lower_param_use_owner(l, r, first), first, key, NULL, n);
     if (n == 1 && !l->plan->deterministic) return OK; /* already complete */
     struct collective *g = lower_group_new(
-        l, name, !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n,
-        (struct group_plan){
-            .first_use = first, .last_use = last, .bucketed = bucketed, .zero = zero});
+        l, name, !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n, plan);
     if (zero) g->kind = COLLECTIVE_REDUCE_SCATTER;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         at = add_holders(lower_param_use_owner(l, r, first), first, key, g, at);
     const struct stage_build *holder = &l->stages[g->members[0].stage];
-    for (int32_t u = first; u <= last; u++)
-        g->elements += holder->plan->sharding ? elements_on(holder, u) : param_use_elements(l, u);
+    for (int32_t i = 0; i < plan.n_uses; i++)
+        g->elements += holder->plan->sharding ? elements_on(holder, plan.uses[i])
+                                              : param_use_elements(l, plan.uses[i]);
     if (zero) lower_zero_flat_params(l, l->p->n_collectives - 1);
     return lower_group_join(l, l->p->n_collectives - 1, err);
 }
 
-static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, const char *name,
-                              bool bucketed, struct error *err)
+static enum status make_mixed(struct lowering *l, struct group_plan plan, const char *name,
+                              struct error *err)
 {
     const struct stage_build **owner =
         ARENA_ARRAY(l->tables, const struct stage_build *, (size_t)l->plan->n_replicas);
-    for (int32_t r = 0; r < l->plan->n_replicas; r++) owner[r] = lower_param_use_owner(l, r, first);
-    return lower_cells(
-        l, owner, l->plan->n_replicas, name,
-        (struct group_plan){.first_use = first, .last_use = last, .bucketed = bucketed}, err);
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        owner[r] = lower_param_use_owner(l, r, plan.uses[0]);
+    return lower_cells(l, owner, l->plan->n_replicas, name, plan, err);
+}
+
+/* Uses of the same stages in every replica: [first, last]. */
+struct interval {
+    int32_t first, last, n_buckets;
+};
+
+/* A bucket that is being filled, from the last use to the first. */
+struct bucket {
+    int32_t n, *uses; /* (n) descending */
+    size_t capacity;
+    int64_t bytes;
+    struct bucket *next;
+};
+
+static int32_t *ascending_uses(struct arena *a, const struct bucket *x)
+{
+    int32_t *uses = ARENA_ARRAY(a, int32_t, (size_t)x->n);
+    for (int32_t i = 0; i < x->n; i++) uses[i] = x->uses[x->n - 1 - i];
+    return uses;
 }
 
 /* One group for each shard of the parameters. */
-static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, const char *name,
-                               bool bucketed, struct error *err)
+static enum status close_bucket(struct lowering *l, struct interval *in, struct bucket *x,
+                                struct error *err)
 {
-    if (l->groups->mixed[first]) return make_mixed(l, first, last, name, bucketed, err);
+    struct group_plan plan = {.n_uses = x->n, .uses = ascending_uses(l->tables, x)};
+    const char *name = arena_printf(l->a, "grad[%" PRId32 "..%" PRId32 "]#%" PRId32, in->first,
+                                    in->last, in->n_buckets++);
+    int32_t first = plan.uses[0];
+    plan.bucketed = interval_bucket(l, first) > 0;
+    x->n = 0, x->bytes = 0;
+    if (l->groups->mixed[first]) return make_mixed(l, plan, name, err);
     int32_t n = lower_shard_keys(lower_param_use_owner(l, 0, first), first);
     for (int32_t k = 0; k < n; k++)
-        TRY(make_reduce(l, first, last, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name,
-                     bucketed, err));
+        TRY(make_reduce(l, plan, k,
+                        n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name, err));
     return OK;
 }
 
-static enum status make_interval(struct lowering *l, int32_t first, int32_t last, struct error *err)
+/* The bucket of the uses whose gradients the same devices hold. */
+static struct bucket *find_bucket(const struct lowering *l, struct bucket **all, int32_t param_use)
 {
-    int64_t bucket = interval_bucket(l, first), bytes = 0;
-    int32_t number = 0, end = last;
-    bool layers = lower_zero_of(l, first) > 1; /* full parameters, by default one layer each */
-    for (int32_t u = last; u >= first; u--) {
-        bytes += param_use_bytes(l, u);
-        bool full = layers ? u > 0 && lower_param_use(l, u - 1)->layer != lower_param_use(l, u)->layer &&
-                                 bytes >= bucket
-                           : bucket && bytes >= bucket;
-        if (u > first && !full) continue;
-        const char *name =
-            arena_printf(l->a, "grad[%" PRId32 "..%" PRId32 "]#%" PRId32, first, last, number++);
-        TRY(make_bucket(l, u, end, name, bucket > 0, err));
-        end = u - 1, bytes = 0;
+    struct bucket **at = all;
+    while (*at && !joins(l, (*at)->uses[0], param_use)) at = &(*at)->next;
+    if (!*at) *at = ARENA_ARRAY(l->tables, struct bucket, 1);
+    return *at;
+}
+static bool in_layers(const struct lowering *l, const struct bucket *x)
+{
+    return lower_zero_of(l, x->uses[0]) > 1; /* full parameters, by default one layer each */
+}
+
+/* Of the buckets that end with this layer, or of all with the interval's first, the one that is complete first. */
+static struct bucket *next_complete(const struct lowering *l, struct bucket *all, bool end)
+{
+    struct bucket *best = NULL;
+    for (struct bucket *x = all; x; x = x->next) {
+        bool closes = end || (in_layers(l, x) && x->bytes >= interval_bucket(l, x->uses[0]));
+        if (x->n && closes && (!best || x->uses[x->n - 1] > best->uses[best->n - 1])) best = x;
+    }
+    return best;
+}
+
+static enum status make_interval(struct lowering *l, struct interval in, struct error *err)
+{
+    struct bucket *all = NULL, *x;
+    for (int32_t u = in.last; u >= in.first; u--) {
+        x = find_bucket(l, &all, u);
+        x->uses = arena_grow(l->tables, x->uses, (size_t)x->n, &x->capacity, sizeof *x->uses);
+        x->uses[x->n++] = u, x->bytes += param_use_bytes(l, u);
+        int64_t bucket = interval_bucket(l, u);
+        bool full = !in_layers(l, x) && bucket && x->bytes >= bucket;
+        if (full || lower_zero_alone(l, u)) TRY(close_bucket(l, &in, x, err));
+        if (u > in.first && lower_param_use(l, u - 1)->layer == lower_param_use(l, u)->layer)
+            continue;
+        while ((x = next_complete(l, all, u == in.first))) TRY(close_bucket(l, &in, x, err));
     }
     return OK;
 }
@@ -260,7 +312,7 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
     struct collective *g =
         lower_group_new(l, name, ALGORITHM_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
-    g->elements = elements_on(a, plan.first_use);
+    g->elements = elements_on(a, plan.uses[0]);
     return join_links(l, g, err);
 }
 
@@ -273,7 +325,7 @@ static void exchange_local(struct lowering *l, const char *name, struct group_pl
         struct collective *g = lower_group_new(l, own, ALGORITHM_LOCAL, 2, plan);
         g->members[0] = (struct collective_member){.stage = a->index + k, .chain_ring = -1};
         g->members[1] = (struct collective_member){.stage = b->index + k, .chain_ring = -1};
-        g->elements = elements_on(a + k, plan.first_use);
+        g->elements = elements_on(a + k, plan.uses[0]);
         for (int32_t i = 0; i < 2; i++) g->link[i] = -1;
     }
 }
@@ -287,7 +339,9 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
     bool whole = lower_parameter_replicated(a, first) && lower_parameter_replicated(b, second);
     const struct tensor *t = &a->v->g->tensors[a->v->param_uses[first].parameter];
     const char *name = arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica);
-    struct group_plan plan = {.first_use = first, .last_use = second, .tied = true};
+    int32_t *uses = ARENA_ARRAY(l->tables, int32_t, 2);
+    uses[0] = first, uses[1] = second;
+    struct group_plan plan = {.n_uses = 2, .uses = uses, .tied = true};
     if (a->s->device != b->s->device && !whole)
         return lower_cells(l, (const struct stage_build *[]){a, b}, 2, name, plan, err);
     if (a->s->device != b->s->device) return exchange_far(l, name, plan, a, b, err);
@@ -331,8 +385,9 @@ enum status lower_groups(struct lowering *l, struct error *err)
     memset(l->groups->zero, -1, (size_t)l->uses->n_param_uses);
     TRY(lower_shard_mixed(l, l->groups->mixed, err));
     for (int32_t last = l->uses->n_param_uses - 1, first; last >= 0; last = first - 1) {
-        for (first = last; first > 0 && joins(l, first - 1, last);) first--;
-        if (needs_group(l, last)) TRY(make_interval(l, first, last, err));
+        for (first = last; first > 0 && same_owners(l, first - 1, last);) first--;
+        if (needs_group(l, last))
+            TRY(make_interval(l, (struct interval){first, last, 0}, err));
     }
     for (int32_t u = 0; u < l->uses->n_param_uses; u++)
         if (lower_param_use(l, u)->use == 1)
@@ -356,11 +411,24 @@ bool lower_exchanged_before(const struct lowering *l, const struct stage_build *
     return false;
 }
 
+int32_t lower_group_index(const struct group_plan *g, int32_t param_use)
+{
+    int32_t low = 0, high = g->n_uses;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (g->uses[middle] < param_use)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < g->n_uses && g->uses[low] == param_use ? low : -1;
+}
+
 int32_t lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use)
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct group_plan *g = &l->groups->plans[b->groups->group[i]];
-        if (!g->tied && !g->overflow && param_use >= g->first_use && param_use <= g->last_use)
+        if (!g->tied && lower_group_index(g, param_use) >= 0)
             return b->groups->group[i];
     }
     return -1;
@@ -380,21 +448,20 @@ static void segments_of(const struct stage_scratch *h, int32_t group, struct col
         return;
     }
     const struct cells *cells = plan->cells;
-    int32_t n = cells ? cells->n : plan->tied ? 1 : plan->last_use - plan->first_use + 1;
+    int32_t n = cells ? cells->n : plan->tied ? 1 : plan->n_uses;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     m->n_segments = n;
     if (cells) m->within = cells->within + (m - l->p->collectives[group].members) * n;
     if (plan->tied) {
-        bool first = lower_owns(b, lower_param_use(l, plan->first_use)->layer);
-        for (int32_t i = 0; i < n; i++)
-            m->segments[i] = h->gradient_slot[first ? plan->first_use : plan->last_use];
+        bool first = lower_owns(b, lower_param_use(l, plan->uses[0])->layer);
+        for (int32_t i = 0; i < n; i++) m->segments[i] = h->gradient_slot[plan->uses[!first]];
         return;
     }
     for (int32_t i = 0; i < n; i++)
-        m->segments[i] = h->gradient_slot[cells ? cells->param_use[i] : plan->first_use + i];
+        m->segments[i] = h->gradient_slot[cells ? cells->param_use[i] : plan->uses[i]];
     if (!b->order->apart) return;
     m->chain_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) m->chain_segments[i] = h->chain_slot[plan->first_use + i];
+    for (int32_t i = 0; i < n; i++) m->chain_segments[i] = h->chain_slot[plan->uses[i]];
     m->chain_ring = b->s->slots[m->chain_segments[0]].buffer_ring;
 }
 

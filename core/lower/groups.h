@@ -5,11 +5,12 @@
 #include "core/lower/lowering.h"
 
 struct group_plan {                /* for the program's collective of the same index */
-    int32_t first_use, last_use; /* inclusive; of a tied exchange: the parameter's two */
+    int32_t n_uses;              /* parameter uses that it reduces; 2 of a tied exchange, 0 of an all-gather */
+    const int32_t *uses;         /* (n_uses) ascending, not always neighbours */
     bool bucketed;                 /* launched when complete, else after the last operator */
     bool tied;                     /* exchange between the owners of both uses inside one replica */
     bool overflow; /* all-reduce of the overflow flag (core/lower/scale.c) */
-    const struct cells *cells; /* core/lower/cells.h; NULL: full gradients of all parameter uses from first to last */
+    const struct cells *cells; /* core/lower/cells.h; NULL: full gradients of all parameter uses */
     /* the plan's ZeRO level, else 0; of an all-gather the level of what it gathers */
     int32_t zero;
     struct zero_group *divided; /* core/lower/zero.h; NULL: zero 0 */
@@ -41,6 +42,8 @@ static inline const struct group_plan *lower_group_plan(const struct lowering *l
 MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
 /* Whether an update waits for this exchange between two chunks of one device before b's update. */
 bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group);
+/* Index of the parameter use among those of a group; -1. O(log uses). */
+int32_t lower_group_index(const struct group_plan *g, int32_t param_use);
 /* The group that reduces the parameter use on this stage; -1. */
 int32_t lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use);
 

@@ -62,8 +62,8 @@ static bool has_all(const struct lowering *l, int32_t k, const struct launch *x,
 {
     for (size_t i = 0, end; i < n; i = end) {
         bool own = false;
-        int32_t param_use = lower_group_plan(l, x[i].group)->first_use;
-        for (end = i; end < n && lower_group_plan(l, x[end].group)->first_use == param_use; end++)
+        const int32_t *uses = lower_group_plan(l, x[i].group)->uses;
+        for (end = i; end < n && lower_group_plan(l, x[end].group)->uses == uses; end++)
             own |= x[end].lane == k;
         if (!own) return false;
     }
@@ -114,7 +114,7 @@ int32_t lower_complete_at(const struct stage_scratch *h, int32_t group, int32_t 
     if (!own) return 0;
     if (!g->bucketed) return end;
     int32_t at = 0;
-    for (int32_t u = g->first_use; u <= g->last_use; u++)
-        if (h->done_at[u] > at) at = h->done_at[u];
+    for (int32_t i = 0; i < g->n_uses; i++)
+        if (h->done_at[g->uses[i]] > at) at = h->done_at[g->uses[i]];
     return at;
 }

@@ -352,8 +352,7 @@ static void scatter_gradient(struct writer *w, int32_t param_use)
     if (!w->missing) w->missing = ARENA_ARRAY(w->h->work, int32_t, (size_t)b->groups->n);
     while (b->groups->group[i] != group) i++;
     if (!w->missing[i])
-        w->missing[i] =
-            lower_group_plan(l, group)->last_use - lower_group_plan(l, group)->first_use + 2;
+        w->missing[i] = lower_group_plan(l, group)->n_uses + 1;
     if (--w->missing[i] > 1) return;
     writer_emit(w, INSTR_COLLECTIVE_START, group);
     if (w->scattering) writer_emit(w, INSTR_COLLECTIVE_WAIT, w->scattering - 1);

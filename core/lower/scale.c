@@ -58,7 +58,7 @@ static struct collective *new_group(struct lowering *l, const char *name,
 {
     struct collective *g =
         lower_group_new(l, name, algorithm, n,
-                        (struct group_plan){.first_use = 1, .last_use = 0, .overflow = true});
+                        (struct group_plan){.overflow = true});
     g->elements = 1;
     for (int32_t i = 0; i < n; i++) g->members[i].chain_ring = -1;
     return g;
@@ -178,10 +178,10 @@ static void check_flat_param(struct writer *w, const struct flat_shard *f, int32
         look_at(w, own, any);
         return;
     }
-    for (int32_t u = g->first_use; u <= g->last_use; u++) {
-        const struct flat_param_place *p = &z->places[u - g->first_use];
-        int64_t low = p->first - at,
-                high = low + shape_elements(&v->g->tensors[v->param_uses[u].parameter].shape);
+    for (int32_t i = 0; i < g->n_uses; i++) {
+        const struct flat_param_place *p = &z->places[i];
+        const struct tensor *t = &v->g->tensors[v->param_uses[g->uses[i]].parameter];
+        int64_t low = p->first - at, high = low + shape_elements(&t->shape);
         low = low < 0 ? 0 : low, high = high > part ? part : high;
         if (p->flat_param != flat_param || low >= high) continue;
         if (low != last) look_within(w, own, first, last, any), first = low;

@@ -100,7 +100,7 @@ static void add_zero(struct stage_key *k, const struct lowering *l, const struct
         add(k, z->flat_param[i].decay), add(k, z->flat_param[i].elements);
     if (z->gathered >= 0) return;
     add_text(k, l->p->collectives[group].name); /* part of its slots' names */
-    for (int32_t u = 0; u <= p->last_use - p->first_use; u++)
+    for (int32_t u = 0; u < p->n_uses; u++)
         add(k, z->places[u].flat_param), add(k, z->places[u].first);
 }
 
@@ -112,7 +112,8 @@ static void add_group(struct stage_key *k, const struct lowering *l, const struc
     const struct group_plan *x = lower_group_plan(l, b->groups->group[i]);
     const struct collective *g = &l->p->collectives[b->groups->group[i]];
     const int32_t n_cells = x->cells ? x->cells->n : 0;
-    add(k, x->first_use), add(k, x->last_use);
+    add(k, x->n_uses);
+    for (int32_t u = 0; u < x->n_uses; u++) add(k, x->uses[u]);
     add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->zero);
     add(k, g->kind), add(k, g->algorithm), add(k, g->n_members), add(k, g->dtype), add(k, g->elements);
     add(k, n_cells);

@@ -245,7 +245,7 @@ static int32_t add_collective(struct lowering *l, const struct lower_team *t,
                               const struct collective *like, bool shared)
 {
     bool ring = like->algorithm == ALGORITHM_RING;
-    struct group_plan plan = {.last_use = -1, .like = like, .shares_operands = shared};
+    struct group_plan plan = {.like = like, .shares_operands = shared};
     struct collective copy = *like;
     copy.members = t->members;
     copy.link = ring ? t->link : t->no_link, copy.direction = ring ? t->direction : t->no_direction;

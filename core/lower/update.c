@@ -27,8 +27,8 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
     const struct stage_build *b = w->b;
     for (int32_t i = 0; b->shard > 0 && i < n; i++) {
         const struct group_plan *plan = lower_group_plan(l, tied[i]);
-        int32_t param_use = lower_owns(b, w->h->v->param_uses[plan->first_use].layer) ? plan->first_use
-                                                                             : plan->last_use;
+        bool first = lower_owns(b, w->h->v->param_uses[plan->uses[0]].layer);
+        int32_t param_use = plan->uses[!first];
         if (l->p->collectives[tied[i]].algorithm == ALGORITHM_LOCAL || plan->cells)
             continue; /* are silent */
         writer_zero(w, PHASE_U, b->s->first_layer,

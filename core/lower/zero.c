@@ -63,7 +63,7 @@ struct flat_param_place lower_zero_place(const struct lowering *l, const struct 
     int32_t param_use = uses[0] >= 0 ? uses[0] : uses[1];
     int32_t group = param_use >= 0 ? lower_group_of_param_use(l, b, param_use) : -1;
     if (group < 0 || !l->groups->plans[group].zero) return (struct flat_param_place){.group = -1};
-    return lower_zero_group(l, group)->places[param_use - l->groups->plans[group].first_use];
+    return lower_zero_group(l, group)->places[lower_group_index(&l->groups->plans[group], param_use)];
 }
 
 /* --- do the stages agree? --- */
@@ -165,12 +165,12 @@ void lower_zero_flat_params(struct lowering *l, int32_t group)
     const struct lower_view *v = l->stages[x->members[0].stage].v;
     int64_t align = SLOT_ALIGN / dtype_bytes(v->g->dtype);
     z->owner_group =
-        used_twice(l, g->first_use) && uses_of(l, g->first_use)[0] != g->first_use ? -1 : group;
-    z->places = ARENA_ARRAY(l->a, struct flat_param_place, (size_t)(g->last_use - g->first_use) + 1);
-    for (int32_t u = g->first_use; u <= g->last_use; u++) {
-        const struct tensor *t = &v->g->tensors[v->param_uses[u].parameter];
+        used_twice(l, g->uses[0]) && uses_of(l, g->uses[0])[0] != g->uses[0] ? -1 : group;
+    z->places = ARENA_ARRAY(l->a, struct flat_param_place, (size_t)g->n_uses);
+    for (int32_t i = 0; i < g->n_uses; i++) {
+        const struct tensor *t = &v->g->tensors[v->param_uses[g->uses[i]].parameter];
         int32_t flat_param = find_flat_param(z, t->decay);
-        z->places[u - g->first_use] =
+        z->places[i] =
             (struct flat_param_place){group, flat_param, z->flat_param[flat_param].elements};
         z->flat_param[flat_param].elements += round_up(shape_elements(&t->shape), align);
     }
@@ -186,8 +186,7 @@ static void make_gather(struct lowering *l, int32_t of, enum phase phase)
 {
     static const char *const names[] = {"forward", "backward", "update"};
     int32_t n = l->p->collectives[of].n_members, index = l->p->n_collectives;
-    struct group_plan plan = {
-        .first_use = 1, .last_use = 0, .zero = l->groups->plans[of].zero}; /* of no parameter use */
+    struct group_plan plan = {.zero = l->groups->plans[of].zero};
     struct collective *g =
         lower_group_new(l, arena_printf(l->a, "gather@%s %s", names[phase_index(phase)], l->p->collectives[of].name),
                         ALGORITHM_RING, n, plan);
@@ -204,8 +203,8 @@ static void make_gather(struct lowering *l, int32_t of, enum phase phase)
 /* Of a second use's group: that of the first use, of the same members. */
 static int32_t owner_group_of(const struct lowering *l, int32_t group)
 {
-    int32_t first = uses_of(l, l->groups->plans[group].first_use)[0], owner_group = 0;
-    while (!l->groups->plans[owner_group].zero || l->groups->plans[owner_group].first_use != first ||
+    int32_t first = uses_of(l, l->groups->plans[group].uses[0])[0], owner_group = 0;
+    while (!l->groups->plans[owner_group].zero || l->groups->plans[owner_group].uses[0] != first ||
            l->p->collectives[owner_group].members[0].stage != l->p->collectives[group].members[0].stage)
         owner_group++;
     return owner_group;

@@ -53,7 +53,7 @@ const struct document_key plan_stage_keys[] = {
     {"recompute_blocks", "number of blocks", "all",
      "with recompute: blocks, only the stage's first ones; the activations of the others are kept"},
     {"bucket", "size", "one bucket after the last backward",
-     "bucket of the gradient all-reduce, e.g. 25 MiB"},
+     "bucket of the gradient all-reduce, e.g. 25 MiB; parameters that the same devices hold share it"},
     {"receive_ahead", "number of microbatches", "2", "receive buffers posted ahead"},
     {"zero", "0, 1, 2 or 3", "0",
      "ZeRO stage over the replicas: 1 shards optimizer state, 2 also gradients, 3 also parameters"},

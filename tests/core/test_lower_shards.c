@@ -126,6 +126,118 @@ START_TEST(devices_that_share_the_batch_reduce_everything_together)
 }
 END_TEST
 
+struct covering {
+    int *times;
+};
+static void cover(void *owner, int64_t first, int64_t packed, int64_t n)
+{
+    struct covering *c = owner;
+    (void)packed;
+    for (int64_t i = first; i < first + n; i++) c->times[i]++;
+}
+
+static int of_slot(const struct program *p, const struct collective *g, int32_t i, int32_t slot,
+                   int *times)
+{
+    const struct collective_member *m = &g->members[i];
+    int found = 0;
+    for (int32_t k = 0; k < m->n_segments; k++) {
+        if (m->segments[k] != slot) continue;
+        struct covering c = {times};
+        struct region all = {.shape = p->stages[m->stage].slots[slot].shape};
+        region_walk(m->within && m->within[k].n_dims ? &m->within[k] : &all, cover, &c);
+        found++;
+    }
+    return found;
+}
+
+/* Each element of each gradient of a stage is summed so many times; -1: once. Returns regions found. */
+static int all_summed_once(const struct program *p, int32_t stage)
+{
+    const struct program_stage *s = &p->stages[stage];
+    int regions = 0;
+    for (int32_t i = 0; i < s->n_parameters; i++)
+        for (int use = 0; use < 2; use++) {
+            int32_t slot = s->parameters[i].gradient[use];
+            int64_t n = slot < 0 ? 0 : shape_elements(&s->slots[slot].shape);
+            int *times = calloc((size_t)n + 1, sizeof *times);
+            const struct collective *g = p->collectives;
+            for (; g < p->collectives + p->n_collectives; g++)
+                for (int32_t m = 0; m < g->n_members && !collective_of_tensor(g); m++)
+                    if (g->members[m].stage == stage) regions += of_slot(p, g, m, slot, times);
+            for (int64_t e = 0; e < n; e++) ck_assert_int_eq(times[e], 1);
+            free(times);
+        }
+    return regions;
+}
+
+/* Megatron's sequence parallelism: norms are replicated parameters with partial gradients on both devices. */
+#define SEQUENCE_PARALLEL                                                                          \
+    "operators: [{match: \"*ln_*\", shard: positions}, {match: \"h.*.attn.c_attn*\", shard: "      \
+    "heads}, {match: \"h.*.attn.attention\", shard: heads}, {match: \"h.*.attn.c_proj\", "         \
+    "shard: heads}, {match: \"h.*.mlp.c_fc*\", shard: features}, {match: \"h.*.mlp.gelu\", "       \
+    "shard: features}, {match: \"h.*.mlp.c_proj\", shard: inputs}]\n"
+
+/* Gradient groups by the number of their members: [2] of one shard in both replicas, [4] of what all four devices hold. */
+static void gradient_groups(const struct program *p, int32_t n[5])
+{
+    for (int32_t i = 0; i < p->n_collectives; i++)
+        if (!collective_of_tensor(&p->collectives[i])) n[p->collectives[i].n_members]++;
+}
+
+START_TEST(parameters_of_the_same_devices_share_a_bucket_over_those_of_others)
+{
+    for (int layers = 1; layers <= 3; layers++) {
+        struct plan plan = shared(2, 2, SEQUENCE_PARALLEL, layers);
+        struct program *p = plans_lower(arena, &plan, false);
+        int32_t n[5] = {0};
+        gradient_groups(p, n);
+        ck_assert_int_eq(n[2], 2); /* one for each shard */
+        ck_assert_int_eq(n[4], 1);
+        for (int32_t s = 0; s < p->n_stages; s++) ck_assert_int_gt(all_summed_once(p, s), 0);
+    }
+}
+END_TEST
+
+static int64_t group_bytes(const struct program *p, const struct collective *g)
+{
+    return g->elements * dtype_bytes(p->dtype);
+}
+
+/* Shards of 4 KiB and more end a bucket of 4 KiB; the norms of all layers have 32 · 2 elements each and one bucket. Groups are launched
+ * in the order of their numbers, from the last layer to the first. */
+START_TEST(buckets_of_each_devices_are_filled_to_their_size)
+{
+    struct plan plan = shared(2, 2, SEQUENCE_PARALLEL, 3);
+    for (int r = 0; r < 2; r++) plan.replicas[r].stages[0].bucket_bytes = 4096;
+    struct program *p = plans_lower(arena, &plan, false);
+    int32_t n[5] = {0}, full = 0;
+    gradient_groups(p, n);
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
+        if (!collective_of_tensor(g)) full += group_bytes(p, g) >= 4096;
+    }
+    ck_assert(n[2] > 2 && n[2] % 2 == 0 && n[4] >= 1);
+    ck_assert_int_le(n[2] + n[4] - full, 3); /* each sequence of buckets has one that is not full */
+    for (int32_t s = 0; s < p->n_stages; s++) ck_assert_int_gt(all_summed_once(p, s), 0);
+}
+END_TEST
+
+START_TEST(flat_parameters_are_of_the_same_devices)
+{
+    for (int zero = 1; zero <= 2; zero++) {
+        struct plan plan = shared(2, 2, SEQUENCE_PARALLEL, 2);
+        for (int r = 0; r < 2; r++) plan.replicas[r].stages[0].zero = zero;
+        struct program *p = plans_lower(arena, &plan, false);
+        int32_t n[5] = {0};
+        gradient_groups(p, n);
+        /* A reduce-scatter and an all-gather for each bucket, two and one for the tied parameter; from zero 2 on buckets
+         * end with their layer. */
+        ck_assert(zero == 1 ? n[2] == 2 * (2 + 3) && n[4] == 2 : n[2] > 2 * (2 + 3) && n[4] > 2);
+    }
+}
+END_TEST
+
 /* A mesh of two by two: batch outside, heads inside. */
 #define BATCH_HEADS                                                                                \
     "mesh: [2, 2]\noperators: [{match: \"h.*.attn.c_attn*\", shard: [batch, heads]}, {match: "     \
@@ -225,51 +337,6 @@ static struct plan mixed(const char *one, const char *other)
     s->sharding = other ? sharding(other, 2) : NULL;
     if (!other) s->sequences = halves;
     return p;
-}
-
-struct covering {
-    int *times;
-};
-static void cover(void *owner, int64_t first, int64_t packed, int64_t n)
-{
-    struct covering *c = owner;
-    (void)packed;
-    for (int64_t i = first; i < first + n; i++) c->times[i]++;
-}
-
-static int of_slot(const struct program *p, const struct collective *g, int32_t i, int32_t slot,
-                   int *times)
-{
-    const struct collective_member *m = &g->members[i];
-    int found = 0;
-    for (int32_t k = 0; k < m->n_segments; k++) {
-        if (m->segments[k] != slot) continue;
-        struct covering c = {times};
-        struct region all = {.shape = p->stages[m->stage].slots[slot].shape};
-        region_walk(m->within && m->within[k].n_dims ? &m->within[k] : &all, cover, &c);
-        found++;
-    }
-    return found;
-}
-
-/* Each element of each gradient of a stage is summed so many times; -1: once. Returns regions found. */
-static int all_summed_once(const struct program *p, int32_t stage)
-{
-    const struct program_stage *s = &p->stages[stage];
-    int regions = 0;
-    for (int32_t i = 0; i < s->n_parameters; i++)
-        for (int use = 0; use < 2; use++) {
-            int32_t slot = s->parameters[i].gradient[use];
-            int64_t n = slot < 0 ? 0 : shape_elements(&s->slots[slot].shape);
-            int *times = calloc((size_t)n + 1, sizeof *times);
-            const struct collective *g = p->collectives;
-            for (; g < p->collectives + p->n_collectives; g++)
-                for (int32_t m = 0; m < g->n_members && !collective_of_tensor(g); m++)
-                    if (g->members[m].stage == stage) regions += of_slot(p, g, m, slot, times);
-            for (int64_t e = 0; e < n; e++) ck_assert_int_eq(times[e], 1);
-            free(times);
-        }
-    return regions;
 }
 
 START_TEST(replicas_that_keep_other_shards_reduce_what_they_have_in_common)
@@ -472,6 +539,9 @@ Suite *lower_shards_suite(void)
                             what_crosses_is_what_the_closed_form_says,
                             replicas_reduce_shard_by_shard,
                             devices_that_share_the_batch_reduce_everything_together,
+                            parameters_of_the_same_devices_share_a_bucket_over_those_of_others,
+                            buckets_of_each_devices_are_filled_to_their_size,
+                            flat_parameters_are_of_the_same_devices,
                             on_a_mesh_sums_go_along_one_axis_and_collectives_along_the_other,
                             state_is_divided_among_those_who_keep_the_same,
                             what_one_device_alone_sums_is_not_divided,
