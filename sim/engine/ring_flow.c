@@ -27,11 +27,25 @@ static bool shared_fairly(const struct program *p, int32_t link)
     return fair && !(l->compute_slowdown > 0);
 }
 
-/* Many ranks, and no price. */
+/* Whether several devices of a stage follow one another in each of several stages, so that their places differ. */
+static bool in_several_groups(const struct program *p, const struct collective *g)
+{
+    bool beside = false, apart = false;
+    for (int32_t i = 1; i < g->n_members; i++) {
+        const struct program_stage *x = &p->stages[g->members[i - 1].stage],
+                                   *y = &p->stages[g->members[i].stage];
+        bool same = x->replica == y->replica && x->stage == y->stage;
+        beside |= same, apart |= !same;
+    }
+    return beside && apart;
+}
+
+/* Many ranks, or some whose places keep equal lanes separate; and no price. */
 static bool may_apply(const struct program *p, const struct collective *g, struct cost *k)
 {
     if (collective_of_tensor(g) || g->algorithm == ALGORITHM_LOCAL) return false;
-    if (g->n_members <= RING_FLOW_RANKS || g->each_call || g->stands_for) return false;
+    if (g->n_members <= RING_FLOW_GROUPED || g->each_call || g->stands_for) return false;
+    if (g->n_members <= RING_FLOW_RANKS && !in_several_groups(p, g)) return false;
     return collective_price_ns(k, p, g, NULL) < 0;
 }
 
@@ -186,7 +200,7 @@ const struct program *ring_flow_make(struct arena *a, const struct program *p, s
         if (!may_apply(p, g, k)) continue;
         struct passing x = pass_all(&w, g);
         bool ring = program_collective_rings(g);
-        if (!x.fair || (!ring && !x.brief)) continue;
+        if (!x.fair || (!x.brief && (!ring || g->n_members <= RING_FLOW_RANKS))) continue;
         if (!w.out) start(&w);
         struct collective *out = &w.out->collectives[i];
         if (x.brief) {

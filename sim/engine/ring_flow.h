@@ -8,7 +8,7 @@
  * of the steps' recurrence): the ring's rate is at most one chunk in that time (program_link.pace_Bps). With other traffic half of the
  * latencies are behind the messages of others: none are if the rings of a node's GPUs run in step, all if their steps are spread. All ranks
  * end together, although those far from the slowest hop may end earlier: with few slow hops the flow is late.
- * A collective of more than RING_FLOW_RANKS ranks whose chunks are short against the latency of every hop, as the all-reduce of the overflow
+ * A collective of more than RING_FLOW_RANKS ranks (RING_FLOW_GROUPED in a ring over groups of equal lanes) whose chunks are short against the latency of every hop, as the all-reduce of the overflow
  * flag in fp16, takes what its chunks take without other traffic, and loads no link.
  * Applies where all hops share their links fairly and no link slows down computing; on FIFO links, with jitter and in smaller rings every
  * message is simulated. Lanes of one colour fold whatever their places in such a ring (fold.h).
@@ -27,6 +27,10 @@ struct arena;
 
 /* Ranks above which a ring is one flow: 33 ranks have 2,112 messages, about a millisecond of simulation. */
 enum { RING_FLOW_RANKS = 32 };
+/* A ring with short chunks over several devices of each of several replicas takes that time from more than this many ranks on. It adds the
+ * norms of tensor-sharded stages, and the place of a GPU among the others of its node would keep all lanes separate: 405B on 1,008 GPUs
+ * in meshes of 2 by 4 folds to 252 lanes instead of 1,008 (2026-11-26). */
+enum { RING_FLOW_GROUPED = 8 };
 /* Short: a chunk occupies every hop for less than this fraction of the hop's latency. */
 enum { RING_FLOW_LATENCIES = 16 };
 
