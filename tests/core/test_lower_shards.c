@@ -21,20 +21,9 @@ static struct sharding *sharding(const char *text, int32_t n_devices)
     return replicas_sharding(arena, text, n_devices);
 }
 
-/* One stage a replica, each on n devices that share in this way. */
 static struct plan shared(int32_t n_replicas, int32_t n, const char *text, int layers)
 {
-    struct plan p = plans_new(arena, "gpt2", layers, n * n_replicas);
-    int32_t last = plans_layers(arena, &p) - 1;
-    for (int32_t r = 0; r < n_replicas; r++) {
-        struct plan_replica *x = plans_replica(arena, &p, 2, 1, &last);
-        int32_t *devices = ARENA_ARRAY(arena, int32_t, (size_t)n);
-        for (int32_t i = 0; i < n; i++) devices[i] = r * n + i;
-        x->stages[0].device = r * n;
-        x->stages[0].n_shards = n, x->stages[0].devices = devices;
-        x->stages[0].sharding = sharding(text, n);
-    }
-    return p;
+    return replicas_of_one_stage(arena, n_replicas, n, text, layers);
 }
 
 static int32_t collectives(const struct program *p, int32_t stage, enum phase phase,
@@ -170,73 +159,6 @@ static int all_summed_once(const struct program *p, int32_t stage)
         }
     return regions;
 }
-
-/* Megatron's sequence parallelism: norms are replicated parameters with partial gradients on both devices. */
-#define SEQUENCE_PARALLEL                                                                          \
-    "operators: [{match: \"*ln_*\", shard: positions}, {match: \"h.*.attn.c_attn*\", shard: "      \
-    "heads}, {match: \"h.*.attn.attention\", shard: heads}, {match: \"h.*.attn.c_proj\", "         \
-    "shard: heads}, {match: \"h.*.mlp.c_fc*\", shard: features}, {match: \"h.*.mlp.gelu\", "       \
-    "shard: features}, {match: \"h.*.mlp.c_proj\", shard: inputs}]\n"
-
-/* Gradient groups by the number of their members: [2] of one shard in both replicas, [4] of what all four devices hold. */
-static void gradient_groups(const struct program *p, int32_t n[5])
-{
-    for (int32_t i = 0; i < p->n_collectives; i++)
-        if (!collective_of_tensor(&p->collectives[i])) n[p->collectives[i].n_members]++;
-}
-
-START_TEST(parameters_of_the_same_devices_share_a_bucket_over_those_of_others)
-{
-    for (int layers = 1; layers <= 3; layers++) {
-        struct plan plan = shared(2, 2, SEQUENCE_PARALLEL, layers);
-        struct program *p = plans_lower(arena, &plan, false);
-        int32_t n[5] = {0};
-        gradient_groups(p, n);
-        ck_assert_int_eq(n[2], 2); /* one for each shard */
-        ck_assert_int_eq(n[4], 1);
-        for (int32_t s = 0; s < p->n_stages; s++) ck_assert_int_gt(all_summed_once(p, s), 0);
-    }
-}
-END_TEST
-
-static int64_t group_bytes(const struct program *p, const struct collective *g)
-{
-    return g->elements * dtype_bytes(p->dtype);
-}
-
-/* Shards of 4 KiB and more end a bucket of 4 KiB; the norms of all layers have 32 · 2 elements each and one bucket. Groups are launched
- * in the order of their numbers, from the last layer to the first. */
-START_TEST(buckets_of_each_devices_are_filled_to_their_size)
-{
-    struct plan plan = shared(2, 2, SEQUENCE_PARALLEL, 3);
-    for (int r = 0; r < 2; r++) plan.replicas[r].stages[0].bucket_bytes = 4096;
-    struct program *p = plans_lower(arena, &plan, false);
-    int32_t n[5] = {0}, full = 0;
-    gradient_groups(p, n);
-    for (int32_t i = 0; i < p->n_collectives; i++) {
-        const struct collective *g = &p->collectives[i];
-        if (!collective_of_tensor(g)) full += group_bytes(p, g) >= 4096;
-    }
-    ck_assert(n[2] > 2 && n[2] % 2 == 0 && n[4] >= 1);
-    ck_assert_int_le(n[2] + n[4] - full, 3); /* each sequence of buckets has one that is not full */
-    for (int32_t s = 0; s < p->n_stages; s++) ck_assert_int_gt(all_summed_once(p, s), 0);
-}
-END_TEST
-
-START_TEST(flat_parameters_are_of_the_same_devices)
-{
-    for (int zero = 1; zero <= 2; zero++) {
-        struct plan plan = shared(2, 2, SEQUENCE_PARALLEL, 2);
-        for (int r = 0; r < 2; r++) plan.replicas[r].stages[0].zero = zero;
-        struct program *p = plans_lower(arena, &plan, false);
-        int32_t n[5] = {0};
-        gradient_groups(p, n);
-        /* A reduce-scatter and an all-gather for each bucket, two and one for the tied parameter; from zero 2 on buckets
-         * end with their layer. */
-        ck_assert(zero == 1 ? n[2] == 2 * (2 + 3) && n[4] == 2 : n[2] > 2 * (2 + 3) && n[4] > 2);
-    }
-}
-END_TEST
 
 /* A mesh of two by two: batch outside, heads inside. */
 #define BATCH_HEADS                                                                                \
@@ -539,9 +461,6 @@ Suite *lower_shards_suite(void)
                             what_crosses_is_what_the_closed_form_says,
                             replicas_reduce_shard_by_shard,
                             devices_that_share_the_batch_reduce_everything_together,
-                            parameters_of_the_same_devices_share_a_bucket_over_those_of_others,
-                            buckets_of_each_devices_are_filled_to_their_size,
-                            flat_parameters_are_of_the_same_devices,
                             on_a_mesh_sums_go_along_one_axis_and_collectives_along_the_other,
                             state_is_divided_among_those_who_keep_the_same,
                             what_one_device_alone_sums_is_not_divided,

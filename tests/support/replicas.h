@@ -21,6 +21,22 @@ static inline struct sharding *replicas_sharding(struct arena *arena, const char
     return s;
 }
 
+/* One stage a replica, each on n devices that share in this way. */
+static inline struct plan replicas_of_one_stage(struct arena *arena, int32_t n_replicas, int32_t n, const char *text, int layers)
+{
+    struct plan p = plans_new(arena, "gpt2", layers, n * n_replicas);
+    int32_t last = plans_layers(arena, &p) - 1;
+    for (int32_t r = 0; r < n_replicas; r++) {
+        struct plan_replica *x = plans_replica(arena, &p, 2, 1, &last);
+        int32_t *devices = ARENA_ARRAY(arena, int32_t, (size_t)n);
+        for (int32_t i = 0; i < n; i++) devices[i] = r * n + i;
+        x->stages[0].device = r * n;
+        x->stages[0].n_shards = n, x->stages[0].devices = devices;
+        x->stages[0].sharding = replicas_sharding(arena, text, n);
+    }
+    return p;
+}
+
 /* Replicas of two stages on two devices each. Every stage has a sharding of its own, with equal contents. */
 static inline struct plan replicas_of_model(struct arena *arena, const char *model, int32_t n, const char *text, int32_t zero)
 {
