@@ -6,6 +6,7 @@
 #include "core/lower/stage_graph.h"
 #include "core/sharding/shard.h"
 
+#include <stdlib.h>
 
 struct space_group {
     int32_t n, base; /* base: the type of a single GPU */
@@ -14,7 +15,7 @@ struct space_group {
     struct shard_choices *choices; /* NULL until a view is made */
     struct stage_table *table;
     int64_t forward_ns, backward_ns; /* of one border */
-    uint64_t *rings; /* (n_layers) bit p: a gradient with partial values along the axes of bit set p (tensor.partial) */
+    int32_t *rings;             /* (n_layers + 1) of the layers before */
 };
 
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
@@ -149,28 +150,44 @@ static bool on_bus(const struct cluster *c, const int32_t *device)
     return link >= 0 && c->links[link].n_ends == 1;
 }
 
-_Static_assert(GRADIENT_PARTIALS <= 64, "a bit for every set of axes");
+struct use { /* of a parameter */
+    int32_t layer, parameter, partial;
+};
 
-/* Parameters with partial values along the same axes are added over the same devices. */
-static void find_rings(struct space *s, struct space_group *x)
+static int by_place(const void *x, const void *y)
+{
+    const struct use *a = x, *b = y;
+    if (a->layer != b->layer) return a->layer < b->layer ? -1 : 1;
+    return (a->parameter > b->parameter) - (a->parameter < b->parameter);
+}
+
+static void count_rings(struct space *s, struct space_group *x)
 {
     const struct group_view *v = s->views;
     while (v->sharding != x->stage.sharding || v->first > 0 || v->last + 1 < s->n_layers) v = v->next;
     const struct graph *g = v->graph;
-    x->rings = ARENA_ARRAY(s->arena, uint64_t, (size_t)s->n_layers);
+    struct arena *scratch = arena_new();
+    struct use *uses = ARENA_ARRAY(scratch, struct use, (size_t)g->n_tensors + 1);
+    int32_t n = 0;
     for (int32_t t = 0; t < g->n_tensors; t++) {
         const struct tensor *y = &g->tensors[t];
         if (y->role == TENSOR_PARAMETER_GRADIENT && y->producer >= 0)
-            x->rings[g->ops[y->producer].layer] |= UINT64_C(1) << y->partial;
+            uses[n++] = (struct use){g->ops[y->producer].layer, y->of, y->partial};
     }
+    if (n > 1) qsort(uses, (size_t)n, sizeof *uses, by_place);
+    x->rings = ARENA_ARRAY(s->arena, int32_t, (size_t)s->n_layers + 1);
+    for (int32_t i = 0; i < n; i++)
+        if (!i || uses[i].partial != uses[i - 1].partial)
+            x->rings[uses[i].layer + 1]++;
+    for (int32_t k = 0; k < s->n_layers; k++) x->rings[k + 1] += x->rings[k];
+    arena_free(scratch);
 }
 
 int32_t group_rings(const struct space *s, int32_t type, int32_t first, int32_t last)
 {
     if (!s->groups || !s->groups[type]) return 1;
-    uint64_t all = 0;
-    for (int32_t k = first; k <= last; k++) all |= s->groups[type]->rings[k];
-    return all ? __builtin_popcountll(all) : 1;
+    const int32_t *rings = s->groups[type]->rings;
+    return (int32_t)units_max(1, rings[last + 1] - rings[first]);
 }
 
 int64_t group_zero_bytes(const struct space *s, int32_t type, int32_t first, int32_t last,
@@ -205,7 +222,7 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
         x->forward_ns = units_max(0, block.cost.forward_ns - within.forward_ns) / 2;
         x->backward_ns = units_max(0, block.cost.input_ns - within.input_ns) / 2;
     }
-    find_rings(s, x);
+    count_rings(s, x);
     s->groups[type] = x;
     return OK;
 }

@@ -46,7 +46,7 @@ struct rings {
     int64_t ns, step_ns, n;
 };
 
-/* Adds the crossings to a team whose stages have some of the layers. Each of them has rings of its own. *from: the first of them, and where
+/* Adds the crossings to a team whose stages have some of the layers. There is a ring for each of them. *from: the first of them, and where
  * to begin for the next stage. */
 static void add_crossings(const struct coarse *q, const struct coarse_stage *x,
                           const struct coarse_template *other, int32_t *from, struct rings *out)
@@ -55,7 +55,7 @@ static void add_crossings(const struct coarse *q, const struct coarse_stage *x,
     while (*from < other->n_stages - 1 && other->stages[*from].last < x->first) ++*from;
     for (int32_t k = *from; k < other->n_stages && other->stages[k].first <= x->last; k++) {
         const struct device_route *r = q->crossing[x->of][other->stages[k].of];
-        if (other->stages[k].first > x->first) out->n += x->sums;
+        out->n += other->stages[k].first > x->first;
         if (!r || r == last) continue;
         out->ns = units_max(out->ns, coarse_ring_ns(q, x, r));
         out->step_ns = units_max(out->step_ns, r->link.latency_ns);

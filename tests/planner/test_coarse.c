@@ -176,8 +176,8 @@ START_TEST(zero_divides_the_state_among_the_gpus_of_a_stage)
 }
 END_TEST
 
-/* Parameters that every GPU of a stage holds whole are added up in one ring, sharded ones in another, however many layers. */
-START_TEST(rings_of_a_stage_are_counted_by_sets_of_equally_sharded_parameters)
+/* Parameters that every GPU of a stage holds whole are added up in one ring; beside sharded ones their rings follow in turns. */
+START_TEST(rings_of_a_stage_are_counted_by_runs_of_equally_sharded_parameters)
 {
     struct coarse_rack m;
     coarse_rack_priced(arena, &m);
@@ -187,7 +187,7 @@ START_TEST(rings_of_a_stage_are_counted_by_sets_of_equally_sharded_parameters)
     for (int32_t d = 1; d < k->n_degrees; d++) {
         int32_t type = k->degree[d].type, all = group_rings(s, type, 0, s->n_layers - 1);
         if (!k->degree[d].usable) continue;
-        if (k->degree[d].kind == GROUP_RULES_PARAMETERS) ck_assert_int_eq(all, 2);
+        if (k->degree[d].kind == GROUP_RULES_PARAMETERS) ck_assert_int_gt(all, s->n_layers / 2);
         ck_assert_int_le(group_rings(s, type, 2, 5), units_max(1, all));
     }
     coarse_rack_end(&m);
@@ -445,7 +445,7 @@ Suite *coarse_suite(void)
     tcase_add_loop_test(c, the_price_of_a_group_is_that_of_its_simulation, 0, 2);
     tcase_add_test(c, sharded_parameters_take_a_share_of_the_memory);
     tcase_add_test(c, zero_divides_the_state_among_the_gpus_of_a_stage);
-    tcase_add_test(c, rings_of_a_stage_are_counted_by_sets_of_equally_sharded_parameters);
+    tcase_add_test(c, rings_of_a_stage_are_counted_by_runs_of_equally_sharded_parameters);
     tcase_add_test(c, rules_suit_stages_of_any_layers);
     tcase_add_test(c, a_part_of_the_microbatches_gives_the_time_of_all);
     tcase_add_test(c, a_stage_recomputes_as_many_blocks_as_memory_requires);
