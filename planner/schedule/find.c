@@ -10,9 +10,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define OPERATIONS_DEFAULT INT64_C(25000000)
+/* Timings of operations, and steps of a proof: about a second each. With them 148 of the 154 pipelines of tests/data/schedules are proved
+ * optimal in 5 ms to 1.5 s each (docs/measurements.md, 2026-11-26). */
+#define OPERATIONS_DEFAULT INT64_C(30000000)
 #define PROOF_STEPS INT64_C(45000000)
-enum { ELITE = 6, DISPATCH_COST = 6 }; /* cost of the list scheduler in timings of a word */
+/* Costs in timings of a word: of the list scheduler, and of the 31 other words that the zero-bubble scheduler times. */
+enum { DISPATCH_COST = 6, ZERO_BUBBLE_COST = 31 };
+enum { ELITE = 6, TURNS = 6 };
 
 struct find {
     struct arena *arena;
@@ -30,7 +34,6 @@ struct find {
         uint8_t *word;
         int64_t makespan_ns;
         uint64_t hash;
-        const char *from;
     } elite[ELITE];
     int32_t n_elite;
     struct bound_schedule bound;
@@ -41,11 +44,8 @@ struct find {
 
 static uint64_t draw(struct find *f, uint64_t n) { return shop_draw(&f->random, n); }
 
-/* Words beyond the cache of a core take twice as long. */
-static void charge(struct find *f, int64_t times)
-{
-    f->left -= times * f->shop.n_nodes * (f->shop.n_nodes > 65536 ? 2 : 1);
-}
+/* times: of a word's timing. */
+static void charge(struct find *f, int64_t times) { f->left -= times * f->shop.n_nodes; }
 
 static bool over(struct find *f)
 {
@@ -56,7 +56,7 @@ static bool over(struct find *f)
 
 /* --- incumbents --- */
 
-static void insert_elite(struct find *f, const uint8_t *word, int64_t ns, const char *from)
+static void insert_elite(struct find *f, const uint8_t *word, int64_t ns)
 {
     size_t n = (size_t)f->shop.n_nodes;
     if (f->n_elite == ELITE && ns >= f->elite[ELITE - 1].makespan_ns) return;
@@ -65,29 +65,28 @@ static void insert_elite(struct find *f, const uint8_t *word, int64_t ns, const 
         if (f->elite[i].hash == hash) return;
         if (f->elite[i].makespan_ns != ns) continue;
         memcpy(f->elite[i].word, word, n);
-        f->elite[i].hash = hash, f->elite[i].from = from;
+        f->elite[i].hash = hash;
         return;
     }
     int32_t at = f->n_elite < ELITE ? f->n_elite++ : ELITE - 1;
     uint8_t *room = f->elite[at].word;
     for (; at && f->elite[at - 1].makespan_ns > ns; at--) f->elite[at] = f->elite[at - 1];
     memcpy(room, word, n);
-    f->elite[at].word = room, f->elite[at].makespan_ns = ns, f->elite[at].hash = hash,
-    f->elite[at].from = from;
+    f->elite[at].word = room, f->elite[at].makespan_ns = ns, f->elite[at].hash = hash;
 }
 
 /* Times a word within memory; -1: deadlock. */
-static int64_t try_word(struct find *f, const uint8_t *word, const char *from)
+static int64_t try_word(struct find *f, const uint8_t *word)
 {
     charge(f, 1);
     if (!shop_time(&f->shop, word, &f->times)) return -1;
-    insert_elite(f, word, f->times.makespan_ns, from);
+    insert_elite(f, word, f->times.makespan_ns);
     return f->times.makespan_ns;
 }
 
 /* --- starts --- */
 
-static void try_schedule(struct find *f, const struct schedule *s, const char *from)
+static void try_schedule(struct find *f, const struct schedule *s)
 {
     const struct shop *z = &f->shop;
     for (int32_t d = 0; d < z->n_devices; d++) {
@@ -102,53 +101,54 @@ static void try_schedule(struct find *f, const struct schedule *s, const char *f
         }
         if (!shop_fits(z, d, &f->word[d * z->length])) return;
     }
-    try_word(f, f->word, from);
+    try_word(f, f->word);
 }
 
-static void prices_of(struct find *f, double *time, double *transfer)
+/* Stage and message times for the schedules that depend on them. */
+static void set_prices(struct arena *a, const struct pipeline *p, struct schedule_spec *out)
 {
-    for (int32_t d = 0; d < f->p->n_devices; d++) {
-        const struct pipeline_stage *x = &f->p->stages[d];
-        const struct pipeline_link *l = f->p->links ? &f->p->links[d] : NULL;
+    double *time = ARENA_ARRAY(a, double, (size_t)p->n_devices),
+           *transfer = ARENA_ARRAY(a, double, (size_t)p->n_devices);
+    for (int32_t d = 0; d < p->n_devices; d++) {
+        const struct pipeline_stage *x = &p->stages[d];
         time[d] =
             (double)(x->forward_ns + (x->fused_ns ? x->fused_ns : x->input_ns + x->weight_ns));
-        transfer[d] =
-            l && d + 1 < f->p->n_devices ? (double)(l->occupancy_ns[0] + l->latency_ns[0]) : 0;
+        if (p->links && d + 1 < p->n_devices)
+            transfer[d] = (double)(p->links[d].occupancy_ns[0] + p->links[d].latency_ns[0]);
     }
+    out->time = time, out->transfer = transfer;
 }
 
+/* The named schedules of this placement, and of one chunk a device the zero-bubble authors' scheduler. */
 static void try_names(struct find *f)
 {
     struct arena *scratch = arena_new();
-    size_t n = (size_t)f->p->n_devices;
-    for (int k = 0; k < SCHEDULE_KIND_COUNT && !over(f); k++) {
-        struct schedule_spec spec = {.kind = (enum schedule_kind)k,
-                                     .n_devices = f->p->n_devices,
-                                     .n_chunks = f->shape->n_chunks,
-                                     .n_microbatches = f->shape->n_microbatches,
-                                     .split = true};
-        double *time = ARENA_ARRAY(scratch, double, n), *transfer = ARENA_ARRAY(scratch, double, n);
-        int32_t own = schedule_kind_chunks(spec.kind);
-        struct schedule s;
-        if (own ? own != spec.n_chunks : spec.n_chunks < 2) continue;
-        if (own == 1) prices_of(f, time, transfer), spec.time = time, spec.transfer = transfer;
-        if (schedule_make(scratch, &spec, &s, NULL) == OK &&
-            !memcmp(s.stage, f->shape->stage, n * (size_t)spec.n_chunks * sizeof *s.stage))
-            try_schedule(f, &s, schedule_name(spec.kind));
-        arena_reset(scratch);
-    }
+    int32_t chunks = f->shape->n_chunks, n = f->p->n_devices;
     struct schedule s;
     int64_t ns;
-    bool thorough = f->shop.n_nodes * 32 < f->left / 8;
-    if (f->shape->n_chunks == 1 && !over(f) &&
-        zero_bubble_make(scratch, f->p, f->shape->n_microbatches, thorough, &s, &ns, NULL) == OK) {
-        try_schedule(f, &s, "zero-bubble");
-        charge(f, thorough ? 31 : 7);
+    for (int k = 0; k < SCHEDULE_KIND_COUNT && !over(f); k++) {
+        struct schedule_spec spec = {.kind = (enum schedule_kind)k,
+                                     .n_devices = n,
+                                     .n_chunks = chunks,
+                                     .n_microbatches = f->shape->n_microbatches,
+                                     .split = true};
+        int32_t own = schedule_kind_chunks(spec.kind);
+        if (own ? own != chunks : chunks < 2) continue;
+        if (own == 1) set_prices(scratch, f->p, &spec);
+        if (schedule_make(scratch, &spec, &s, NULL) == OK &&
+            !memcmp(s.stage, f->shape->stage, (size_t)(n * chunks) * sizeof *s.stage))
+            try_schedule(f, &s);
+        arena_reset(scratch);
+    }
+    if (chunks == 1 && !over(f) &&
+        zero_bubble_make(scratch, f->p, f->shape->n_microbatches, true, &s, &ns, NULL) == OK) {
+        try_schedule(f, &s);
+        charge(f, ZERO_BUBBLE_COST);
     }
     arena_free(scratch);
 }
 
-/* --- the list scheduler by rules --- */
+/* --- the list scheduler --- */
 
 static bool dispatch(struct find *f, bool turned, int32_t patience, const int32_t *flight,
                      uint8_t *word)
@@ -158,64 +158,36 @@ static bool dispatch(struct find *f, bool turned, int32_t patience, const int32_
     return shop_dispatch(turned ? f->turned_list : f->list, &rule, word);
 }
 
-/* Priorities: backward, forward, then operations without successors on other devices; or forward first. */
-static void plain_priority(struct find *f, bool forward_first)
+/* Priorities: backward, forward, then operations without successors on other devices. */
+static void plain_priority(struct find *f)
 {
     const struct shop *z = &f->shop;
+    static const int64_t class[SHOP_KINDS] = {[SHOP_I] = 0, [SHOP_F] = 1, [SHOP_W] = 2};
     for (int64_t i = 0; i < z->n_nodes; i++) {
         int64_t kind = i / z->microbatches % SHOP_KINDS, j = i % z->microbatches;
-        int64_t class = kind == SHOP_W ? 2 : (kind == SHOP_F) == forward_first ? 0 : 1;
         int64_t chunk = i / z->microbatches % z->n_types / SHOP_KINDS;
-        f->priority[i] = (class * 1000 - (kind == SHOP_F ? chunk : -chunk)) * z->microbatches + j;
+        f->priority[i] =
+            (class[kind] * 1000 - (kind == SHOP_F ? chunk : -chunk)) * z->microbatches + j;
     }
 }
 
-static void flights(const struct find *f, int rule, int32_t *out)
-{
-    int32_t p = f->shop.n_devices, m = f->shop.microbatches;
-    struct schedule_spec spec = {.n_devices = p, .n_chunks = 1, .n_microbatches = m};
-    double *time = ARENA_ARRAY(f->arena, double, (size_t)p),
-           *transfer = ARENA_ARRAY(f->arena, double, (size_t)p);
-    prices_of((struct find *)f, time, transfer);
-    spec.time = time, spec.transfer = transfer;
-    static const enum schedule_kind kind[] = {SCHEDULE_1F1B, SCHEDULE_EAGER, SCHEDULE_H1F1B};
-    spec.kind = kind[rule];
-    schedule_warmup(&spec, out);
-}
-
-/* Non-delay first, then with increasing patience, with warm-ups limited by memory and by three families of rules. At most a
- * third of the budget. */
-static void try_rules(struct find *f)
-{
-    static const int32_t patience[] = {0, 256, 512, 768, 1023};
-    int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
-    int rules = f->shape->n_chunks == 1 ? 4 : 1;
-    int64_t enough = f->left - f->left / 3;
-    for (size_t k = 0; k < sizeof patience / sizeof *patience; k++)
-        for (int rule = 0; rule < rules; rule++)
-            for (int first = 0; first < 2 && !over(f) && f->left > enough; first++) {
-                if (rule) flights(f, rule - 1, flight);
-                plain_priority(f, first);
-                if (dispatch(f, false, patience[k], rule ? flight : NULL, f->word))
-                    try_word(f, f->word, "rules");
-            }
-}
-
-/* Input gradients before forwards before weight gradients, without delay: forwards in flight as in eager 1F1B, and W deferred,
- * where memory admits them. And 1F1B, which this order of unequal stages may exceed. */
+/* Input gradients before forwards before weight gradients, without delay: W deferred where memory admits it, and of one chunk a device
+ * forwards in flight as in eager 1F1B. And 1F1B, which this order of unequal stages may exceed. */
 static void try_eager(struct find *f)
 {
+    bool one = f->shape->n_chunks == 1;
     int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
-    flights(f, 1, flight);
-    plain_priority(f, false);
-    if (dispatch(f, false, 0, flight, f->word)) try_word(f, f->word, "eager");
-    struct schedule_spec spec = {.kind = SCHEDULE_1F1B,
+    struct schedule_spec spec = {.kind = SCHEDULE_EAGER,
                                  .n_devices = f->p->n_devices,
+                                 .n_chunks = 1,
                                  .n_microbatches = f->shape->n_microbatches,
                                  .split = true};
     struct schedule s;
-    if (schedule_make(f->arena, &spec, &s, NULL) == OK)
-        try_schedule(f, &s, schedule_name(spec.kind));
+    schedule_warmup(&spec, flight);
+    plain_priority(f);
+    if (dispatch(f, false, 0, one ? flight : NULL, f->word)) try_word(f, f->word);
+    spec.kind = SCHEDULE_1F1B;
+    if (one && schedule_make(f->arena, &spec, &s, NULL) == OK) try_schedule(f, &s);
 }
 
 /* --- turning --- */
@@ -251,16 +223,15 @@ static int64_t longest_type(const struct shop *z)
 }
 
 /* Rounds of forward-backward improvement from f->word (timed in f->times), each from the result of the last. */
-static void turn_rounds(struct find *f, int32_t rounds, int64_t noise_ns, int32_t patience)
+static void turn_rounds(struct find *f, int64_t noise_ns, int32_t patience)
 {
-    for (int32_t k = 0; k < rounds && !over(f); k++) {
+    for (int32_t k = 0; k < TURNS && !over(f); k++) {
         bool turned = k % 2 == 0;
         shop_rest(&f->shop, &f->times);
         remaining_priority(f, turned, noise_ns);
         if (!dispatch(f, turned, patience, NULL, f->word)) return;
         if (turned) reverse(&f->shop, f->word);
-        if (try_word(f, f->word, "turning") < 0)
-            BUG("the list scheduler made a word that cannot be executed");
+        if (try_word(f, f->word) < 0) BUG("the list scheduler made a word that cannot be executed");
     }
 }
 
@@ -272,7 +243,7 @@ static void turn(struct find *f, int32_t times)
         memcpy(f->word, f->elite[i].word, (size_t)f->shop.n_nodes);
         if (!shop_time(&f->shop, f->word, &f->times)) BUG("a kept word");
         int64_t noise = k % 3 == 0 ? 0 : (int64_t)draw(f, (uint64_t)(4 * longest));
-        turn_rounds(f, 6, noise, (int32_t)draw(f, 1024));
+        turn_rounds(f, noise, (int32_t)draw(f, 1024));
     }
 }
 
@@ -284,7 +255,7 @@ static void move(struct find *f, int32_t i, int64_t steps)
     memcpy(f->trial, f->elite[i].word, (size_t)f->shop.n_nodes);
     int64_t ns = tabu_run(f->tabu, f->trial, steps, f->bound.lower_bound_ns, &f->left, f->o->stop,
                           f->o->user);
-    insert_elite(f, f->trial, ns, "moves");
+    insert_elite(f, f->trial, ns);
 }
 
 /* --- bounds --- */
@@ -311,19 +282,17 @@ static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
                                        .steps = steps};
     struct bound_schedule b;
     bound_schedule(f->p, f->shape->n_microbatches, &o, &b);
-    if (b.found) try_schedule(f, b.found, "proof"); /* schedule found by the proof */
-    b.found = NULL;                                 /* it lives in the search's scratch */
+    if (b.found) try_schedule(f, b.found); /* schedule found by the proof */
+    b.found = NULL;                        /* it lives in the search's scratch */
     if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
 }
 
 static void search_words(struct find *f)
 {
-    if (f->o->eager && f->shape->n_chunks == 1) try_eager(f);
-    if (f->o->eager && f->n_elite) return;
+    try_eager(f);
+    if (!f->n_elite || f->o->eager) return;
     find_bound(f, BOUND_CHEAP, 0);
     try_names(f);
-    try_rules(f);
-    if (!f->n_elite) return;
     turn(f, 10);
     move(f, 0, 500);
     find_bound(f, BOUND_DEEP, PROOF_STEPS / 3);
@@ -429,7 +398,6 @@ enum status schedule_find(struct arena *a, const struct pipeline *p, const struc
         if (f.n_elite) {
             *out = (struct schedule_found){.makespan_ns = f.elite[0].makespan_ns,
                                            .bound = f.bound,
-                                           .from = f.elite[0].from,
                                            .operations = budget - f.left};
             write_schedule(a, &f, f.elite[0].word, &out->schedule);
             st = describe(a, p, out, err);

@@ -3,14 +3,13 @@
  *
  * Input: the stages of one pipeline, its links, the memory of its devices (sim/pipeline/static.h) and one placement of stages
  * on devices. Anytime heuristic in three phases:
- *   starts     all named schedules that fit, 1F1B with the largest warm-up counts that fit, the zero-bubble authors' scheduler in
- *              its 32 variants, and list scheduling (planner/schedule/shop.h) with simple priority rules;
+ *   starts     "eager" (below), all named schedules that fit, and the zero-bubble authors' scheduler in its 32 variants;
  *   turning    forward-backward improvement (Li and Willis, EJOR 56, 1992): list scheduling with the remaining path of each
  *              operation in the best schedule as its priority, then on the reversed problem, alternating, with noise;
  *   moves      tabu search on critical blocks (planner/schedule/tabu.h).
- * "eager" is list scheduling by one rule: input gradients before forwards before weight gradients, at once; forwards in flight as
- * in eager 1F1B; all of it as far as memory admits (the memory-limited heuristic of Qi et al., arXiv 2401.10241, §3, with the
- * controllable memory of Qi et al., arXiv 2405.15362).
+ * "eager" is list scheduling (planner/schedule/shop.h) by one rule: input gradients before forwards before weight gradients,
+ * at once; forwards in flight as in eager 1F1B; all of it as far as memory admits (the memory-limited heuristic of Qi et al.,
+ * arXiv 2401.10241, §3, with the controllable memory of Qi et al., arXiv 2405.15362).
  * The result is never worse than any start. The search ends early if it meets a lower bound. Orders have split backwards,
  * except for stages with a fused backward (fused_ns > 0), which keep it.
  *
@@ -26,10 +25,10 @@ struct arena;
 
 struct schedule_find_options {
     uint64_t seed;
-    int64_t operations; /* budget of operations timed (about 4e7 per second); 0: 25,000,000 */
+    int64_t operations; /* budget of operations timed (about 4e7 per second); 0: 30,000,000 */
     /* lower bound by closed forms only (BOUND_CHEAP), without an attempt at a proof */
     bool cheap;
-    /* one chunk a device: only the memory-limited order "eager" below and 1F1B, if one fits; no bound. O(operations · log devices) */
+    /* only the memory-limited order "eager" above and 1F1B, if it fits; no bound. O(operations · log devices) */
     bool eager;
     bool (*stop)(void *user); /* true: end with the best so far; NULL: never */
     void *user;
@@ -38,8 +37,6 @@ struct schedule_found {
     struct schedule schedule;
     int64_t makespan_ns;
     int64_t *peak_bytes; /* (n_devices) */
-    /* origin: the name of a start, "eager", "rules", "turning", "moves", "proof" */
-    const char *from;
     int64_t operations; /* timed */
     /* lower bound of every order of this placement; with several chunks per device none (lower_bound_ns 0, no term); for
      * halves see planner/schedule/halves.h. found is NULL */

@@ -17,7 +17,8 @@ static int32_t type_of(const struct shop *s, const struct schedule *shape, const
     return d * s->n_types + c * SHOP_KINDS + kind;
 }
 
-static void join(struct shop *s, int32_t from, int32_t to, const struct pipeline_link *l, int direction)
+static void join(struct shop *s, int32_t from, int32_t to, const struct pipeline_link *l,
+                 int direction)
 {
     struct shop_type *x = &s->type[from], *y = &s->type[to];
     x->after = to, y->before = from;
@@ -60,13 +61,6 @@ static void chain(struct shop *s, const struct schedule *shape, int32_t d)
         for (int k = SHOP_I; k <= SHOP_W; k++) *out++ = (uint8_t)(by_stage[i] * SHOP_KINDS + k);
 }
 
-static bool is_monotone(const struct shop *s, int32_t d)
-{
-    for (int32_t i = 1; i < s->n_types; i++)
-        if (s->type[d * s->n_types + s->chain[d * s->n_types + i]].bytes > 0) return false;
-    return true;
-}
-
 /* In each chunk F takes memory, and I and W free it (or, reversed, all the other way). */
 static int64_t rise_of(const struct shop *s, int32_t d)
 {
@@ -92,11 +86,10 @@ static enum status check_directions(const struct shop *s, struct error *err)
         for (int32_t k = x->device * s->n_types; k < (x->device + 1) * s->n_types; k++)
             if (k != i && s->type[k].after >= 0 &&
                 s->type[k].after / s->n_types == x->after / s->n_types)
-                return error_set(
-                    err, ERR_INPUT,
-                    "messages of several chunks occupy the link from device %" PRId32 " to %" PRId32
-                    ": expected latency only, or one chunk per device",
-                    x->device, x->after / s->n_types);
+                return error_set(err, ERR_INPUT,
+                                 "messages of several chunks occupy the link from device %" PRId32
+                                 " to %" PRId32 ": expected latency only, or one chunk per device",
+                                 x->device, x->after / s->n_types);
     }
     return OK;
 }
@@ -107,7 +100,7 @@ static void allocate(struct arena *a, struct shop *s)
     s->type = ARENA_ARRAY(a, struct shop_type, types);
     s->chain = ARENA_ARRAY(a, uint8_t, types);
     s->held = ARENA_ARRAY(a, int64_t, n), s->limit = ARENA_ARRAY(a, int64_t, n);
-    s->monotone = ARENA_ARRAY(a, bool, n), s->rise = ARENA_ARRAY(a, int64_t, n);
+    s->rise = ARENA_ARRAY(a, int64_t, n);
 }
 
 enum status shop_make(struct arena *a, const struct pipeline *p, const struct schedule *shape,
@@ -123,8 +116,7 @@ enum status shop_make(struct arena *a, const struct pipeline *p, const struct sc
                        .microbatches = shape->n_microbatches};
     s->length = (int64_t)s->n_types * s->microbatches, s->n_nodes = s->length * s->n_devices;
     if (s->n_nodes >= UINT32_MAX / 2)
-        return error_set(err, ERR_INPUT, "%" PRId64 " operations: too many to search",
-                         s->n_nodes);
+        return error_set(err, ERR_INPUT, "%" PRId64 " operations: too many to search", s->n_nodes);
     allocate(a, s);
     int32_t *place = ARENA_ARRAY(a, int32_t, (size_t)p->n_stages);
     for (int32_t i = 0; i < p->n_stages; i++) place[shape->stage[i]] = i;
@@ -141,7 +133,7 @@ enum status shop_make(struct arena *a, const struct pipeline *p, const struct sc
         s->held[d] = p->devices ? p->devices[d].resident_bytes : 0;
         s->limit[d] = p->devices ? p->devices[d].limit_bytes : PIPELINE_NO_LIMIT;
         chain(s, shape, d);
-        s->monotone[d] = is_monotone(s, d), s->rise[d] = rise_of(s, d);
+        s->rise[d] = rise_of(s, d);
     }
     return check_directions(s, err);
 }
@@ -172,7 +164,7 @@ void shop_turn(struct arena *a, const struct shop *s, struct shop *out)
             out->chain[at + i] = s->chain[at + s->n_types - 1 - i];
             out->held[d] += s->type[at + i].bytes * s->microbatches;
         }
-        out->monotone[d] = is_monotone(out, d), out->rise[d] = rise_of(out, d);
+        out->rise[d] = rise_of(out, d);
     }
 }
 
@@ -215,7 +207,8 @@ static uint32_t advance(const struct shop *s, const uint8_t *word, struct shop_t
         int64_t node = g * m + j, leave = free += x->ns;
         t->end[node] = free;
         if (x->occupancy_ns)
-            leave = units_max(leave, j ? t->arrival[node - 1] - x->latency_ns : 0) + x->occupancy_ns;
+            leave =
+                units_max(leave, j ? t->arrival[node - 1] - x->latency_ns : 0) + x->occupancy_ns;
         t->arrival[node] = leave + x->latency_ns;
         t->order[n++] = (uint32_t)node;
         done[g] = j + 1;
@@ -224,10 +217,13 @@ static uint32_t advance(const struct shop *s, const uint8_t *word, struct shop_t
     return n;
 }
 
-bool shop_time_on(const struct shop *s, const uint8_t *word, struct shop_times *t, uint32_t from)
+bool shop_time(const struct shop *s, const uint8_t *word, struct shop_times *t)
 {
     int32_t p = s->n_devices;
-    uint32_t n = from, before;
+    uint32_t n = 0, before;
+    memset(t->done, 0, sizeof *t->done * (size_t)p * (size_t)s->n_types);
+    memset(t->free, 0, sizeof *t->free * (size_t)p);
+    memset(t->at, 0, sizeof *t->at * (size_t)p);
     do {
         before = n;
         for (int32_t d = 0; d < p; d++) n = advance(s, word, t, d, n);
@@ -238,19 +234,11 @@ bool shop_time_on(const struct shop *s, const uint8_t *word, struct shop_times *
     return n == s->n_nodes;
 }
 
-bool shop_time(const struct shop *s, const uint8_t *word, struct shop_times *t)
-{
-    size_t p = (size_t)s->n_devices;
-    memset(t->done, 0, sizeof *t->done * p * (size_t)s->n_types);
-    memset(t->free, 0, sizeof *t->free * p);
-    memset(t->at, 0, sizeof *t->at * p);
-    return shop_time_on(s, word, t, 0);
-}
-
-void shop_rest_on(const struct shop *s, struct shop_times *t, uint32_t to)
+void shop_rest(const struct shop *s, struct shop_times *t)
 {
     int64_t *next = t->free, m = s->microbatches;
-    for (uint32_t i = to; i-- > 0;) {
+    memset(next, 0, sizeof *next * (size_t)s->n_devices);
+    for (uint32_t i = (uint32_t)s->n_nodes; i-- > 0;) {
         uint32_t node = t->order[i];
         int32_t g = (int32_t)(node / (uint32_t)m);
         const struct shop_type *x = &s->type[g];
@@ -265,12 +253,6 @@ void shop_rest_on(const struct shop *s, struct shop_times *t, uint32_t to)
         }
         next[x->device] = t->rest[node] = rest + x->ns;
     }
-}
-
-void shop_rest(const struct shop *s, struct shop_times *t)
-{
-    memset(t->free, 0, sizeof *t->free * (size_t)s->n_devices);
-    shop_rest_on(s, t, (uint32_t)s->n_nodes);
 }
 
 /* --- memory --- */
@@ -289,7 +271,6 @@ bool shop_fits(const struct shop *s, int32_t d, const uint8_t *word)
 bool shop_safe(const struct shop *s, int32_t d, const int32_t *done, int64_t held)
 {
     if (held > s->limit[d]) return false;
-    if (s->monotone[d]) return true;
     const struct shop_type *type = &s->type[d * s->n_types];
     const uint8_t *order = &s->chain[d * s->n_types];
     int32_t from = done[0], to = done[0];

@@ -38,8 +38,6 @@ struct shop {
     int64_t *held, *limit;                    /* (n_devices) bytes at the start; capacity */
     /* (n_devices, n_types) the types of one microbatch in a topological order */
     uint8_t *chain;
-    /* (n_devices) only the first type of the chain takes memory, so a state within capacity never deadlocks */
-    bool *monotone;
     /* (n_devices) upper bound of the bytes taken by one microbatch from any state on: with this much free memory everything
      * that has begun can finish. Defined if a begun microbatch never holds less than 0 bytes and ends with 0; else -1 */
     int64_t *rise;
@@ -74,13 +72,7 @@ struct shop_times {
 void shop_times_new(struct arena *a, const struct shop *s, struct shop_times *out);
 /* Times a word: (n_devices, length). false: deadlock. Memory is not checked. O(nodes). */
 bool shop_time(const struct shop *s, const uint8_t *word, struct shop_times *t);
-/* Incremental: the first `from` nodes of t->order are unchanged, only later nodes are timed again. at, done and free hold the
- * devices' states at that point. */
-bool shop_time_on(const struct shop *s, const uint8_t *word, struct shop_times *t, uint32_t from);
 void shop_rest(const struct shop *s, struct shop_times *t); /* after shop_time */
-/* Incremental: tails of the nodes after the first `to` of t->order are unchanged; free holds the largest tail of each device's
- * nodes after them. */
-void shop_rest_on(const struct shop *s, struct shop_times *t, uint32_t to);
 /* Whether the word stays within the device's memory at every position. */
 bool shop_fits(const struct shop *s, int32_t device, const uint8_t *word);
 /* Whether the device can finish its microbatches one after the other, oldest first, from this state (done: (n_types) counts,

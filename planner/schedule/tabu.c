@@ -6,14 +6,10 @@
 
 #include <string.h>
 
-enum {
-    FORBIDDEN = 1 << 16,
-    FARTHEST = 96,
-    TENURE_MIN = 8,
-    TENURE_SPREAD = 16,
-    ASK_EVERY = 64,
-    OVERHEAD = 150
-};
+/* Steps for which a reversed pair stays tabu, and positions over which an operation is moved: a move is evaluated in time proportional to
+ * its distance. 148 of the 154 pipelines of tests/data/schedules are proved optimal with these (docs/measurements.md, 2026-11-26). */
+enum { TENURE_MIN = 8, TENURE_SPREAD = 16, FARTHEST = 96 };
+enum { FORBIDDEN = 1 << 16 }; /* values of pair() */
 
 struct move {
     int64_t from,
@@ -29,13 +25,12 @@ struct tabu {
     uint32_t *node; /* likewise: the node there */
     int64_t *held;  /* likewise: bytes after it */
     int64_t *place; /* (n_nodes) position in its device's word */
-    uint32_t *rank; /* (n_nodes) position in times.order */
     uint32_t *path; /* (n_nodes) a critical path, last node first */
     int64_t n_path;
     int64_t *until; /* (FORBIDDEN) step until which a pair may not be exchanged back, by hash */
-    int64_t start[FARTHEST + 2], rest[FARTHEST + 2];
+    int64_t start[FARTHEST + 2];
     struct shop_random random;
-    int64_t step, timed; /* timed: nodes, forwards and backwards */
+    int64_t step;
 };
 
 static uint64_t draw(struct tabu *t, uint64_t n) { return shop_draw(&t->random, n); }
@@ -48,7 +43,7 @@ struct tabu *tabu_new(struct arena *a, const struct shop *s, uint64_t seed)
     shop_times_new(a, s, &t->times);
     t->word = ARENA_ARRAY(a, uint8_t, n), t->node = ARENA_ARRAY(a, uint32_t, n);
     t->held = ARENA_ARRAY(a, int64_t, n), t->place = ARENA_ARRAY(a, int64_t, n);
-    t->path = ARENA_ARRAY(a, uint32_t, n), t->rank = ARENA_ARRAY(a, uint32_t, n);
+    t->path = ARENA_ARRAY(a, uint32_t, n);
     t->until = ARENA_ARRAY(a, int64_t, FORBIDDEN);
     return t;
 }
@@ -311,76 +306,14 @@ static bool find_move(struct tabu *t, struct move *best)
     return best->device >= 0;
 }
 
-/* --- incremental timing after a move: heads after the first moved node, tails before the last --- */
+/* --- the search --- */
 
-/* Number of the device's nodes before `rank` in the order. */
-static int64_t before_rank(const struct tabu *t, int32_t d, uint32_t rank)
-{
-    const uint32_t *node = &t->node[d * t->s->length];
-    int64_t low = 0, high = t->s->length;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (t->rank[node[middle]] < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static void set_ranks(struct tabu *t, uint32_t from)
-{
-    for (uint32_t i = from; i < t->s->n_nodes; i++) t->rank[t->times.order[i]] = i;
-}
-
-static bool time_all(struct tabu *t)
+static bool time_word(struct tabu *t)
 {
     if (!shop_time(t->s, t->word, &t->times)) return false;
-    set_ranks(t, 0);
     shop_rest(t->s, &t->times);
     return true;
 }
-
-/* State of every device after the first `from` nodes of the order. */
-static void rewind_to(struct tabu *t, uint32_t from)
-{
-    const struct shop *s = t->s;
-    for (int32_t d = 0; d < s->n_devices; d++) {
-        const uint32_t *node = &t->node[d * s->length];
-        int64_t at = before_rank(t, d, from);
-        int32_t *done = &t->times.done[d * s->n_types], missing = s->n_types;
-        t->times.at[d] = at, t->times.free[d] = at ? t->times.end[node[at - 1]] : 0;
-        for (int32_t k = 0; k < s->n_types; k++) done[k] = -1;
-        for (int64_t i = at; i-- > 0 && missing;) {
-            int32_t k = t->word[d * s->length + i];
-            if (done[k] >= 0) continue;
-            done[k] = (int32_t)(node[i] % (uint32_t)s->microbatches) + 1, missing--;
-        }
-        for (int32_t k = 0; k < s->n_types; k++)
-            if (done[k] < 0) done[k] = 0;
-    }
-}
-
-/* Times the word after a move; first: the node formerly at its first position. false: deadlock. */
-static bool time_move(struct tabu *t, const struct move *v, uint32_t first)
-{
-    const struct shop *s = t->s;
-    int64_t high = v->from > v->to ? v->from : v->to;
-    uint32_t from = t->rank[first], to;
-    rewind_to(t, from);
-    if (!shop_time_on(s, t->word, &t->times, from)) return false;
-    set_ranks(t, from);
-    to = t->rank[t->node[v->device * s->length + high]] + 1;
-    for (int32_t d = 0; d < s->n_devices; d++) {
-        int64_t at = before_rank(t, d, to);
-        t->times.free[d] = at < s->length ? t->times.rest[t->node[d * s->length + at]] : 0;
-    }
-    shop_rest_on(s, &t->times, to);
-    t->timed += s->n_nodes - from + to + t->n_path + OVERHEAD;
-    return true;
-}
-
-/* --- the search --- */
 
 static bool step(struct tabu *t)
 {
@@ -388,12 +321,11 @@ static bool step(struct tabu *t)
     t->step++;
     find_path(t);
     if (!find_move(t, &v)) return false;
-    uint32_t first = t->node[v.device * t->s->length + (v.from < v.to ? v.from : v.to)];
     forbid_back(t, &v);
     make_move(t, v.device, v.from, v.to);
-    if (time_move(t, &v, first)) return true;
+    if (time_word(t)) return true;
     make_move(t, v.device, v.to, v.from); /* operations of zero duration */
-    if (!time_all(t)) BUG("a move taken back");
+    if (!time_word(t)) BUG("a move taken back");
     return true;
 }
 
@@ -402,18 +334,16 @@ int64_t tabu_run(struct tabu *t, uint8_t *word, int64_t steps, int64_t bound_ns,
 {
     const struct shop *s = t->s;
     set_word(t, word);
-    if (!time_all(t)) BUG("a word that cannot be executed");
+    if (!time_word(t)) BUG("a word that cannot be executed");
     int64_t best_ns = t->times.makespan_ns;
     memset(t->until, 0, sizeof *t->until * FORBIDDEN);
-    t->step = 0, t->timed = 2 * s->n_nodes;
+    t->step = 0;
     for (int64_t since = 0; since < steps && best_ns > bound_ns; since++) {
-        if (t->timed / 2 >= *operations) break;
-        if (since % ASK_EVERY == 0 && stop && stop(user)) break;
-        if (!step(t)) break;
+        *operations -= s->n_nodes;
+        if (*operations <= 0 || (stop && stop(user)) || !step(t)) break;
         if (t->times.makespan_ns >= best_ns) continue;
         best_ns = t->times.makespan_ns, since = 0;
         memcpy(word, t->word, (size_t)s->n_nodes);
     }
-    *operations -= t->timed / 2;
     return best_ns;
 }
