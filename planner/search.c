@@ -262,13 +262,12 @@ static bool is_large(const struct search *q)
     return !q->t.o->baseline && q->cluster->n_devices > SEARCH_DEVICES_MAX;
 }
 
-/* Up to 12 single devices: local search of the class from the results of the coarse search. */
+/* Up to SPACE_TABLES_MAX devices: a part of the class, and local search around it and the results of the coarse search. */
 static enum status search_around(struct search *q, const int64_t *sizes, int32_t n_sizes,
                                  struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    int32_t n = q->cluster->n_devices;
-    if (n > SPACE_TABLES_MAX) return OK;
+    if (q->cluster->n_devices > SPACE_TABLES_MAX) return OK;
     scorer_quick(t->scorer, false);
     TRY(make_spaces(q, sizes, n_sizes, err));
     incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);

@@ -144,7 +144,8 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
                 w->out->complete = false;
                 return;
             }
-            if (!place(w, depth, d, first, last)) break; /* memory grows with the length of a stage */
+            if (!place(w, depth, d, first, last))
+                break; /* memory grows with the length of a stage */
             const struct bound_stage *stage = &w->stage[depth];
             int64_t work = w->m * (stage->forward_ns + stage->backward_ns);
             int64_t late = stage->backward_ns - stage->recompute_ns - stage->return_ns;

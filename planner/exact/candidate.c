@@ -115,7 +115,7 @@ void candidate_plan(const struct candidate *x, struct arena *a, struct plan *out
     }
 }
 
-/* --- memo of simulated candidates --- */
+/* --- simulated candidates --- */
 
 static uint64_t key_of(const struct candidate *x)
 {
@@ -128,46 +128,6 @@ static uint64_t key_of(const struct candidate *x)
         key = rng_hash_bytes(key, x->last[r], n * sizeof x->last[r][0]);
     }
     return key;
-}
-
-static size_t find(const struct candidates *q, uint64_t key)
-{
-    size_t at = (size_t)key & (q->capacity - 1);
-    while (q->ns[at] && q->key[at] != key) at = (at + 1) & (q->capacity - 1);
-    return at;
-}
-
-static void make_room(struct candidates *q, size_t capacity)
-{
-    struct candidates old = *q;
-    q->capacity = capacity;
-    q->key = ARENA_ARRAY(q->arena, uint64_t, capacity);
-    q->ns = ARENA_ARRAY(q->arena, int64_t, capacity);
-    for (size_t i = 0; i < old.capacity; i++) {
-        if (!old.ns[i]) continue;
-        size_t at = find(q, old.key[i]);
-        q->key[at] = old.key[i], q->ns[at] = old.ns[i];
-    }
-}
-
-void candidates_init(struct candidates *q, struct arena *a)
-{
-    *q = (struct candidates){.arena = a};
-    make_room(q, 1024);
-}
-
-int64_t candidates_known(const struct candidates *q, const struct candidate *x)
-{
-    return q->ns[find(q, key_of(x))];
-}
-
-void candidates_put(struct candidates *q, const struct candidate *x, int64_t ns)
-{
-    if (2 * ++q->n > q->capacity) make_room(q, 2 * q->capacity);
-    uint64_t key = key_of(x);
-    size_t at = find(q, key);
-    q->key[at] = key;
-    q->ns[at] = ns > 0 ? ns : 1;
 }
 
 /* Removes recomputation and all other repairs. false: no stage recomputes. */
@@ -186,16 +146,17 @@ static bool unset_recompute(struct plan *p)
     return any;
 }
 
-enum status candidates_score(struct candidates *q, struct search_context *t,
-                             const struct candidate *x, int64_t *ns, struct error *err)
+enum status candidate_score(const struct candidate *x, struct hash_map *memo,
+                            struct search_context *t, int64_t *ns, struct error *err)
 {
     struct plan p;
-    *ns = candidates_known(q, x);
+    int64_t *known = &hash_map_at(memo, key_of(x))->number;
+    *ns = *known;
     if (*ns) return OK;
     candidate_plan(x, scorer_arena(t->scorer), &p);
     TRY(search_context_evaluate(t, x->s, &p, ns, err));
     /* Recomputation may have a larger peak than fewer warm-ups without it, so the repair starts again without recomputation. */
     if (*ns == INT64_MAX && unset_recompute(&p)) TRY(search_context_evaluate(t, x->s, &p, ns, err));
-    candidates_put(q, x, *ns);
+    *known = *ns > 0 ? *ns : 1;
     return OK;
 }

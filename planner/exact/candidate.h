@@ -1,11 +1,12 @@
 /* planner/exact/candidate.h - a plan of the exact search's class in a compact form that is cheap to copy and to change.
  *
  * The rest of the plan follows from it: a stage recomputes only if it does not fit otherwise; warm-ups and buckets are those
- * of 1F1B. Results are memoised: each candidate is simulated once.
+ * of 1F1B.
  */
 #ifndef PLANNER_EXACT_CANDIDATE_H
 #define PLANNER_EXACT_CANDIDATE_H
 
+#include "core/base/hash_map.h"
 #include "planner/candidate/search_context.h"
 
 struct candidate {
@@ -30,19 +31,8 @@ int64_t candidate_reduce_ns(const struct space *s, int32_t n_replicas, int32_t d
 int64_t candidate_work(const struct candidate *x);
 void candidate_plan(const struct candidate *x, struct arena *a, struct plan *out);
 
-/* Memo of simulated candidates: a hash table. */
-struct candidates {
-    struct arena *arena;
-    size_t n, capacity; /* a power of two; free where ns is 0 */
-    uint64_t *key;
-    int64_t *ns;
-};
-void candidates_init(struct candidates *q, struct arena *a);
-int64_t candidates_known(const struct candidates *q,
-                         const struct candidate *x); /* ns; 0: not simulated yet */
-void candidates_put(struct candidates *q, const struct candidate *x, int64_t ns);
-/* *ns: simulated iteration, from the memo if known; INT64_MAX: does not fit. */
-MUST_CHECK enum status candidates_score(struct candidates *q, struct search_context *t,
-                                        const struct candidate *x, int64_t *ns, struct error *err);
+/* *ns: of the candidate's plan, simulated and kept among t's incumbents unless it is in the memo; INT64_MAX: does not fit. */
+MUST_CHECK enum status candidate_score(const struct candidate *x, struct hash_map *memo,
+                                       struct search_context *t, int64_t *ns, struct error *err);
 
 #endif

@@ -1,29 +1,50 @@
 #include "planner/exact/exact.h"
 
 #include "core/base/arena.h"
-#include "core/base/rng.h"
-#include "planner/exact/exact_internal.h"
-#include "planner/exact/local_search.h"
+#include "core/base/hash_map.h"
+#include "planner/exact/bottleneck.h"
+#include "planner/exact/candidate.h"
+#include "planner/exact/partition.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    LIST_MAX = 60000,
-    FIRST_MAX = 16,
-    /* With limited work: percent of it at which the first round and the local searches end. */
-    FIRST_PERCENT = 35,
-    CLIMB_PERCENT = 70,
-    CLIMBS_MAX = 6,
-    WALK_PERCENT = 90, /* end of the local searches if the rest cannot be completed anyway */
-    WALK_CLIMBS_MAX = 16,
-    LAST_PERCENT = 85,
-    HELD_PART = 6, /* of the evaluations */
-    KICKS_MAX = 1000,
-    KICK_SEED = 12,
-    /* Other work charged, in ns: a stage placed, a choice of shares. */
-    STEP_NS = 60,
-    SHARES_NS = 300
+    LIST_MAX = 60000, /* pipelines of a set of devices, 72 bytes each; with more the class is not searched completely */
+    FIRST_MAX = 16    /* of the first plan of a partition: the best of so many is taken */
+};
+/* Counted ns of work that is not simulation, fitted like those of planner/candidate/scorer.c: a stage placed, a choice of shares, a
+ * partition's bound (constant, and per replica and microbatch). */
+enum { STEP_NS = 60, SHARES_NS = 300, NEIGHBOUR_NS = 100, SHARE_NS = 2 };
+
+/* Pipelines of one set of devices and number of microbatches, enumerated up to limit_ns. */
+struct exact_list {
+    int64_t limit_ns;
+    struct pipeline_list list;
+};
+/* The tables of one microbatch size. */
+struct exact_size {
+    const struct space *s;
+    const struct bottleneck *b;
+    struct partition_list parts;
+    struct hash_map lists; /* of struct exact_list, by devices and microbatches */
+};
+struct exact_turn { /* of one partition */
+    int32_t size;
+    struct partition part;
+    int64_t ns;  /* of its first plan; INT64_MAX: none */
+    bool walked; /* its neighbours are turns too */
+};
+
+/* Pruning uses the worst incumbent, so that the number of requested plans does not change which plans are found. */
+struct exact {
+    struct search_context *t;
+    struct arena *lists; /* owns pipeline lists */
+    struct exact_size *sizes;
+    int32_t n_sizes;
+    struct exact_turn *turns;
+    size_t n_turns, turns_room;
+    struct hash_map memo; /* simulated ns of candidates */
 };
 
 struct combination {
@@ -37,11 +58,7 @@ struct combination {
     int64_t ns; /* of the last plan scored */
 };
 
-static int64_t limit_of(const struct exact *q)
-{
-    int64_t limit = search_context_limit(q->t);
-    return q->walk_ns > limit ? q->walk_ns : limit;
-}
+static int64_t limit_of(const struct exact *q) { return search_context_limit(q->t); }
 
 static int64_t steps_left(const struct exact *q)
 {
@@ -68,35 +85,16 @@ static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, 
     for (double factor = 1.05;; factor = 1 + 2 * (factor - 1)) {
         bool last = factor > 10 || factor * least >= (double)limit;
         enumerate(q, z, mask, m, last ? limit : (int64_t)(factor * least), FIRST_MAX, out);
+        out->complete = false; /* up to `limit` */
         if (out->n || last || search_context_over(q->t)) return;
     }
 }
 
-/* Slot of the list of a set of devices and number of microbatches. */
-static struct exact_list **place_of(const struct exact_size *z, uint64_t key)
-{
-    size_t at = (size_t)rng_hash_bytes(0, &key, sizeof key) & (z->capacity - 1);
-    while (z->lists[at] && z->lists[at]->key != key) at = (at + 1) & (z->capacity - 1);
-    return &z->lists[at];
-}
-
 static struct exact_list *list_of(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m)
 {
-    uint64_t key = (uint64_t)mask << 32 | (uint32_t)m;
-    if (2 * (z->n_lists + 1) > z->capacity) {
-        struct exact_size old = *z;
-        z->capacity = old.capacity ? 2 * old.capacity : 256;
-        z->lists = ARENA_ARRAY(q->lists, struct exact_list *, z->capacity);
-        for (size_t i = 0; i < old.capacity; i++)
-            if (old.lists[i]) *place_of(z, old.lists[i]->key) = old.lists[i];
-    }
-    struct exact_list **at = place_of(z, key);
-    if (!*at) {
-        *at = ARENA_ARRAY(q->lists, struct exact_list, 1);
-        (*at)->key = key;
-        z->n_lists++;
-    }
-    return *at;
+    struct hash_entry *e = hash_map_at(&z->lists, (uint64_t)mask << 32 | (uint32_t)m);
+    if (!e->pointer) e->pointer = ARENA_ARRAY(q->lists, struct exact_list, 1);
+    return e->pointer;
 }
 
 static const struct pipeline_list *pipelines(struct exact *q, struct combination *c, int32_t r)
@@ -118,14 +116,6 @@ static const struct pipeline_list *pipelines(struct exact *q, struct combination
 
 /* --- plans --- */
 
-static void note_shape(struct exact *q, const struct candidate *x, int64_t ns)
-{
-    int64_t *best = &q->shape_ns[x->n_replicas];
-    if (ns == INT64_MAX || (*best && *best <= ns)) return;
-    *best = ns;
-    q->shape[x->n_replicas] = *x;
-}
-
 static enum status score(struct exact *q, struct combination *c, struct error *err)
 {
     struct candidate x = {.s = c->size->s, .n_replicas = c->part->n_replicas};
@@ -135,9 +125,7 @@ static enum status score(struct exact *q, struct combination *c, struct error *e
         memcpy(x.device[r], c->chosen[r]->device, sizeof x.device[r]);
         memcpy(x.last[r], c->chosen[r]->last, sizeof x.last[r]);
     }
-    TRY(candidates_score(&q->trials, q->t, &x, &c->ns, err));
-    note_shape(q, &x, c->ns);
-    return OK;
+    return candidate_score(&x, &q->memo, q->t, &c->ns, err);
 }
 
 /* Symmetry breaking: an interchangeable replica with the same share has no better pipeline than the one before. */
@@ -233,19 +221,14 @@ static bool interchangeable(const struct space *s, uint32_t a, uint32_t b)
 static struct combination begin(struct exact *q, const struct exact_turn *turn)
 {
     struct exact_size *z = &q->sizes[turn->size];
-    struct combination c = {.size = z, .part = &z->parts[turn->part], .ns = INT64_MAX};
+    struct combination c = {.size = z, .part = &turn->part, .ns = INT64_MAX};
     for (int32_t r = 1; r < c.part->n_replicas; r++)
         if (interchangeable(z->s, c.part->mask[r - 1], c.part->mask[r])) c.like_before |= 1u << r;
     return c;
 }
 
-static bool goes_on(struct exact *q, size_t i)
-{
-    return i < q->n_turns && !search_context_over(q->t) && q->turns[i].bound_ns < limit_of(q);
-}
-
-enum status exact_first(struct exact *q, const struct exact_turn *turn, int64_t *ns,
-                        struct error *err)
+/* The plan of least bound of a partition, with greedy shares. */
+static enum status try_first(struct exact *q, struct exact_turn *turn, struct error *err)
 {
     struct combination c = begin(q, turn);
     int64_t weight[SPACE_TABLES_MAX];
@@ -254,171 +237,125 @@ enum status exact_first(struct exact *q, const struct exact_turn *turn, int64_t 
         weight[r] = bottleneck_ns(c.size->b, c.part->mask[r], 0);
     partition_shares(weight, c.part->n_replicas, c.size->s->microbatches, c.share);
     TRY(try_shares(q, &c, err));
-    *ns = c.ns;
+    turn->ns = c.ns;
     return OK;
 }
 
-/* First the plan of least bound of every promising partition, with greedy shares, for a good incumbent. */
-static enum status first_round(struct exact *q, struct error *err)
+static enum status first_round(struct exact *q, size_t from, struct error *err)
 {
-    int64_t ns;
-    for (size_t i = 0; goes_on(q, i); i++) TRY(exact_first(q, &q->turns[i], &ns, err));
+    for (size_t i = from; i < q->n_turns && !search_context_over(q->t); i++)
+        if (q->turns[i].part.bound_ns < limit_of(q)) TRY(try_first(q, &q->turns[i], err));
     return OK;
-}
-
-static enum status score_step(void *user, const struct candidate *x, int64_t best_ns, int64_t *ns,
-                              struct error *err)
-{
-    struct exact *q = user;
-    *ns = INT64_MAX;
-    return candidate_bound(x) < best_ns ? candidates_score(&q->trials, q->t, x, ns, err) : OK;
-}
-
-/* Iterated local search: random exchanges of devices in the best plan, then a local search, until the work is spent. */
-static enum status kicks(struct exact *q, const struct local_search_hooks *hooks,
-                         struct candidate *best, int64_t best_ns, struct error *err)
-{
-    uint64_t n = (uint64_t)best->s->n_devices, at = 0;
-    for (int32_t i = 0; i < KICKS_MAX && !search_context_over(q->t); i++) {
-        struct candidate x = *best;
-        int64_t ns = INT64_MAX;
-        for (int32_t k = 0; k < 2 + i % 3; k++, at += 2)
-            local_search_exchange(&x, (int32_t)rng_below(KICK_SEED, 0, at, n),
-                                  (int32_t)rng_below(KICK_SEED, 0, at + 1, n));
-        TRY(score_step(q, &x, INT64_MAX, &ns, err));
-        if (ns < INT64_MAX) TRY(local_search(hooks, &x, &ns, err));
-        if (ns < best_ns) *best = x, best_ns = ns;
-    }
-    return OK;
-}
-
-static enum status climbs(struct exact *q, struct error *err)
-{
-    struct candidate starts[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
-    int64_t ns[WALK_CLIMBS_MAX + SPACE_TABLES_MAX];
-    struct local_search_hooks hooks = {q->t, q, score_step, q->walked};
-    int32_t n = 0, most = q->walked ? WALK_CLIMBS_MAX : CLIMBS_MAX;
-    for (int32_t i = 0; i < q->t->diverse_starts.n && n < most; i++)
-        for (int32_t z = 0; z < q->n_sizes && n < most; z++) {
-            ns[n] = q->t->diverse_starts.plans[i].iteration_ns;
-            if (candidate_of(&q->t->diverse_starts.plans[i].plan, q->sizes[z].s, &starts[n])) {
-                n++;
-                break;
-            }
-        }
-    for (int32_t r = 1; r <= SPACE_TABLES_MAX; r++)
-        if (q->shape_ns[r]) starts[n] = q->shape[r], ns[n++] = q->shape_ns[r];
-    int32_t best = 0;
-    for (int32_t i = 0; i < n; i++) {
-        TRY(local_search(&hooks, &starts[i], &ns[i], err));
-        if (ns[i] < ns[best]) best = i;
-    }
-    return n && q->walked ? kicks(q, &hooks, &starts[best], ns[best], err) : OK;
 }
 
 static enum status last_round(struct exact *q, struct error *err)
 {
-    for (size_t i = 0; goes_on(q, i); i++) {
+    for (size_t i = 0; i < q->n_turns && !search_context_over(q->t); i++) {
         struct combination c = begin(q, &q->turns[i]);
-        TRY(all_shares(q, &c, 0, c.size->s->microbatches, err));
+        if (c.part->bound_ns < limit_of(q)) TRY(all_shares(q, &c, 0, c.size->s->microbatches, err));
     }
     return OK;
-}
-
-static void forget_lists(struct exact *q)
-{
-    for (int32_t i = 0; i < q->n_sizes; i++)
-        for (size_t k = 0; k < q->sizes[i].capacity; k++)
-            if (q->sizes[i].lists[k]) q->sizes[i].lists[k]->limit_ns = 0;
 }
 
 static int by_bound(const void *a, const void *b)
 {
     const struct exact_turn *x = a, *y = b;
-    if (x->bound_ns != y->bound_ns) return x->bound_ns < y->bound_ns ? -1 : 1;
-    if (x->size != y->size) return x->size - y->size;
-    return x->part < y->part ? -1 : 1;
+    if (x->size != y->size && x->part.bound_ns == y->part.bound_ns) return x->size - y->size;
+    return partition_compare(&x->part, &y->part);
 }
 
-void exact_add_turn(struct exact *q, int32_t size, const struct partition *p, int64_t bound_ns)
+static int by_ns(const void *a, const void *b)
+{
+    const struct exact_turn *x = a, *y = b;
+    return x->ns != y->ns ? (x->ns < y->ns ? -1 : 1) : by_bound(a, b);
+}
+
+/* Turns of the size's partitions from the i-th on. */
+static void add_turns(struct exact *q, int32_t size, size_t i)
+{
+    const struct partition_list *l = &q->sizes[size].parts;
+    for (; i < l->n; i++) {
+        q->turns = arena_grow(q->lists, q->turns, q->n_turns, &q->turns_room, sizeof *q->turns);
+        q->turns[q->n_turns++] = (struct exact_turn){size, l->items[i], INT64_MAX, false};
+    }
+}
+
+static void make_size(struct exact *q, int32_t size, const struct space *s)
 {
     struct exact_size *z = &q->sizes[size];
-    z->parts = arena_grow(q->lists, z->parts, z->n, &z->n_room, sizeof *z->parts);
-    z->parts[z->n++] = *p;
-    q->turns = arena_grow(q->lists, q->turns, q->n_turns, &q->turns_room, sizeof *q->turns);
-    q->turns[q->n_turns++] = (struct exact_turn){size, z->n - 1, bound_ns};
-}
-
-/* All partitions, if they can be listed. */
-static void list_turns(struct exact *q)
-{
-    q->n_turns = 0;
-    for (int32_t i = 0; i < q->n_sizes; i++) {
-        struct partition *parts;
-        size_t n;
-        q->sizes[i].n = 0;
-        partition_all(q->lists, q->sizes[i].s, q->sizes[i].b, limit_of(q), &parts, &n);
-        for (size_t k = 0; k < n; k++) exact_add_turn(q, i, &parts[k], parts[k].bound_ns);
-    }
-}
-
-static void make_tables(struct exact *q, const struct space *spaces)
-{
-    q->sizes = ARENA_ARRAY(q->lists, struct exact_size, (size_t)q->n_sizes);
-    for (int32_t i = 0; i < q->n_sizes; i++) {
-        q->sizes[i].s = &spaces[i];
-        q->sizes[i].b = bottleneck_make(q->lists, &spaces[i]);
-        scorer_charge(q->t->scorer, bottleneck_steps(&spaces[i]));
-    }
-}
-
-/* Limit of work of a phase. */
-static void until_percent(struct search_context *t, int64_t start, int64_t end, int32_t percent)
-{
-    if (end) t->work_end = start + (end - start) / 100 * percent;
-}
-
-/* All remaining partitions; if they exceed the budget, its reserve goes to local searches that exchange any devices. */
-static enum status finish(struct exact *q, int64_t start, int64_t end, struct error *err)
-{
-    struct search_context *t = q->t;
-    int64_t held = t->o->exhaustive || q->walked ? 0 : t->evaluations_left / HELD_PART;
-    t->work_end = end;
-    if (held > 0) until_percent(t, start, end, LAST_PERCENT);
-    t->evaluations_left -= held;
-    TRY(last_round(q, err));
-    t->work_end = end;
-    bool cut = search_context_over(t) || t->evaluations_left <= 0;
-    if (held > 0 && end)
-        cut |= scorer_work(t->scorer) >= start + (end - start) / 100 * LAST_PERCENT;
-    t->evaluations_left += held;
-    if (!cut || !held || search_context_over(t)) return OK;
-    q->walked = true;
-    TRY(climbs(q, err));
-    if (end)
-        t->work_end = 1; /* the budget ended before the enumeration */
+    struct arena *a = q->lists;
+    *z = (struct exact_size){.s = s, .b = bottleneck_make(a, s), .lists = {.arena = a}};
+    z->parts = (struct partition_list){.arena = a, .s = s, .b = z->b, .known = {.arena = a}};
+    scorer_charge(q->t->scorer, bottleneck_steps(s));
+    if (s->n_devices > SPACE_DEVICES_MAX)
+        partition_even(&z->parts);
     else
-        t->evaluations_left = 0;
+        partition_all(&z->parts, limit_of(q));
+    add_turns(q, size, 0);
+}
+
+/* --- the walk --- */
+
+/* Adds the partitions that differ from a turn's in the place of one device (also a replica of its own, or idle) or by an exchange of two. */
+static void add_neighbours(struct exact *q, const struct exact_turn *turn)
+{
+    struct partition_list *l = &q->sizes[turn->size].parts;
+    int32_t n = turn->part.n_replicas, devices = l->s->n_devices;
+    for (int32_t d = 0; d < devices; d++) {
+        uint32_t mask[SPACE_TABLES_MAX + 1] = {0};
+        for (int32_t r = 0; r < n; r++) mask[r] = turn->part.mask[r] & ~(1u << d);
+        (void)partition_add(l, mask, n, limit_of(q));
+        for (int32_t to = 0; to <= n; to++) {
+            mask[to] |= 1u << d;
+            (void)partition_add(l, mask, n + 1, limit_of(q));
+            mask[to] &= ~(1u << d);
+        }
+        for (int32_t e = 0; e < d; e++) {
+            uint32_t both = 1u << d | 1u << e;
+            for (int32_t r = 0; r < n; r++) {
+                uint32_t set = turn->part.mask[r];
+                mask[r] = (set & both) && (set & both) != both ? set ^ both : set;
+            }
+            (void)partition_add(l, mask, n, limit_of(q));
+        }
+    }
+    scorer_charge(q->t->scorer, (int64_t)devices * (n + 2 + devices / 2) *
+                                    (NEIGHBOUR_NS + SHARE_NS * n * l->s->microbatches));
+}
+
+/* Best-first search over partitions that are too many to list: the neighbours of the fastest one whose neighbours are unknown. */
+static enum status walk(struct exact *q, struct error *err)
+{
+    while (!search_context_over(q->t)) {
+        struct exact_turn *best = NULL;
+        for (size_t i = 0; i < q->n_turns; i++) {
+            struct exact_turn *x = &q->turns[i];
+            if (!x->walked && x->ns < (best ? best->ns : INT64_MAX)) best = x;
+        }
+        if (!best) return OK;
+        size_t known = q->sizes[best->size].parts.n, turns = q->n_turns;
+        best->walked = true;
+        add_neighbours(q, best);
+        add_turns(q, best->size, known);
+        TRY(first_round(q, turns, err));
+    }
     return OK;
 }
 
 enum status exact_search(struct search_context *t, struct arena *lists, const struct space *spaces,
                          int32_t n, struct error *err)
 {
-    struct exact q = {.t = t, .lists = lists, .n_sizes = n};
-    int64_t start = scorer_work(t->scorer), end = t->work_end;
+    struct exact q = {.t = t, .lists = lists, .n_sizes = n, .memo = {.arena = lists}};
     bool few = !n || spaces[0].n_devices <= SPACE_DEVICES_MAX; /* their partitions are listed */
-    make_tables(&q, spaces);
-    candidates_init(&q.trials, lists);
-    until_percent(t, start, end, FIRST_PERCENT);
-    q.walked = !few;
-    if (q.walked) TRY(exact_walk(&q, err));
-    if (few) list_turns(&q);
-    t->truncated |= !few;
+    int64_t start = scorer_work(t->scorer), end = t->work_end;
+    q.sizes = ARENA_ARRAY(lists, struct exact_size, (size_t)n);
+    for (int32_t i = 0; i < n; i++) make_size(&q, i, &spaces[i]);
     if (q.n_turns) qsort(q.turns, q.n_turns, sizeof *q.turns, by_bound);
-    if (few) TRY(first_round(&q, err));
-    until_percent(t, start, end, few ? CLIMB_PERCENT : WALK_PERCENT);
-    if (!t->o->exhaustive) TRY(climbs(&q, err));
-    forget_lists(&q);
-    return finish(&q, start, end, err);
+    if (end) t->work_end = start + (end - start) / 2;
+    TRY(first_round(&q, 0, err));
+    if (!few) TRY(walk(&q, err));
+    if (!few) qsort(q.turns, q.n_turns, sizeof *q.turns, by_ns);
+    t->truncated |= !few;
+    t->work_end = end;
+    return last_round(&q, err);
 }

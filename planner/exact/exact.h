@@ -1,4 +1,5 @@
-/* planner/exact/exact.h - branch and bound over all plans of up to 8 devices, and local search over those of up to 12.
+/* planner/exact/exact.h - branch and bound over all plans of up to SPACE_DEVICES_MAX devices, and over a part of those of up to
+ * SPACE_TABLES_MAX.
  *
  * The class: every subset of the devices, every partition of it into replicas, every order of a replica's devices, every
  * contiguous split of the layers, every integer share of the microbatches; 1F1B. A candidate whose lower bound
@@ -6,13 +7,11 @@
  * is broken: interchangeable devices are used in index order, interchangeable replicas have shares in falling order. Ties
  * follow the order of enumeration.
  *
- * Partitions of all microbatch sizes are processed by rising bound: first the most promising plan of each, then a local search
- * from the best of them (planner/exact/local_search.h), so that the incumbent is good if the budget ends early; then all other
- * plans, which completes the proof.
+ * Partitions of all microbatch sizes are processed by rising bound: first the most promising plan of each within half of the work, so
+ * that the incumbent is good if the budget ends early; then all other plans, which completes the proof.
  *
- * With more than SPACE_DEVICES_MAX devices the partitions are too many to list. Then a walk over partitions
- * (planner/exact/exact_walk.c) starts from those of the incumbents and from even ones. Its local searches also exchange any two devices, and
- * restart from the best plan with random changes of devices (counter-based generator, hence repeatable) until the budget is spent.
+ * With more than SPACE_DEVICES_MAX devices the partitions are too many to list. Then they are found by a best-first search: from even
+ * ones, the neighbours of the partition whose first plan is fastest, by the place of one device or an exchange of two.
  */
 #ifndef PLANNER_EXACT_EXACT_H
 #define PLANNER_EXACT_EXACT_H

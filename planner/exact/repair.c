@@ -1,7 +1,7 @@
 #include "planner/exact/repair.h"
 
 #include "core/base/arena.h"
-#include "planner/exact/local_search.h"
+#include "planner/exact/candidate.h"
 
 /* The rest of a pipeline: usable devices, first layer, device of the stage before. */
 struct cell {
@@ -50,36 +50,6 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
     *cell(t, mask, first, above) = best;
 }
 
-struct nearing {
-    struct search_context *t;
-    struct candidates trials;
-};
-
-/* Bytes missing on the fullest device; 0: the plan fits and is kept. */
-static enum status score_missing(void *user, const struct candidate *x, int64_t best,
-                                 int64_t *bytes, struct error *err)
-{
-    struct nearing *q = user;
-    struct scorer *w = q->t->scorer;
-    struct scorer_miss before, miss;
-    struct plan p;
-    int64_t ns = INT64_MAX;
-    (void)best;
-    *bytes = candidates_known(&q->trials, x);
-    if (*bytes) return OK;
-    *bytes = INT64_MAX;
-    if (candidate_bound(x) == INT64_MAX) return OK;
-    candidate_plan(x, scorer_arena(w), &p);
-    scorer_take_miss(w, &before);
-    TRY(search_context_evaluate(q->t, x->s, &p, &ns, err));
-    scorer_take_miss(w, &miss);
-    scorer_note(w, &before, 0, 0);
-    scorer_note(w, &miss, 0, 0);
-    *bytes = ns < INT64_MAX ? 0 : miss.missing;
-    candidates_put(&q->trials, x, *bytes);
-    return OK;
-}
-
 /* The pipeline of n stages (0: any) whose fullest device lacks the fewest bytes, by tensors alone. false: no route between
  * stages. */
 static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, struct candidate *out)
@@ -107,21 +77,18 @@ static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, st
 enum status repair_try(struct search_context *t, struct arena *a, const struct space *s,
                        struct error *err)
 {
-    struct nearing q = {.t = t};
-    struct local_search_hooks hooks = {t, &q, score_missing, true};
+    struct hash_map memo = {.arena = a};
     struct candidate x;
     struct plan p;
-    int64_t bytes, ns;
-    candidates_init(&q.trials, a);
+    int64_t ns;
     if (!nearest(a, s, 0, &x)) return OK;
     struct error why = {0};
     candidate_plan(&x, scorer_arena(t->scorer), &p);
-    enum status st = scorer_fit(t->scorer, s, &p, &ns, &why); /* reported if even one microbatch does not fit */
+    enum status st =
+        scorer_fit(t->scorer, s, &p, &ns, &why); /* reported if even one microbatch does not fit */
     if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
-    for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !t->incumbents.n; n++) {
-        if (!nearest(a, s, n, &x)) continue;
-        TRY(score_missing(&q, &x, INT64_MAX, &bytes, err));
-        if (bytes > 0) TRY(local_search(&hooks, &x, &bytes, err));
-    }
+    for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !search_context_over(t); n++)
+        if (nearest(a, s, n, &x) && candidate_bound(&x) < INT64_MAX)
+            TRY(candidate_score(&x, &memo, t, &ns, err));
     return OK;
 }
