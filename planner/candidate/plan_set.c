@@ -1,6 +1,5 @@
 #include "planner/candidate/plan_set.h"
 
-#include "core/base/arena.h"
 #include "core/base/rng.h"
 
 #include <string.h>
@@ -63,24 +62,9 @@ uint64_t plan_set_replica_hash(const struct plan *p, const struct plan_replica *
     return replica_hash((uint64_t)x->n_stages, x, p);
 }
 
-static uint64_t hash_of(const struct plan *p)
+bool plan_set_add(struct plan_set *x, const struct plan *p)
 {
     uint64_t h = rng_hash_bytes((uint64_t)p->microbatch, &p->n_replicas, sizeof p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++) h = replica_hash(h, &p->replicas[r], NULL);
-    return h ? h : 1;
-}
-
-void plan_set_init(struct plan_set *x, struct arena *a)
-{
-    *x = (struct plan_set){.hash = ARENA_ARRAY(a, uint64_t, PLAN_SET_SIZE)};
-}
-
-bool plan_set_add(struct plan_set *x, const struct plan *p)
-{
-    uint64_t h = hash_of(p);
-    size_t at = h % PLAN_SET_SIZE;
-    for (; x->hash[at]; at = (at + 1) % PLAN_SET_SIZE)
-        if (x->hash[at] == h) return false;
-    if (x->n < PLAN_SET_SIZE / 2) x->hash[at] = h, x->n++;
-    return true;
+    return !hash_map_at(&x->known, h)->number++;
 }

@@ -6,17 +6,12 @@
 #ifndef PLANNER_CANDIDATE_PLAN_SET_H
 #define PLANNER_CANDIDATE_PLAN_SET_H
 
+#include "core/base/hash_map.h"
 #include "core/plan/plan.h"
 
-struct arena;
-
-enum { PLAN_SET_SIZE = 1 << 13 }; /* a power of two; half of it is used, further plans are not remembered */
-struct plan_set {
-    int32_t n;
-    uint64_t *hash; /* (PLAN_SET_SIZE); 0: free */
+struct plan_set { /* all zero but the arena: empty */
+    struct hash_map known;
 };
-
-void plan_set_init(struct plan_set *x, struct arena *a);
 /* Whether the plan was new; it is a member afterwards. O(stages · (devices + sharding rules)). */
 bool plan_set_add(struct plan_set *x, const struct plan *p);
 /* Equal for replicas of a plan that differ in their devices only, of the same types. O(stages · (devices + sharding rules)). */

@@ -175,19 +175,20 @@ static void charge_lowering(struct scorer *w, const struct plan *p, const struct
 /* A plan that does not fit, or is too large to simulate, is skipped. */
 static bool left_out(enum status st) { return st == ERR_INFEASIBLE || st == ERR_RESOURCE; }
 
+/* Sets w->lowered. *missing: bytes on the fullest device; INT64_MAX: lowering rejects the plan. */
 static enum status lower(struct scorer *w, const struct space *s, const struct plan *p,
-                         struct program *program, int64_t *missing, struct error *err)
+                         int64_t *missing, struct error *err)
 {
     arena_reset(w->program);
+    struct program *program = ARENA_ARRAY(w->program, struct program, 1);
     w->lowered = NULL;
-    *missing = 0;
     scorer_charge(w, LOWER_NS);
     enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
     if (st == OK) {
         charge_lowering(w, p, program);
         *missing = worst_of(program);
         note_missing(w, p, program, *missing);
-        w->lowered = arena_copy(w->program, program, sizeof *program);
+        w->lowered = program;
     } else {
         w->refusal = st;
         snprintf(w->refused, sizeof w->refused, "%s", err->text);
@@ -223,9 +224,10 @@ int64_t scorer_last_miss(struct scorer *w, const struct plan *p, char why[ERROR_
     return worst_of(w->lowered);
 }
 
-static enum status simulate(struct scorer *w, const struct space *s, const struct program *program,
-                            int64_t *iteration_ns, struct error *err)
+static enum status simulate(struct scorer *w, const struct space *s, int64_t *iteration_ns,
+                            struct error *err)
 {
+    const struct program *program = w->lowered;
     struct sim_result result;
     struct sim_options o = {.steps = 0};
     if (w->quick) o.steps = 1, o.detail = SIM_STAGE;
@@ -250,24 +252,18 @@ static enum status simulate(struct scorer *w, const struct space *s, const struc
 enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
                        int64_t *iteration_ns, struct error *err)
 {
-    struct program program;
     int64_t missing;
     *iteration_ns = INT64_MAX;
-    TRY(lower(w, s, p, &program, &missing, err));
-    return missing ? OK : simulate(w, s, &program, iteration_ns, err);
+    TRY(lower(w, s, p, &missing, err));
+    return missing ? OK : simulate(w, s, iteration_ns, err);
 }
 
 enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
                            const struct program **out, struct error *err)
 {
-    arena_reset(w->program);
-    w->lowered = NULL;
-    struct program *program = ARENA_ARRAY(w->program, struct program, 1);
-    enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
-    if (st == OK) charge_lowering(w, p, program);
-    *out = st == OK ? program : NULL;
-    if (!left_out(st)) return st;
-    *err = (struct error){0};
+    int64_t missing;
+    TRY(lower(w, s, p, &missing, err));
+    *out = w->lowered;
     return OK;
 }
 
@@ -395,21 +391,18 @@ static bool change_stages(const struct space *s, const struct program *program, 
 enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                        int64_t *iteration_ns, struct error *err)
 {
-    struct program program;
     int64_t missing;
     int32_t n = 0;
     for (int32_t r = 0; r < p->n_replicas; r++) n += p->replicas[r].n_stages;
     *iteration_ns = INT64_MAX;
-    TRY(lower(w, s, p, &program, &missing, err));
-    if (!missing) return simulate(w, s, &program, iteration_ns, err);
+    TRY(lower(w, s, p, &missing, err));
     struct arena *scratch = arena_new();
     struct fitting *f = ARENA_ARRAY(scratch, struct fitting, (size_t)n);
     enum status st = OK;
-    while (st == OK && missing && missing != INT64_MAX && change_stages(s, &program, p, f))
-        st = lower(w, s, p, &program, &missing, err);
+    while (st == OK && missing && w->lowered && change_stages(s, w->lowered, p, f))
+        st = lower(w, s, p, &missing, err);
     arena_free(scratch);
-    if (st != OK || missing) return st;
-    return simulate(w, s, &program, iteration_ns, err);
+    return st != OK || missing ? st : simulate(w, s, iteration_ns, err);
 }
 
 /* Stages share few shardings, so each is copied once; of more than these, the latest. */

@@ -158,8 +158,8 @@ static void order(struct arena *a, struct trial *x, int32_t n)
  * then, unless layers are measured, the others. */
 static int32_t list(struct coarse *q, struct trial *out)
 {
-    struct listing l = {.q = q, .out = out, .scratch = arena_new()};
-    plan_set_init(&l.seen, q->arena);
+    struct listing l = {
+        .q = q, .out = out, .scratch = arena_new(), .seen = {.known = {.arena = q->arena}}};
     int32_t last = q->task->job->model.measured ? 1 : COARSE_EACH;
     for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND);
     order(q->arena, out, l.n);
@@ -290,8 +290,7 @@ static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, str
     struct search_context *t = q->t;
     int64_t end = t->work_end, begin = scorer_work(t->scorer),
             all = begin + work_ns(q) + work_ns(q) / PART;
-    struct plan_set tried;
-    plan_set_init(&tried, q->arena);
+    struct plan_set tried = {.known = {.arena = q->arena}};
     t->work_end = begin + work_ns(q);
     TRY(improve_first(q, x, n, &tried, err));
     sort(x, n);
@@ -325,7 +324,7 @@ static enum status polish(struct coarse *q, struct parallel_score_item *items, i
                           struct error *err)
 {
     struct search_context *t = q->t;
-    struct plan_set tried;
+    struct plan_set tried = {.known = {.arena = q->arena}};
     struct parallel_score_item better;
     int32_t best = 0;
     for (int32_t i = 1; i < n; i++)
@@ -333,7 +332,6 @@ static enum status polish(struct coarse *q, struct parallel_score_item *items, i
     if (!n || items[best].ns == INT64_MAX) return OK;
     struct trial x = {.plan = items[best].plan, .space = items[best].space, .ns = items[best].ns};
     int64_t end = t->work_end;
-    plan_set_init(&tried, q->arena);
     t->work_end = scorer_work(t->scorer) + work_ns(q) / PART;
     enum status st = improve(q, &x, false, true, &tried, err);
     t->work_end = end;

@@ -210,7 +210,7 @@ enum status local_search_plan(const struct local_search_task *task, struct plan 
                               int64_t *iteration_ns, struct error *err)
 {
     struct arena *a = arena_new();
-    struct plan_set own;
+    struct plan_set own = {.known = {.arena = a}};
     struct local_search x = {.task = task,
                              .n_sizes = task->n_sizes ? task->n_sizes : 1,
                              .arena = a,
@@ -221,7 +221,6 @@ enum status local_search_plan(const struct local_search_task *task, struct plan 
     x.own = arena_copy(a, task->n_sizes ? task->sizes : task->s, (size_t)x.n_sizes * sizeof *x.own);
     while (x.own[x.size].microbatch != plan->microbatch) x.size++;
     x.s = &x.own[x.size];
-    if (!task->tried) plan_set_init(&own, a);
     (void)plan_set_add(x.tried, &x.plan);
     enum status st = search(&x, err);
     *plan = scorer_copy_plan(task->t->arena, &x.plan);

@@ -124,9 +124,8 @@ enum status local_search_incumbents(struct search_context *t, const struct incum
 {
     struct arena *a = arena_new();
     struct search_plan starts[STARTS_MAX];
-    struct plan_set tried;
+    struct plan_set tried = {.known = {.arena = a}};
     int64_t end = t->work_end;
-    plan_set_init(&tried, a);
     int32_t n = find_starts(from, a, spaces, n_spaces, starts);
     enum status st = search_all(t, spaces, n_spaces, starts, n, &tried, err);
     t->work_end = end;
