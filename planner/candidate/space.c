@@ -4,7 +4,6 @@
 #include "core/base/units.h"
 #include "core/cluster/topology.h"
 #include "planner/candidate/group.h"
-#include "planner/candidate/layer_classes.h"
 
 /* i and j are interchangeable if an exchange does not change the cost of any plan: equal types, equal message times to and
  * from every third device, and equal times between them in both directions. */

@@ -3,7 +3,6 @@
 #include "core/base/arena.h"
 #include "core/base/rng.h"
 #include "planner/schedule/find.h"
-#include "planner/schedule/halves.h"
 #include "planner/schedule/shop.h"
 #include "sim/pipeline/zero_bubble.h"
 #include "tests/support/quiet.h"
@@ -11,6 +10,7 @@
 #include "tests/support/schedules.h"
 #include "tests/support/suites.h"
 #include "tools/schedule/cases.h"
+#include "tools/schedule/halves.h"
 #include "tools/schedule/search.h"
 
 #include <fcntl.h>

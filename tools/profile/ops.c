@@ -7,8 +7,8 @@
 
 #include "core/base/arena.h"
 #include "core/graph/gradient.h"
+#include "core/model/layer_classes.h"
 #include "core/sharding/shard.h"
-#include "planner/candidate/layer_classes.h"
 #include "tools/common.h"
 
 enum { SIZES_MAX = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4 };

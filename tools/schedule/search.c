@@ -4,9 +4,9 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "planner/schedule/find.h"
-#include "planner/schedule/halves.h"
 #include "tools/common.h"
 #include "tools/schedule/cases.h"
+#include "tools/schedule/halves.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * In: a table in the format of tools/schedule/cases.h. Out, one line per case: case, makespan, peak_memory (one value per stage,
  * between bars), lower_bound, gap, binding, schedule (one order per device, between bars: "F0 F1 I0 W0|…"; with two chunks the chunk
- * stands before the letter). With two chunks the columns are repeated as chunks2_… for half stages (planner/schedule/halves.h),
+ * stands before the letter). With two chunks the columns are repeated as chunks2_… for half stages (tools/schedule/halves.h),
  * V-shaped or interleaved, whichever is shorter (chunks2_placement). Empty cells: no order fits the memory.
  */
 #ifndef TOOLS_SCHEDULE_SEARCH_H

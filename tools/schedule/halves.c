@@ -1,5 +1,5 @@
-/* planner/schedule/halves.c - the pipeline of half stages, and a lower bound for every placement of them. */
-#include "planner/schedule/halves.h"
+/* tools/schedule/halves.c - the pipeline of half stages, and a lower bound for every placement of them. */
+#include "tools/schedule/halves.h"
 
 #include "core/base/arena.h"
 #include "core/base/units.h"

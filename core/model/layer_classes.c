@@ -1,4 +1,4 @@
-#include "planner/candidate/layer_classes.h"
+#include "core/model/layer_classes.h"
 
 #include "core/base/arena.h"
 #include "core/lower/uses.h"

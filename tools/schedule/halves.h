@@ -1,11 +1,11 @@
-/* planner/schedule/halves.h - a pipeline on the same devices with every stage divided in two halves of equal work.
+/* tools/schedule/halves.h - a pipeline on the same devices with every stage divided in two halves of equal work.
  *
  * A device keeps the costs and memory of its stage as two chunks at different places of the pipeline: V-shaped (down the
  * devices and back, ZB-V; Qi et al., arXiv 2405.15362) or interleaved (down twice; Narayanan et al., SC 2021). All numbers are
  * doubled so that halves of odd numbers are integers: times are in half nanoseconds, sizes in half bytes.
  */
-#ifndef PLANNER_SCHEDULE_HALVES_H
-#define PLANNER_SCHEDULE_HALVES_H
+#ifndef TOOLS_SCHEDULE_HALVES_H
+#define TOOLS_SCHEDULE_HALVES_H
 
 #include "sim/pipeline/static.h"
 
