@@ -10,8 +10,6 @@
 enum {
     /* searches of one variant; at most 6 were needed at 32 stages (2026-11-23) */
     ATTEMPTS = 8,
-    /* Plans of few operations have few microbatches in flight, so that few orders are rejected before one fits. */
-    SMALL_OPERATIONS = 300,
     /* Timings of a replica's order below which the eager order is taken and not searched. At 32 stages and 96 microbatches, searches
      * of 25 to 330 timings gave orders as short, which the simulation made 1 to 12 % slower; at 720 operations, 280 timings gained
      * 0.1 to 0.4 % (docs/measurements.md, 2026-11-23). */
@@ -293,11 +291,8 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
     schedule_shape(x->scratch, replica->n_stages, 1, replica->microbatches, false, &shape);
     enum status st = schedule_find(x->scratch, &x->pipeline[r], &shape, &o, &x->found[r], err);
     *fits = st == OK;
-    if (st == ERR_INFEASIBLE) {
-        *err = (struct error){0};
-        return OK;
-    }
-    TRY(st);
+    if (st != ERR_INFEASIBLE) return st;
+    *err = (struct error){0};
     return OK;
 }
 
@@ -350,9 +345,8 @@ static int64_t missing_of(const struct ordering *x, const struct program *progra
 }
 
 /* Tightens the memory limits of stages that exceed memory below the joint peak of the order found: by the missing bytes times the
- * number of attempts, or (gently) by one. A larger reduction rejects orders that fit; the missing bytes alone often lead to an order that
- * fills another ring. false: no stage exceeds memory. */
-static bool tighten(struct ordering *x, const struct program *program, bool gently, int attempts)
+ * number of attempts, because the missing bytes alone often lead to an order that fills another ring. false: no stage exceeds memory. */
+static bool tighten(struct ordering *x, const struct program *program, int attempts)
 {
     bool missing = false;
     for (int32_t r = 0, lane = 0, at = 0; r < x->plan->n_replicas; r++)
@@ -362,8 +356,7 @@ static bool tighten(struct ordering *x, const struct program *program, bool gent
             if (over <= 0) continue;
             missing = x->lacks[lane] = true;
             if (!x->found[r].peak_bytes) continue;
-            x->pipeline[r].devices[i].limit_bytes =
-                x->found[r].peak_bytes[i] - (gently ? 1 : attempts * over);
+            x->pipeline[r].devices[i].limit_bytes = x->found[r].peak_bytes[i] - attempts * over;
         }
     return missing;
 }
@@ -399,7 +392,7 @@ static bool too_long(const struct ordering *x, int64_t best_ns)
 static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *ns,
                                  struct error *err)
 {
-    bool possible, fits = true, small = operations_of(x->plan) <= SMALL_OPERATIONS;
+    bool possible, fits = true;
     *ns = INT64_MAX;
     if (too_slow(x, best_ns)) return OK;
     TRY(describe_all(x, &possible, err));
@@ -407,7 +400,7 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *n
         const struct program *program;
         enum status refusal;
         TRY(order_all(x, &fits, err));
-        if (tighten(x, NULL, small, k)) continue;
+        if (tighten(x, NULL, k)) continue;
         if (too_long(x, best_ns)) return OK;
         write_all(x);
         if (fits) {
@@ -416,7 +409,7 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *n
         } else {
             TRY(scorer_program(x->scorer, x->space, x->plan, &program, err));
         }
-        if (!program || !tighten(x, program, small, k)) return OK;
+        if (!program || !tighten(x, program, k)) return OK;
     }
     return OK;
 }
