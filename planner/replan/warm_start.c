@@ -235,7 +235,7 @@ static enum status search_old_plan(struct warm *q, struct warm_plans *out,
         q->prices.few = &q->few;
     }
     q->variants = ARENA_ARRAY(q->arena, struct variant, VARIANTS_MAX);
-    plan_set_init(&q->made, q->arena);
+    q->made = (struct plan_set){.known = {.arena = q->arena}};
     for (int lost = 0; lost < LOST_COUNT; lost++)
         for (int spare = 0; spare < SPARE_COUNT; spare++)
             add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
