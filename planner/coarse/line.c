@@ -82,7 +82,8 @@ static void recompute_some(const struct coarse_line *l, int32_t i, int32_t first
             some = units_min(all, (bytes * all + most - 1) / units_max(1, most));
     out->recompute = RECOMPUTE_BLOCKS;
     out->recompute_blocks = some < all ? (int32_t)some : 0;
-    out->ns += cost_of(l, i, first, last)->recompute_ns * some / units_max(1, all);
+    int64_t again = cost_of(l, i, first, last)->recompute_ns;
+    out->ns += some < all ? again * some / all : again;
 }
 
 /* The least recomputation with which so many microbatches in flight take at most `room` bytes; false: none. */
@@ -454,8 +455,15 @@ static bool make_room(struct coarse_line *l, int32_t each)
     return true;
 }
 
-/* Sets the pace from the slowest stage's to that of the messages, which are hidden as far as memory allows: the mean of both, because orders of
- * the stages' F, I and W come to lie between them (planner/schedule/plan.h). */
+/* The pace with so many microbatches in flight beyond 1F1B's: that of the messages, or the mean with the slowest stage's, because orders of the
+ * stages' F, I and W come to lie between them (planner/schedule/plan.h). Measured layers have no such orders. */
+static int64_t pace_of(const struct coarse_line *l, const struct passage *met, int32_t each, int64_t slowest)
+{
+    int64_t cycle = cycle_ns(met, l->n, each, slowest);
+    return l->s->job->model.measured ? cycle : (slowest + cycle) / 2;
+}
+
+/* Sets the pace from the slowest stage's to that of the messages, which are hidden as far as memory allows. */
 static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_template *out)
 {
     int64_t slowest = out->pace_ns;
@@ -474,14 +482,14 @@ static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_tem
         x[i].chain_ns -= cost_of(l, i, y->first, y->last)->weight_ns;
     }
     memcpy(met, x, (size_t)l->n * sizeof *x);
-    for (int32_t i = 0; i + 1 < l->n; i++) {
+    for (int32_t i = 0; i + 1 < l->n && !l->s->job->model.measured; i++) {
         met[i].after_ns = meeting_ns(l, i, false, x[i].after_ns);
         met[i].back_ns = meeting_ns(l, i, true, x[i].back_ns);
     }
-    out->pace_ns = (slowest + cycle_ns(met, l->n, 1, slowest)) / 2;
+    out->pace_ns = pace_of(l, met, 1, slowest);
     if (out->pace_ns == slowest || !make_room(l, 2)) return;
     out->schedule = COARSE_EAGER_SPLIT;
-    out->pace_ns = (slowest + cycle_ns(met, l->n, 2, slowest)) / 2;
+    out->pace_ns = pace_of(l, met, 2, slowest);
 }
 
 /* The first microbatch down and up, and the weight gradients of the first stage. */
