@@ -223,6 +223,7 @@ static enum status check(struct grid *g, struct error *err)
     const struct baseline_setting *x = g->x;
     int64_t layers = g->s->n_layers, m = g->s->microbatches;
     int64_t n_virtual = (int64_t)x->stages * x->chunks;
+    g->miss = INT64_MAX;
     if (layers < n_virtual)
         return refuse(g, err, layers, "layer", "s", "cannot fill", n_virtual, "stages");
     if (x->stages > COARSE_LINE)

@@ -163,6 +163,30 @@ START_TEST(what_cannot_be_says_why)
 }
 END_TEST
 
+/* Stages of two GPUs are priced at the first microbatch sizes only: that is no reason, what lacks memory is. */
+START_TEST(a_preset_that_lacks_memory_says_how_much)
+{
+    struct job j;
+    struct cluster c;
+    struct profile profile;
+    struct error err = {0};
+    struct search_result r;
+    struct search_options o = {.top = 1, .evaluations = 100};
+    struct node *text = small_team_parse(
+        "cluster", "version: 1\nname: c\ndevice_types: [{name: t, device: RTX-4090}]\n"
+                   "nodes: [{name: n, count: 4, devices: {type: t, count: 2}}]\nswitches: [{name: core}]\n"
+                   "links:\n  - {name: in, count: 4, between: [n], bandwidth: 25 GB/s, latency: 2 us}\n"
+                   "  - {name: up, count: 4, between: [n, core], bandwidth: 12.5 GB/s, latency: 10 us}\n");
+    ck_assert_int_eq(job_read(arena, "tests/bench/questions/llama-8b-4k.yaml", &j, &err), OK);
+    ck_assert_msg(cluster_parse(arena, text, &c, &err) == OK, "%s", err.text);
+    ck_assert(team_complete(&c, &err) == OK && profile_prior(arena, &c, &profile, &err) == OK);
+    ck_assert_msg(search_plans(arena, &j, &c, &profile, &o, &r, &err) == OK, "%s", err.text);
+    for (int32_t i = 0; i < r.n_baselines; i++)
+        if (!strcmp(r.baselines[i].name, "alpa-coarse"))
+            ck_assert_msg(strstr(r.baselines[i].why, " GiB of 22.35 GiB") != NULL, "%s", r.baselines[i].why);
+}
+END_TEST
+
 /* --- brute force --- */
 
 struct bench {
@@ -463,6 +487,7 @@ Suite *baselines_suite(void)
     tcase_add_test(t, data_parallel_recomputes_blocks_where_activations_do_not_fit);
     tcase_add_test(t, harp_takes_every_device_in_order_in_meshes_of_one_node);
     tcase_add_test(t, what_cannot_be_says_why);
+    tcase_add_test(t, a_preset_that_lacks_memory_says_how_much);
     tcase_add_test(t, a_schedule_that_does_not_fit_lacks_memory);
     tcase_add_test(t, a_preset_that_fits_in_some_setting_is_found);
     tcase_add_test(t, a_preset_is_nearly_the_best_setting_of_its_family);
