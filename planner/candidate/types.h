@@ -18,7 +18,8 @@ enum { SEARCH_DEVICES_MAX = 8, SEARCH_EVALUATIONS = 20000 /* default budget of s
 /* The class of plans that `equal_bound_ns` refers to. */
 #define SEARCH_EQUAL                                                                               \
     "equal pipelines of whole layers on groups of equal GPUs of a node, sharded by the rules of "  \
-    "the search, ZeRO 0 or 1, any order, at the microbatch sizes tried"
+    "the search, ZeRO 0 or 1, all blocks of a stage recomputed or none, any order, at the "         \
+    "microbatch sizes tried"
 
 /* Baselines: textbook plans of the same plan space, each the best setting of its family (microbatch size, orders, degrees,
  * buckets, recomputation). Settings are ranked by an estimate and the first few are simulated. Grid families have `replicas`

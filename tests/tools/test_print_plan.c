@@ -63,11 +63,13 @@ START_TEST(no_bound_and_reasons_are_said_once)
     struct search_baseline baselines[] = {
         misfit("ddp", "too large"),
         {.name = "gpipe", .iteration_ns = 2000000, .plan = best.plan},
+        {.name = "zero-2", .iteration_ns = 3000000, .plan = best.plan, .sampled = true},
+        {.name = "megatron", .iteration_ns = 4000000, .plan = best.plan, .sampled = true, .estimated = true, .quick = true},
         misfit("zero-1", "too large"),
         misfit("hap", "not tried")};
     struct search_result r = {.n_plans = 1,
                               .plans = &best,
-                              .n_baselines = 4,
+                              .n_baselines = 6,
                               .baselines = baselines,
                               .stopped = "interrupted",
                               .binding = "",
@@ -84,6 +86,9 @@ START_TEST(no_bound_and_reasons_are_said_once)
     ck_assert_msg(strstr(text, "  hap                     -  not tried\n") != NULL, "%s", text);
     /* 6 sequences of 8 tokens in 2 ms */
     ck_assert_msg(strstr(text, "2.00 times as long, 24k tokens/s\n") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "3.00 times as long, 16k tokens/s (sample)\n") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "4.00 times as long, 12k tokens/s (estimated) *\n") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "  (sample): ") != NULL && strstr(text, "  (estimated): ") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "  rates unknown: never tried\n") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "  unused: a.1: no faster candidate uses it\n") != NULL, "%s", text);
     r.lower_bound_ns = 500000, r.binding = "work", r.bound_class = "these plans", r.gap = 1;
@@ -100,8 +105,12 @@ START_TEST(no_bound_and_reasons_are_said_once)
         "%s", text);
     r.equal_bound_ns = 1000000; /* a plan of another class may be as fast */
     text = printed(&x);
-    ck_assert_msg(strstr(text, "(memory): none is faster than this plan of " SEARCH_EQUAL) != NULL,
+    ck_assert_msg(strstr(text, "(memory): this plan is at least as fast as the best of " SEARCH_EQUAL) != NULL,
                   "%s", text);
+    x.objective = OBJECTIVE_COST;
+    text = printed(&x);
+    ck_assert_msg(strstr(text, "  unused: a.1: no cheaper candidate uses it\n") != NULL, "%s", text);
+    ck_assert_msg(!strstr(text, SEARCH_EQUAL), "%s", text); /* a bound of time */
 }
 END_TEST
 

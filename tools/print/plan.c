@@ -76,7 +76,7 @@ static void print_equal(const struct search_result *r)
     if (ns > bound)
         printf("at most %.1f %% from the best", 100 * (double)(ns - bound) / (double)bound);
     else
-        printf("none is faster than this plan");
+        printf("this plan is at least as fast as the best");
     printf(" of %s\n", SEARCH_EQUAL);
 }
 
@@ -103,7 +103,7 @@ static void print_bounds(const struct plan_report *x)
     else
         printf("no gap known");
     printf("; holds for %s\n", r->bound_class);
-    print_equal(r);
+    if (!cost) print_equal(r);
     if (r->exact && r->class_ns > 0) /* else nothing of the class fits */
         printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
                SEARCH_CLASS);
@@ -202,18 +202,25 @@ static void print_baseline(struct arena *a, const struct plan_report *x,
            units_print_ns(text, b->iteration_ns), cost,
            (double)b->iteration_ns / (double)best->iteration_ns,
            print_rate(a, &b->plan.job, b->iteration_ns),
-           b->estimated ? " (estimated) *" : b->quick ? " *" : "");
+           arena_printf(a, "%s%s",
+                        b->estimated ? " (estimated)"
+                        : b->sampled ? " (sample)"
+                                     : "",
+                        b->quick ? " *" : ""));
 }
 
 /* The baselines that do not fit, those of one reason on one line, where the first of them stands. */
 static void print_baselines(struct arena *a, const struct plan_report *x)
 {
     const struct search_baseline *b = x->result->baselines;
-    bool quick = false;
+    bool quick = false, estimated = false, sampled = false;
     for (int32_t i = 0; !x->baseline && i < x->result->n_baselines; i++) {
         const char *names = b[i].name;
         bool said = false;
-        quick |= b[i].quick && b[i].iteration_ns != INT64_MAX;
+        if (b[i].iteration_ns != INT64_MAX) {
+            quick |= b[i].quick, estimated |= b[i].estimated;
+            sampled |= b[i].sampled && !b[i].estimated;
+        }
         if (b[i].iteration_ns != INT64_MAX) {
             print_baseline(a, x, &b[i]);
             continue;
@@ -227,6 +234,9 @@ static void print_baselines(struct arena *a, const struct plan_report *x)
             printf("  %-23s -  %s\n", names,
                    x->verbose ? b[i].why : print_cut(a, b[i].why, WHY_MAX));
     }
+    if (estimated) puts("  (estimated): not simulated; --baseline NAME simulates it");
+    if (sampled)
+        puts("  (sample): some microbatches and replicas simulated; --baseline NAME simulates all");
     if (quick) puts("  *: not all settings of the family tried; --baseline NAME tries more");
 }
 
@@ -244,7 +254,7 @@ void print_plan(struct arena *a, const struct plan_report *x)
                (int)ROBUST_PERCENT);
     print_metrics(a, &x->metrics[0]);
     unused_find(a, x->cluster, &r->plans[0].plan, &idle);
-    unused_print(a, &idle);
+    unused_print(a, &idle, x->objective == OBJECTIVE_COST);
     print_baselines(a, x);
     printf("  %lld candidate%s, %lld simulated, %s\n", (long long)r->candidates,
            r->candidates == 1 ? "" : "s", (long long)r->evaluated,

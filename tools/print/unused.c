@@ -112,9 +112,11 @@ static void print_some(struct arena *a, const struct unused *x, bool apart, cons
     printf(": %s\n", n > 1 ? several : one);
 }
 
-void unused_print(struct arena *a, const struct unused *x)
+void unused_print(struct arena *a, const struct unused *x, bool cost)
 {
-    print_some(a, x, false, "no faster candidate uses it", "no faster candidate uses them");
+    print_some(a, x, false,
+               cost ? "no cheaper candidate uses it" : "no faster candidate uses it",
+               cost ? "no cheaper candidate uses them" : "no faster candidate uses them");
     print_some(a, x, true, "no link joins it to the devices of the plan",
                "no link joins them to the devices of the plan");
 }

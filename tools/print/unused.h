@@ -14,6 +14,7 @@ struct unused {
 /* c: the cluster as given. O(devices + links). */
 void unused_find(struct arena *a, const struct cluster *c, const struct plan *p,
                  struct unused *out);
-void unused_print(struct arena *a, const struct unused *x);
+/* cost: the search was for the cheapest plan, not the fastest. */
+void unused_print(struct arena *a, const struct unused *x, bool cost);
 
 #endif

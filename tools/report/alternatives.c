@@ -62,6 +62,7 @@ static int32_t list(struct arena *a, const struct report *r, struct row *rows)
         rows[n++] = (struct row){b->name,
                                  arena_printf(a, "%s%s", plan_describe(a, &b->plan),
                                               b->estimated ? " (estimated, not simulated)"
+                                              : b->sampled ? b->quick ? " (of a sample; not all settings tried)" : " (of a sample)"
                                               : b->quick   ? " (not all settings tried)"
                                                            : ""),
                                  outcome_beside(s, &b->plan, b->iteration_ns), false};
