@@ -1,9 +1,9 @@
 /* planner/bound/groups.h - lower bound of the plans of equal pipelines, whose stages are whole layers on whole groups of equal GPUs.
  *
  * The class. D equal replicas; stage i of each has the same contiguous layers on as many GPUs of the same class, an *option*: n GPUs of one
- * node that shard every operator by the same rules. A stage recomputes nothing, its blocks or itself. Parameters and gradients are whole in
+ * node that shard every operator by the same rules. A stage recomputes nothing, all its blocks or itself; a part of its blocks is outside the class. Parameters and gradients are whole in
  * every replica, optimizer state is divided over the replicas or not (ZeRO 0 and 1). Any D, any options and layers of the stages, any order
- * of the F, I and W of whole microbatches. The M microbatches are shared equally, so the largest share is m = ceil(M / D).
+ * of the F, I and W (forward, input gradient, weight gradient) of whole microbatches. The M microbatches are shared equally, so the largest share is m = ceil(M / D).
  *
  * On an option a layer takes F, I, W and r (its recomputation) a microbatch, collectives included; on one GPU it has s bytes in every
  * replica, z of optimizer state, a of a microbatch from F to I, and w of one from I to W. Let P be the pass of a microbatch through all stages
@@ -17,7 +17,7 @@
  *            others behind its last W arrives before their next F
  * So the longest stage of an option that ends at a layer is known, and dynamic programming over the layers gives the cheapest replica for
  * prices of a GPU of each class and of a nanosecond of P. If it costs more than all that a replica may have (N / D GPUs, and P), no plan of
- * these D and P takes T. Kelley's cutting planes (1960) find the prices; any prices prove it. Cases of D and P are divided until each is
+ * these D and P takes T. Kelley's cutting planes (1960) find the prices; any prices give a valid bound. Cases of D and P are divided until each is
  * refuted (each term takes its least value in a case), or one is not; bisection gives T.
  * Not counted: links shared by several stages, P of each stage's place, single-node placement of groups, updates.
  */

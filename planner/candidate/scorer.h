@@ -26,7 +26,7 @@ struct scorer *scorer_helper(struct scorer *w, int32_t thread);
 /* *iteration_ns: simulated; INT64_MAX if the plan exceeds a device's memory, which is a result and not an error. */
 MUST_CHECK enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
                                   int64_t *iteration_ns, struct error *err);
-/* The same, with repair: a stage that exceeds memory after lowering is modified in *p until it fits: recomputation of as many blocks, then
+/* The same, with repair: a stage that exceeds memory after lowering is modified in *p until it fits: recomputation of as many blocks as needed, then
  * receive buffers of one message ahead, then a lower warm-up count. A change that saves no memory is undone. */
 MUST_CHECK enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                                   int64_t *iteration_ns, struct error *err);

@@ -15,8 +15,8 @@
  * The estimate of m microbatches is fill + (m - 1) · pace + tail (planner/coarse/line.c). The pace is the largest of: the slowest stage; the
  * links, each with the messages of all replicas below it; and the maximum mean of the cycles of 1F1B, or of eager 1F1B where memory admits
  * it, through stages and messages, which activations and gradients of a node lengthen for each other on its link. Orders written out later
- * hide messages better, so the pace counts what the cycles take longer than the slowest stage by half. The tail is what remains of the gradient all-reduces behind the last backward: bytes over the slowest link,
- * which rings of several stages share, and the latency of each step of each ring. Of 461 candidates for 16
+ * hide messages better, so only half of what a cycle takes beyond the slowest stage's time is counted. The tail is what remains of the
+ * gradient all-reduces behind the last backward: bytes over the slowest link, which rings of several stages share, and the latency of each step of each ring. Of 461 candidates for 16
  * questions, the simulation of four in five took within 5 % of the estimate (docs/measurements.md). Collectives of groups on one bus are priced
  * as if each were alone.
  *
