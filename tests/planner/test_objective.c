@@ -145,25 +145,25 @@ START_TEST(pruning_by_cost_loses_nothing_and_limits_are_kept)
 }
 END_TEST
 
-/* 16 GPUs on switches; with: of both types, else of the cheap one only. */
+/* Nodes of eight GPUs on a switch: two of a cheap type and, with both, four of a slower and dearer one. */
 static void make_switched(bool both, struct job *job, struct cluster *cluster, struct profile *profile)
 {
-    const char *dear = both ? "  - {name: dear, count: 2, devices: {type: dear, count: 4}}\n" : "";
+    const char *dear = both ? "  - {name: dear, count: 4, devices: {type: dear, count: 8}}\n" : "";
     const char *text = arena_printf(
         a,
-        "version: 1\nname: c\ndevice_types:\n  - {name: cheap, device: H100-SXM5, memory: 80 GiB, price: 1/h}\n"
-        "  - {name: dear, device: A100-SXM4-80, memory: 80 GiB, price: 9/h}\nnodes:\n"
-        "  - {name: cheap, count: 2, devices: {type: cheap, count: 4}}\n%s"
+        "version: 1\nname: c\ndevice_types:\n  - {name: cheap, device: H100-SXM5, memory: 80 GiB, price: 2/h}\n"
+        "  - {name: dear, device: A100-SXM4-80, memory: 80 GiB, price: 3/h}\nnodes:\n"
+        "  - {name: cheap, count: 2, devices: {type: cheap, count: 8}}\n%s"
         "switches: [{name: core}]\nlinks:\n"
         "  - {name: in-cheap, count: 2, between: [cheap], bandwidth: 300 GB/s, latency: 1 us}\n"
         "  - {name: up, count: 2, between: [cheap, core], bandwidth: 50 GB/s, latency: 5 us}\n%s",
-        dear, both ? "  - {name: in-dear, count: 2, between: [dear], bandwidth: 300 GB/s, latency: 1 us}\n"
-                "  - {name: down, count: 2, between: [dear, core], bandwidth: 50 GB/s, latency: 5 us}\n" : "");
+        dear, both ? "  - {name: in-dear, count: 4, between: [dear], bandwidth: 300 GB/s, latency: 1 us}\n"
+                "  - {name: down, count: 4, between: [dear, core], bandwidth: 50 GB/s, latency: 5 us}\n" : "");
     struct node *root;
     MUST(document_parse(a, "cluster", text, strlen(text), &root, &err));
     MUST(cluster_parse(a, root, cluster, &err));
     const char *j =
-        "version: 1\nmodel: {model_type: gpt2, n_embd: 1024, n_layer: 8, n_head: 16, n_positions: "
+        "version: 1\nmodel: {model_type: gpt2, n_embd: 2048, n_layer: 8, n_head: 16, n_positions: "
         "1024, vocab_size: 4096}\nsequence_length: 1024\nglobal_batch: 64\nmicrobatch: 1\n"
         "precision: bf16\n";
     MUST(document_parse(a, "job", j, strlen(j), &root, &err));
