@@ -107,6 +107,8 @@ code ~ /typedef[ \t]+(struct|enum|union)/ && code !~ /\(/ && FILENAME !~ /^tests
 END { exit bad }
 ' "$@" || failed=1
 
+"${0%lint.sh}tuning.sh" "$@" || failed=1 # numbers of planner/ and docs/tuning.md
+
 # The include guard of a header is its path, so that no two headers share one.
 for file in "$@"; do
     [[ $file == *.h ]] || continue

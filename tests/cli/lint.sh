@@ -100,4 +100,36 @@ if "$lint" planner/lone.c | grep -q '^planner/lone.c:1: planner/lone is not in t
     echo "not ok a module that no layer has is reported"
     bad=1
 fi
+# Numbers of planner/ are those of docs/tuning.md.
+# numbers TEXT ROW RULE: a source with that text beside a document with that row is refused with that rule; without a rule it passes.
+numbers() {
+    printf '/* head */\n%s\n' "$1" >planner/exact/a.c
+    printf '## Tuning constants\n\n| file | value |\n|---|---|\n| `planner/exact/a.c` | %s |\n' "$2" >docs/tuning.md
+    "$lint" planner/exact/a.c >said
+    if [[ $3 ]] && grep -q "$3" said || [[ ! $3 && ! -s said ]]; then echo "ok '$1' beside '$2': ${3:-passes}"; else
+        echo "not ok '$1' beside '$2': $(cat said)"
+        bad=1
+    fi
+}
+mkdir docs
+numbers 'enum { MOST = 8, LEAST = 2 };' '`MOST = 8`' '^planner/exact/a.c:2: LEAST = 2 is not in docs/tuning.md'
+numbers 'enum { MOST = 9 };' '`MOST = 8`' '^planner/exact/a.c:2: MOST is 9, in docs/tuning.md 8'
+numbers 'enum { MOST = 8 };' '`MOST = 8`, `GONE = 3`' '^docs/tuning.md:5: GONE is not a number of planner/exact/a.c'
+numbers '#define NEAR 1.1' '' '^planner/exact/a.c:2: NEAR = 1.1 is not in'
+numbers 'static const double FAR = 3;' '' '^planner/exact/a.c:2: FAR = 3 is not in'
+numbers $'#define WORK \\\n    INT64_C(40)\nenum {\n    BITS = /* of a hash */\n        1 << 16, /* = 4 */\n    KINDS = sizeof kinds\n};' '`WORK = 40`, `BITS = 1 << 16`' ''
+numbers 'static const double far = 2 * near; enum phase { F = 1 };' '' ''
+numbers 'enum { MOST = 8 };' '`MOST = 8`' ''
+rm planner/exact/a.c
+printf '/* head */\n' >planner/exact/b.c
+if "$lint" planner/exact/b.c | grep -q '^docs/tuning.md:5: .* is not a number of planner/exact/a.c'; then echo "ok a number of a file that is gone is refused"; else
+    echo "not ok a number of a file that is gone is refused"
+    bad=1
+fi
+{ echo '## Tuning constants' && for i in {1..300}; do echo "| \`planner/exact/a.c\` | \`N$i = 1\` |"; done; } >docs/tuning.md
+for i in {1..300}; do echo "enum { N$i = 1 };"; done >planner/exact/a.c
+if "$lint" planner/exact/a.c | grep -q '^docs/tuning.md:[0-9]*: more than [0-9]* tuning constants'; then echo "ok the number of tuning constants is limited"; else
+    echo "not ok the number of tuning constants is limited"
+    bad=1
+fi
 exit $bad
