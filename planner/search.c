@@ -31,8 +31,7 @@ enum {
     KEPT_MIN = 32,
     FIRST_MIN = 3, /* plans whose refinement is not cut short by its best results */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
-    DIVERSE_STARTS_MAX = 16,
-    SYMMETRIC_STARTS = 1 /* of them from the coarse search */
+    DIVERSE_STARTS_MAX = 16 /* one of them from the coarse search */
 };
 
 /* The strategies behind the coarse search and the baselines, in order. They share what those leave of one budget of counted work, which
@@ -349,12 +348,9 @@ static enum status search_small(struct search *q, const struct incumbents *symme
     int64_t reserved = t->evaluations_left / 8;
     incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
     t->diverse_starts.coarse = true;
-    for (int32_t i = 0, n = 0; i < symmetric->n && n < SYMMETRIC_STARTS; i++)
-        if (!spmd_stage_in_plan(&symmetric->plans[i].plan)) {
-            incumbents_add(&t->diverse_starts, &symmetric->plans[i].plan,
-                           symmetric->plans[i].iteration_ns);
-            n++;
-        }
+    const struct search_plan *one = symmetric->plans, *end = one + symmetric->n;
+    while (one < end && spmd_stage_in_plan(&one->plan)) one++;
+    if (one < end) incumbents_add(&t->diverse_starts, &one->plan, one->iteration_ns);
     t->evaluations_left -= reserved;
     begin(t, CLASS);
     TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));

@@ -14,7 +14,6 @@
 #include <string.h>
 
 enum {
-    CHUNK = 8,    /* settings simulated in parallel between two looks at the work */
     PATIENCE = 10 /* settings of a family without a better time, after which the others are left out */
 };
 /* Least ratio of a simulated time to its estimate; and of a plan's time to that of its sample. */
@@ -239,8 +238,8 @@ static int32_t affordable(const struct scoring *x, int64_t each_ns)
 {
     const struct search_context *t = x->k->t;
     if (scoring_spent(x)) return 0;
-    if (!t->work_end) return CHUNK;
-    return (int32_t)units_min(CHUNK, (t->work_end - scorer_work(t->scorer)) / units_max(each_ns, 1));
+    if (!t->work_end) return PARALLEL_SCORE_BATCH;
+    return (int32_t)units_min(PARALLEL_SCORE_BATCH, (t->work_end - scorer_work(t->scorer)) / units_max(each_ns, 1));
 }
 
 /* The next settings of the families in turn, from *at on. Returns their number. */
@@ -280,7 +279,7 @@ static enum status try_rounds(struct baseline_task *k, struct scoring *all, int3
 {
     int64_t each = k->coarse->trial_ns, begun = scorer_work(k->t->scorer);
     for (int32_t at = 0, tried = 0;;) {
-        struct trial chunk[CHUNK];
+        struct trial chunk[PARALLEL_SCORE_BATCH];
         int32_t most = affordable(all, each), filled = fill(all, n, fastest_ns, most, &at, chunk);
         if (!filled) return OK;
         TRY(try_all(k, chunk, filled, err));

@@ -1,6 +1,7 @@
 #include "planner/baseline/subteam.h"
 
-enum { TEAMS_MAX = 24, USED_MAX = 8 };
+/* Subsets taken from a list of plans; all subsets: without one of the devices, and those of two lists. */
+enum { USED_MAX = 8, TEAMS_MAX = SPACE_TABLES_MAX + 2 * USED_MAX };
 
 struct teams {
     int32_t n;

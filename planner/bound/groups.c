@@ -9,12 +9,10 @@
 
 enum {
     CUTS = 16,    /* prices tried for a case; one that needs more is divided */
-    HALVINGS =
-        7,      /* of the interval between a quarter of the time known and that time: 0.6 % of it */
     CASES = 500   /* of a T: 175B on four types of GPUs needed 187, at about 0.3 ms each */
 };
-#define SHORT                                                                                      \
-    0.01 /* of T: an interval of P that is not divided further, because a hundredth of T is lost at most */
+/* Accuracy of the bound, as a part of the time known: it lies above a quarter of that time. An interval of P is not divided further below it. */
+#define SHORT 0.01
 
 enum limit { BUSY, FILL, MEMORY, SUMS, LIMITS };
 static const char *const bindings[LIMITS] = {
@@ -377,7 +375,7 @@ double bound_groups_ns(const struct bound_groups *b, double most_ns, const char 
     int32_t most = most_replicas(&g);
     if (!too_short(&g, most_ns, most)) {
         bound = 0;
-        for (int i = 0; i < HALVINGS; i++) {
+        while (high - low > SHORT * most_ns) {
             double middle = (low + high) / 2;
             if (too_short(&g, middle, most))
                 bound = low = middle;

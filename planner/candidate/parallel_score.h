@@ -10,6 +10,8 @@
 #include "planner/candidate/search_context.h"
 #include "profiles/profile.h"
 
+/* Items between two looks at the counted work. */
+enum { PARALLEL_SCORE_BATCH = 4 };
 struct parallel_score_item {
     struct plan plan; /* modified until it fits, as by search_context_score */
     struct space space;

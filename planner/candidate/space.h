@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Devices up to which all subsets are enumerated, and up to which tables over subsets exist. A space may have more devices. */
-enum { SPACE_DEVICES_MAX = 8, SPACE_TABLES_MAX = 12 };
+/* Devices up to which tables over subsets exist. A space may have more devices. */
+enum { SPACE_TABLES_MAX = 12 };
 
 struct space {
     struct arena *arena;

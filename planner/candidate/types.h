@@ -11,7 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SEARCH_DEVICES_MAX = 8, SEARCH_EVALUATIONS = 20000 /* default budget of simulated plans */ };
+enum {
+    SEARCH_DEVICES_MAX = 8,    /* of which all subsets are listed, so that the search may be exact */
+    SEARCH_EVALUATIONS = 20000 /* default budget of simulated plans */
+};
 /* The class of plans that `exact` refers to. */
 #define SEARCH_CLASS "contiguous layers a device, integer shares, 1F1B, before refinement"
 

@@ -11,7 +11,6 @@ enum {
     TEMPLATES_EACH = 3,    /* of a team, for one number of replicas and ZeRO level */
     TEAMS = 3,             /* of a candidate */
     COMBINATIONS = 200000, /* per size: about 0.1 s */
-    SHARE_HALVINGS = 48,
     IDLE_ANY = 8,    /* GPUs of a class of which any number may be idle */
     IDLE_HALVES = 64, /* of which all but any power of two may be */
     /* Of which a node, or all but a power of two, may be: of more, another number of replicas uses them better. 102,400 GPUs of six classes: a
@@ -161,7 +160,7 @@ static void share(struct combining *m)
         high = units_min(high, q->offer->kept[COARSE_KEPT - 1].estimate_ns);
         if (all_within(m, high) < batch) return;
     }
-    for (int k = 0; k < SHARE_HALVINGS && low < high; k++) {
+    while (low < high) {
         int64_t middle = low + (high - low) / 2;
         if (all_within(m, middle) >= batch)
             high = middle;

@@ -287,7 +287,7 @@ static void make_size(struct exact *q, int32_t size, const struct space *s)
     *z = (struct exact_size){.s = s, .b = bottleneck_make(a, s), .lists = {.arena = a}};
     z->parts = (struct partition_list){.arena = a, .s = s, .b = z->b, .known = {.arena = a}};
     scorer_charge(q->t->scorer, bottleneck_steps(s));
-    if (s->n_devices > SPACE_DEVICES_MAX)
+    if (s->n_devices > SEARCH_DEVICES_MAX)
         partition_even(&z->parts);
     else
         partition_all(&z->parts, limit_of(q));
@@ -346,7 +346,7 @@ enum status exact_search(struct search_context *t, struct arena *lists, const st
                          int32_t n, struct error *err)
 {
     struct exact q = {.t = t, .lists = lists, .n_sizes = n, .memo = {.arena = lists}};
-    bool few = !n || spaces[0].n_devices <= SPACE_DEVICES_MAX; /* their partitions are listed */
+    bool few = !n || spaces[0].n_devices <= SEARCH_DEVICES_MAX; /* their partitions are listed */
     int64_t start = scorer_work(t->scorer), end = t->work_end;
     q.sizes = ARENA_ARRAY(lists, struct exact_size, (size_t)n);
     for (int32_t i = 0; i < n; i++) make_size(&q, i, &spaces[i]);

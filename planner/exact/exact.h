@@ -1,4 +1,4 @@
-/* planner/exact/exact.h - branch and bound over all plans of up to SPACE_DEVICES_MAX devices, and over a part of those of up to
+/* planner/exact/exact.h - branch and bound over all plans of up to SEARCH_DEVICES_MAX devices, and over a part of those of up to
  * SPACE_TABLES_MAX.
  *
  * The class: every subset of the devices, every partition of it into replicas, every order of a replica's devices, every
@@ -10,7 +10,7 @@
  * Partitions of all microbatch sizes are processed by rising bound: first the most promising plan of each within half of the work, so
  * that the incumbent is good if the budget ends early; then all other plans, which completes the proof.
  *
- * With more than SPACE_DEVICES_MAX devices the partitions are too many to list. Then they are found by a best-first search: from even
+ * With more than SEARCH_DEVICES_MAX devices the partitions are too many to list. Then they are found by a best-first search: from even
  * ones, the neighbours of the partition whose first plan is fastest, by the place of one device or an exchange of two.
  */
 #ifndef PLANNER_EXACT_EXACT_H

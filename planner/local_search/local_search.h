@@ -11,11 +11,12 @@
 #ifndef PLANNER_LOCAL_SEARCH_LOCAL_SEARCH_H
 #define PLANNER_LOCAL_SEARCH_LOCAL_SEARCH_H
 
+#include "planner/candidate/parallel_score.h"
 #include "planner/candidate/plan_set.h"
 #include "planner/candidate/search_context.h"
 
 enum {
-    LOCAL_SEARCH_BATCH = 4,
+    LOCAL_SEARCH_BATCH = PARALLEL_SCORE_BATCH,
     LOCAL_SEARCH_STAGES_DEVICES = 128 /* of a search with `stages`: with more, making a plan takes longer than simulating it */
 };
 

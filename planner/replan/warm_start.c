@@ -17,7 +17,6 @@ enum {
     BUDGET_US = 40000, /* of counted work: with 64 devices 0.05 of the 0.1 s that a re-plan may take, the rest is for prices */
     BUDGET_DEVICE_US = 200,
     ORDER_TRIES_MIN = 2,
-    ORDER_OPERATIONS = 300000, /* about 10 ms */
     VARIANTS_MAX = LOST_COUNT * SPARE_COUNT
 };
 /* Plans above this multiple of the best estimate are not simulated. */
@@ -139,7 +138,7 @@ static enum status order(struct warm *q, struct search_plan *best, int64_t tries
     int64_t left = tries < q->t->evaluations_left ? tries : q->t->evaluations_left, had = left;
     if (tries < ORDER_TRIES_MIN) return OK;
     TRY(schedule_plan(q->arena, q->t->scorer, &q->space, &best->plan, &best->iteration_ns, &left,
-                      ORDER_OPERATIONS, q->t->o->stop, err));
+                      SCHEDULE_PLAN_OPERATIONS, q->t->o->stop, err));
     q->t->evaluations_left -= had - left;
     return OK;
 }

@@ -17,6 +17,8 @@
 
 /* Plans of more operations (F, I and W of all stages) are not changed. */
 enum { SCHEDULE_PLAN_OPS_MAX = 30000 };
+/* `operations` of a search that has no limit of its own: about 10 ms for each replica. */
+enum { SCHEDULE_PLAN_OPERATIONS = 300000 };
 
 /* *plan and *iteration_ns become those with searched orders if faster. No change to plans with several
  * stages per device, to replicas of one stage, and to measured layers, whose backward is fused. Spends one evaluation per

@@ -4,9 +4,6 @@
 #include "planner/candidate/group.h"
 #include "planner/schedule/plan.h"
 
-enum {
-    ORDER_OPERATIONS = 300000
-}; /* operations timed for the orders of one replica: about 10 ms */
 enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
 
 static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
@@ -152,6 +149,6 @@ enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s
         refine_buckets(s, &variant, parts[i]);
         TRY(fit_variant(&x, &variant, err));
     }
-    return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, ORDER_OPERATIONS, stop,
+    return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, SCHEDULE_PLAN_OPERATIONS, stop,
                          err);
 }

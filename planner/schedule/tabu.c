@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-/* Steps for which a reversed pair stays tabu, and positions over which an operation is moved: a move is evaluated in time proportional to
+/* Steps for which a reversed pair stays tabu (once to three times as many, drawn), and positions over which an operation is moved: a move is evaluated in time proportional to
  * its distance. 148 of the 154 pipelines of tests/data/schedules are proved optimal with these (docs/measurements.md, 2026-11-26). */
-enum { TENURE_MIN = 8, TENURE_SPREAD = 16, FARTHEST = 96 };
+enum { TENURE = 8, FARTHEST = 96 };
 enum { FORBIDDEN = 1 << 16 }; /* values of pair() */
 
 struct move {
@@ -166,7 +166,7 @@ static void forbid_back(struct tabu *t, const struct move *v)
 {
     const uint32_t *node = &t->node[v->device * t->s->length];
     int64_t step = v->to > v->from ? 1 : -1,
-            until = t->step + TENURE_MIN + (int64_t)draw(t, TENURE_SPREAD);
+            until = t->step + TENURE + (int64_t)draw(t, 2 * TENURE);
     for (int64_t i = v->from; i != v->to; i += step) {
         uint32_t crossed = node[i + step];
         t->until[step < 0 ? pair(crossed, node[v->from]) : pair(node[v->from], crossed)] = until;

@@ -34,7 +34,7 @@
 
 struct arena;
 
-enum { SPMD_STEPS_MAX = 6, SPMD_COLUMNS_MAX = 4096 };
+enum { SPMD_STEPS_MAX = 6 };
 
 struct spmd_step { /* one step of a resharding */
     int32_t after; /* placement */

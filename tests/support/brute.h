@@ -68,14 +68,14 @@ struct brute {
     const struct space *s;
     struct scorer *scorer;
     int64_t best_ns, plans, violations;
-    int32_t n_replicas, n_stages[SPACE_DEVICES_MAX], share[SPACE_DEVICES_MAX];
-    int32_t device[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX],
-        last[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX];
+    int32_t n_replicas, n_stages[SEARCH_DEVICES_MAX], share[SEARCH_DEVICES_MAX];
+    int32_t device[SEARCH_DEVICES_MAX][SEARCH_DEVICES_MAX],
+        last[SEARCH_DEVICES_MAX][SEARCH_DEVICES_MAX];
 };
 
 static int64_t brute_bound(const struct brute *b, int32_t r)
 {
-    struct bound_stage stages[SPACE_DEVICES_MAX];
+    struct bound_stage stages[SEARCH_DEVICES_MAX];
     for (int32_t i = 0, first = 0; i < b->n_stages[r]; i++) {
         struct space_stage_time t;
         int32_t left = b->n_stages[r] - i;
