@@ -29,7 +29,6 @@
 
 enum {
     KEPT_MIN = 32,
-    FIRST_MIN = 3, /* plans whose refinement is not cut short by its best results */
     SPACES_MAX = 16 + PRESET_SPACES_MAX,
     DIVERSE_STARTS_MAX = 16 /* one of them from the coarse search */
 };
@@ -108,7 +107,7 @@ static bool hopeless(const struct search *q, const struct search_plan *x, int32_
                      const struct incumbents *refined)
 {
     struct candidate trial;
-    int32_t among = q->t.o->top > FIRST_MIN ? q->t.o->top : FIRST_MIN;
+    int32_t among = q->t.o->top > 1 ? q->t.o->top : 1;
     bool free =
         q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->min_rate > 0) && !(q->t.o->max_cost > 0);
     if (!free || refined->n < among) return false;

@@ -38,6 +38,8 @@ enum bound_orders {
     BOUND_MIXED  /* some B, some I and W */
 };
 
+enum { BOUND_SCHEDULE_STEPS = 45000000 }; /* lattice points of a bound without a limit: about 0.3 s */
+
 struct bound_schedule_options {
     enum bound_depth depth;
     enum bound_orders orders;
@@ -46,7 +48,7 @@ struct bound_schedule_options {
     /* With BOUND_DEEP, split orders and best_ns: a shorter schedule found on the way is returned in this arena. NULL: none is
      * sought. */
     struct arena *arena;
-    int64_t steps; /* lattice points to visit at most; 0: 45,000,000 (about 0.3 s) */
+    int64_t steps; /* lattice points to visit at most; 0: BOUND_SCHEDULE_STEPS */
 };
 
 struct bound_schedule {

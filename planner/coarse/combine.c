@@ -9,10 +9,8 @@
 
 enum {
     TEMPLATES_EACH = 3,    /* of a team, for one number of replicas and ZeRO level */
-    TEAMS = 3,             /* of a candidate */
     COMBINATIONS = 200000, /* per size: about 0.1 s */
-    IDLE_ANY = 8,    /* GPUs of a class of which any number may be idle */
-    IDLE_HALVES = 64, /* of which all but any power of two may be */
+    IDLE_ANY = 8, /* GPUs of a class of which any number may be idle */
     /* Of which a node, or all but a power of two, may be: of more, another number of replicas uses them better. 102,400 GPUs of six classes: a
      * fifth of the templates, with the same candidates (2026-11-26). */
     IDLE_MOST = 512
@@ -32,9 +30,9 @@ struct combining {
     struct coarse_template *templates;
     int64_t left; /* combinations */
     struct counted *order; /* (n) */
-    int64_t most[TEAMS][1 << COARSE_CLASSES]; /* microbatches of so many teams of a set of classes */
+    int64_t most[COARSE_TEAM][1 << COARSE_CLASSES]; /* microbatches of so many teams of a set of classes */
     int32_t n_teams;
-    const struct coarse_template *team[TEAMS];
+    const struct coarse_template *team[COARSE_TEAM];
     int64_t tail_ns; /* of the current teams together */
 };
 
@@ -256,7 +254,7 @@ static void find_most(struct combining *m)
         m->most[1][x->of->classes] = units_max(m->most[1][x->of->classes], x->most);
     }
     qsort(m->order, (size_t)m->n, sizeof *m->order, by_classes);
-    for (int32_t k = 1; k < TEAMS; k++)
+    for (int32_t k = 1; k < COARSE_TEAM; k++)
         for (uint32_t set = 1; set <= all; set++)
             for (uint32_t one = set; one; one = (one - 1) & set) {
                 int64_t sum = m->most[1][one] + (k > 1 ? m->most[k - 1][set & ~one] : 0);
@@ -363,7 +361,7 @@ static void add_teams_of(struct combining *m, uint32_t classes)
         if (!(classes >> k & 1) || whole[k] > IDLE_MOST) continue;
         for (*n = whole[k] - 1; *n > 0; --*n)
             if (whole[k] <= IDLE_ANY || *n == whole[k] - q->classes[k].per_node ||
-                (!(*n & (*n - 1)) && (whole[k] <= IDLE_HALVES || 2 * *n >= whole[k])))
+                !(*n & (*n - 1)))
                 add_team(m, classes, whole);
         *n = whole[k];
     }
@@ -397,7 +395,7 @@ void coarse_combine(struct coarse *q)
     for (uint32_t set = all; set; set--)
         if (set == all || count(set) <= COARSE_TEAM) add_teams_of(&m, set);
     m.order = ARENA_ARRAY(q->templates, struct counted, (size_t)m.n + 1);
-    for (int32_t teams = 1; teams <= TEAMS; teams++) {
+    for (int32_t teams = 1; teams <= COARSE_TEAM; teams++) {
         find_most(&m);
         add_teams(&m, 0, 0, 0, teams);
     }

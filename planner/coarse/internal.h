@@ -14,7 +14,7 @@ enum {
     COARSE_STAGES = 64,  /* of a template */
     COARSE_LINE = 256,   /* of a preset's pipeline */
     COARSE_REPLICAS = 64, /* numbers of replicas tried for a team */
-    COARSE_TEAM = 3,      /* classes of a team; a team of all classes is tried in any case */
+    COARSE_TEAM = 3, /* classes of a team (one of all classes is tried in any case), and teams of a candidate */
     COARSE_KEPT = 64,     /* candidates by estimate */
     COARSE_EACH = 8,      /* of them of one division into teams */
     COARSE_FAR = 160, /* percent of the best estimate, also of the best trial: candidates above are not tried */

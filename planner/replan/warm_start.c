@@ -16,7 +16,6 @@
 enum {
     BUDGET_US = 40000, /* of counted work: with 64 devices 0.05 of the 0.1 s that a re-plan may take, the rest is for prices */
     BUDGET_DEVICE_US = 200,
-    ORDER_TRIES_MIN = 2,
     VARIANTS_MAX = LOST_COUNT * SPARE_COUNT
 };
 /* Plans above this multiple of the best estimate are not simulated. */
@@ -136,7 +135,7 @@ static enum status simulate(struct warm *q, struct warm_plans *out, struct error
 static enum status order(struct warm *q, struct search_plan *best, int64_t tries, struct error *err)
 {
     int64_t left = tries < q->t->evaluations_left ? tries : q->t->evaluations_left, had = left;
-    if (tries < ORDER_TRIES_MIN) return OK;
+    if (!left) return OK;
     TRY(schedule_plan(q->arena, q->t->scorer, &q->space, &best->plan, &best->iteration_ns, &left,
                       SCHEDULE_PLAN_OPERATIONS, q->t->o->stop, err));
     q->t->evaluations_left -= had - left;

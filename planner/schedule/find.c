@@ -13,7 +13,6 @@
 /* Timings of operations, and steps of a proof: about a second each. With them 148 of the 154 pipelines of tests/data/schedules are proved
  * optimal in 5 ms to 1.5 s each (docs/measurements.md, 2026-11-26). */
 #define OPERATIONS_DEFAULT INT64_C(30000000)
-#define PROOF_STEPS INT64_C(45000000)
 /* Costs in timings of a word: of the list scheduler, and of the 31 other words that the zero-bubble scheduler times. */
 enum { DISPATCH_COST = 6, ZERO_BUBBLE_COST = 31 };
 enum { ELITE = 6, TURNS = 6 };
@@ -295,7 +294,7 @@ static void search_words(struct find *f)
     try_names(f);
     turn(f, 10);
     move(f, 0, 500);
-    find_bound(f, BOUND_DEEP, PROOF_STEPS / 3);
+    find_bound(f, BOUND_DEEP, BOUND_SCHEDULE_STEPS / 3);
     int64_t proved = f->left / 8, best = f->elite[0].makespan_ns;
     while (!over(f)) {
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
@@ -303,7 +302,7 @@ static void search_words(struct find *f)
         if (f->left > proved || proved < 0) continue;
         proved = -1; /* repeated with the better schedule, then the rest of the search */
         find_bound(f, BOUND_DEEP,
-                   f->elite[0].makespan_ns < best ? PROOF_STEPS : PROOF_STEPS * 2 / 3);
+                   f->elite[0].makespan_ns < best ? BOUND_SCHEDULE_STEPS : BOUND_SCHEDULE_STEPS / 3 * 2);
     }
 }
 

@@ -14,7 +14,6 @@ enum {
      * of 25 to 330 timings gave orders as short, which the simulation made 1 to 12 % slower; at 720 operations, 280 timings gained
      * 0.1 to 0.4 % (docs/measurements.md, 2026-11-23). */
     EAGER_TIMINGS = 100,
-    LEAST_GAIN = 200, /* parts of the iteration time of which orders have to gain one */
     /* limit of timings per operation, because small pipelines need no large budget */
     OPERATIONS_EACH = 1000
 };
@@ -368,7 +367,7 @@ static bool stage_too_slow(const struct ordering *x, const struct plan_replica *
     struct pipeline_stage s = {0};
     price_stage(x, &r->stages[i], &s);
     int64_t ns = s.forward_ns + s.input_ns + s.weight_ns;
-    return ns >= (best_ns - best_ns / LEAST_GAIN) / r->microbatches;
+    return ns >= best_ns / r->microbatches;
 }
 
 static bool too_slow(const struct ordering *x, int64_t best_ns)

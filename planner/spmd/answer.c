@@ -30,10 +30,7 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
 
 /* --- where memory binds --- */
 
-enum {
-    TURNS_MAX = 4, /* searches with other caps */
-    CAPS_DISTINCT_PART = 64 /* fraction of the counted bytes: least distance of two caps in the bisection */
-};
+enum { TURNS_MAX = 4 }; /* searches with other caps */
 
 /* Caps of successive searches, bytes per device. The bytes laid out beyond the counted ones differ between answers, so no
  * single cap is right: an answer that is too large lowers it, then bisection follows. */
@@ -64,14 +61,14 @@ static bool fits_lowered(const struct turns *t, const struct spmd_answer *x, int
     return fits;
 }
 
-/* Caps halfway from low to high; false: they are close. */
+/* Caps halfway from low to high; false: there are none between. */
 static bool halve(struct turns *t)
 {
     bool distinct = false;
     for (int32_t d = 0; d < t->q->s->n_devices; d++) {
         int64_t room = t->high[d] - t->low[d];
         t->cap[d] = t->low[d] + (room > 0 ? room / 2 : 0);
-        distinct |= room > t->high[d] / CAPS_DISTINCT_PART;
+        distinct |= room > 1;
     }
     return distinct;
 }

@@ -13,7 +13,6 @@
  * the plans of Qwen3-MoE on 32 GPUs, of Llama-70B on 192 and of HAP's four models on 8 are the same (docs/measurements.md, 11-26). */
 enum {
     LABELS = 20000,
-    LABELS_PRICED = 3000,
     BEAM = 24,
     BEAM_PRICED = 6,
     BEAM_RUN = INT32_MAX,
@@ -300,7 +299,7 @@ static void search_free(struct arena *a, const struct spmd_problem *p, const str
     else {
         if (!price && l && l->enough_ns) q->enough_ns = l->enough_ns;
         q->relax = spmd_relax_new(scratch, q->s, q->rules, price);
-        goal = beam_and_prove(q, price ? BEAM_PRICED : BEAM, price ? LABELS_PRICED : LABELS,
+        goal = beam_and_prove(q, price ? BEAM_PRICED : BEAM, price ? SPMD_LABELS_FEW : LABELS,
                               &out->bound_ns);
     }
     out->ns = take(a, q, goal, out);
@@ -403,12 +402,12 @@ static void try_prices(struct arena *a, const struct spmd_problem *p, const stru
 static void by_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
                       int64_t free_ns, struct prices *y)
 {
-    enum { GROWTHS = 9, TURNS = 10 };
+    enum { TURNS = 10 };
     struct spmd_found now = {.ns = INT64_MAX};
     bool fit = false;
     const double most = spmd_price_max(p);
     double price = 0.02 * (double)free_ns / p->n_columns + 1;
-    for (int k = 0; k < GROWTHS && !fit && price < most; k++, price *= 4) {
+    for (; !fit && price < most; price *= 4) {
         for (int32_t c = 0; c < p->n_columns; c++) y->now[c] = price;
         try_prices(a, p, l, y, &now, &fit);
         if (now.ns == INT64_MAX) return;

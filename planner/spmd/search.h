@@ -34,7 +34,10 @@
 
 struct arena;
 
-enum { SPMD_STEPS_MAX = 6 };
+enum {
+    SPMD_STEPS_MAX = 6,
+    SPMD_LABELS_FEW = 2000 /* of one proof of many: at multipliers, or of a stage whose memory binds */
+};
 
 struct spmd_step { /* one step of a resharding */
     int32_t after; /* placement */

@@ -15,7 +15,6 @@
 #include <string.h>
 
 enum {
-    SMALL_LABELS = 2000, /* labels of the proof under binding memory */
     MESH_FROM = 4 /* fewest devices of a mesh of two axes */
 };
 
@@ -251,7 +250,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                 .excluded = t->excluded,
                                 .complete_cuts = t->complete_cuts,
                                 .shard_parameters = t->shard_parameters,
-                                .limits = {.max_labels = SMALL_LABELS}};
+                                .limits = {.max_labels = SPMD_LABELS_FEW}};
     return training_graph(j, t, &q->g, err);
 }
 
