@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define NS_PER_S 1000000000.0
+#define NS_PER_H (3600 * NS_PER_S)
 
 static inline int64_t units_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t units_min(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -1,5 +1,6 @@
 /* core/plan/price.c - what a plan's GPUs cost. */
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/plan/plan.h"
 
 double plan_price_per_h(const struct plan *p)
@@ -23,6 +24,5 @@ double plan_price_per_h(const struct plan *p)
 
 double plan_cost(const struct plan *p, int64_t ns)
 {
-    const double ns_per_h = 3600e9;
-    return plan_price_per_h(p) * ((double)ns / ns_per_h);
+    return plan_price_per_h(p) * ((double)ns / NS_PER_H);
 }

@@ -239,7 +239,8 @@ static int32_t affordable(const struct scoring *x, int64_t each_ns)
     const struct search_context *t = x->k->t;
     if (scoring_spent(x)) return 0;
     if (!t->work_end) return PARALLEL_SCORE_BATCH;
-    return (int32_t)units_min(PARALLEL_SCORE_BATCH, (t->work_end - scorer_work(t->scorer)) / units_max(each_ns, 1));
+    return (int32_t)units_min(PARALLEL_SCORE_BATCH, (t->work_end - scorer_work(t->scorer)) /
+                                                        units_max(each_ns, 1));
 }
 
 /* The next settings of the families in turn, from *at on. Returns their number. */

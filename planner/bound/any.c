@@ -1,6 +1,7 @@
 #include "planner/bound/any_internal.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "planner/bound/lp.h"
 #include "planner/bound/messages.h"
 
@@ -97,8 +98,7 @@ void bound_any_prices(struct bound_any *b, const double *price_per_h, double mos
 
 double bound_money(double price_per_h, double ns)
 {
-    const double ns_per_h = 3600e9; /* as core/plan/price.c */
-    return price_per_h * (ns / ns_per_h);
+    return price_per_h * (ns / NS_PER_H);
 }
 
 double bound_cost_gap(double cost, double lower_cost)

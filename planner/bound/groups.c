@@ -8,10 +8,10 @@
 #include <string.h>
 
 enum {
-    CUTS = 16,    /* prices tried for a case; one that needs more is divided */
-    CASES = 500   /* of a T: 175B on four types of GPUs needed 187, at about 0.3 ms each */
+    CUTS = 16,  /* prices tried for a case; one that needs more is divided */
+    CASES = 500 /* of a T: 175B on four types of GPUs needed 187, at about 0.3 ms each */
 };
-/* Accuracy of the bound, as a part of the time known: it lies above a quarter of that time. An interval of P is not divided further below it. */
+/* Accuracy of the bound, as a part of the time known; an interval of P that is shorter is not divided. */
 #define SHORT 0.01
 
 enum limit { BUSY, FILL, MEMORY, SUMS, LIMITS };
@@ -237,10 +237,9 @@ static double cheapest(struct groups *g)
 /* --- refutation -------------------------------------------------------------------------------- */
 
 /* Prices with which all that a replica may have costs 1. Column 0 is the price of the cheapest replica. At first, and nearly always in the
- * end, a GPU is worth the work that it does; the limits keep the first cuts near it. */
+ * end, a GPU is worth the work that it does. */
 static struct lp *prices_new(struct groups *g, const struct plans *x)
 {
-    enum { NEAR = 4 };
     int32_t n = g->b->n_classes;
     double sum = 0;
     struct lp *lp = lp_new(g->arena, LP_MAX);
@@ -251,7 +250,7 @@ static struct lp *prices_new(struct groups *g, const struct plans *x)
     lp_column(lp, 0, INFINITY, 1);
     for (int32_t k = 0; k < n; k++) {
         g->price[k] = sum > 0 ? g->worth[k] / sum : 1;
-        lp_column(lp, g->price[k] / NEAR, g->due[k] > 0 ? g->price[k] * NEAR : INFINITY, 0);
+        lp_column(lp, 0, INFINITY, 0);
     }
     lp_column(lp, 0, INFINITY, 0);
     g->due[n] = x->pass[1] + g->b->far_ns / g->T, g->price[n] = 0;

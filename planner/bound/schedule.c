@@ -211,7 +211,8 @@ void bound_schedule(const struct pipeline *p, int32_t microbatches,
     struct bound_line l = line_of(a, p, microbatches, o->orders);
     *out = (struct bound_schedule){.term = "work", .stage = -1, .class_text = classes[o->orders]};
     struct place *at = places_of(a, &l);
-    int64_t given = o->steps ? o->steps : BOUND_SCHEDULE_STEPS, steps = given / 4, best = o->best_ns;
+    int64_t given = o->steps ? o->steps : BOUND_SCHEDULE_STEPS, steps = given / 4,
+            best = o->best_ns;
     cheap(&l, at, out);
     if (o->depth != BOUND_CHEAP && out->lower_bound_ns != INT64_MAX) {
         cycles(a, &l, at, best, &steps, out);

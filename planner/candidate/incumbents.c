@@ -2,12 +2,11 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
+#include "core/base/units.h"
 #include "planner/candidate/scorer.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-#define NS_PER_H 3600e9
 
 static int by_value(const void *a, const void *b)
 {

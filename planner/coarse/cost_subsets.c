@@ -1,6 +1,7 @@
 #include "planner/coarse/cost_subsets.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "planner/coarse/coarse.h"
 
 #include <string.h>
@@ -69,8 +70,8 @@ static enum status add(struct listing *l, const bool *with, int32_t part, struct
     coarse_free(q);
     if (st != OK) return st;
     if (ns == INT64_MAX) return OK;
-    const double ns_per_h = 3600e9;
-    x.value = (struct search_plan){.iteration_ns = ns, .cost = price_of(c, &x) * (double)ns / ns_per_h};
+    x.value = (struct search_plan){.iteration_ns = ns,
+                                   .cost = price_of(c, &x) * (double)ns / NS_PER_H};
     int32_t at = l->n++;
     for (; at > 0 && incumbents_better(&l->t->incumbents, &x.value, &l->out[at - 1].value); at--)
         l->out[at] = l->out[at - 1];

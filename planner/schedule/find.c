@@ -302,7 +302,7 @@ static void search_words(struct find *f)
         if (f->left > proved || proved < 0) continue;
         proved = -1; /* repeated with the better schedule, then the rest of the search */
         find_bound(f, BOUND_DEEP,
-                   f->elite[0].makespan_ns < best ? BOUND_SCHEDULE_STEPS : BOUND_SCHEDULE_STEPS / 3 * 2);
+                   BOUND_SCHEDULE_STEPS / 3 * (f->elite[0].makespan_ns < best ? 3 : 2));
     }
 }
 

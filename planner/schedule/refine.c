@@ -149,6 +149,6 @@ enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s
         refine_buckets(s, &variant, parts[i]);
         TRY(fit_variant(&x, &variant, err));
     }
-    return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, SCHEDULE_PLAN_OPERATIONS, stop,
-                         err);
+    return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, SCHEDULE_PLAN_OPERATIONS,
+                         stop, err);
 }

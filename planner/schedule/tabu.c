@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Steps for which a reversed pair stays tabu (once to three times as many, drawn), and positions over which an operation is moved: a move is evaluated in time proportional to
- * its distance. 148 of the 154 pipelines of tests/data/schedules are proved optimal with these (docs/measurements.md, 2026-11-26). */
+/* Steps for which a reversed pair stays tabu (once to three times as many, drawn), and positions over which an operation is moved: a
+ * move is evaluated in time proportional to its distance. 148 of the 154 pipelines of tests/data/schedules are proved optimal with these (docs/measurements.md, 2026-11-26). */
 enum { TENURE = 8, FARTHEST = 96 };
 enum { FORBIDDEN = 1 << 16 }; /* values of pair() */
 
