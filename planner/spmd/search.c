@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Limits of labels: of the pieces and of a proof; of a proof at multipliers; width of the beam per place. Pieces of dense
+/* Limits of labels: of the pieces and of a proof; width of the beam per place, also at multipliers. Pieces of dense
  * Transformers of 80 and 126 blocks take 12,180 labels, those of Qwen3-MoE more than 30,000. With 20,000 and with 60,000 labels
  * the plans of Qwen3-MoE on 32 GPUs, of Llama-70B on 192 and of HAP's four models on 8 are the same (docs/measurements.md, 11-26). */
 enum {
