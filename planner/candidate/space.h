@@ -10,7 +10,7 @@
 #include "core/graph/graph.h"
 #include "core/lower/lower.h"
 #include "core/model/job.h"
-#include "core/model/layer_classes.h"
+#include "core/lower/layer_classes.h"
 #include "planner/topology/device_graph.h"
 #include "sim/cost.h"
 #include "sim/stage/stage.h"

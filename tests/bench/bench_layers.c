@@ -4,7 +4,7 @@
 #include "core/document/document.h"
 #include "core/graph/gradient.h"
 #include "core/lower/lower.h"
-#include "core/model/layer_classes.h"
+#include "core/lower/layer_classes.h"
 #include "profiles/team.h"
 #include "sim/stage/stage.h"
 

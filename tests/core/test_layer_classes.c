@@ -1,6 +1,6 @@
 /* Layer classes: ranges with equal keys have equal stage costs. */
 #include "core/graph/gradient.h"
-#include "core/model/layer_classes.h"
+#include "core/lower/layer_classes.h"
 #include "profiles/profile.h"
 #include "sim/stage/stage.h"
 
@@ -235,7 +235,7 @@ END_TEST
 
 Suite *layer_classes_suite(void)
 {
-    Suite *s = suite_create("core/model/layer_classes");
+    Suite *s = suite_create("core/lower/layer_classes");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, blocks_are_told_from_what_stands_before_and_behind_them);

@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
-#include "core/model/layer_classes.h"
+#include "core/lower/layer_classes.h"
 #include "planner/topology/op_graph.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 
 #include "core/base/arena.h"
 #include "core/graph/gradient.h"
-#include "core/model/layer_classes.h"
+#include "core/lower/layer_classes.h"
 #include "core/sharding/shard.h"
 #include "tools/common.h"
 

@@ -1,4 +1,4 @@
-/* core/model/layer_classes.h - classes of equal layers, so that each class is profiled and priced once.
+/* core/lower/layer_classes.h - classes of equal layers, so that each class is profiled and priced once.
  *
  * A layer's *key* covers its operators in order (kind, attributes, shapes, types: core/graph/op's op_key, the profiler's key),
  * the origin of each operand (an operator of the layer, a position among the tensors that cross its borders, one of its
@@ -8,8 +8,8 @@
  * returns identical bytes. Any graph with layers will do: forward or training, fused or not, computed or measured. Source:
  * HARP's zero-redundant profiling (arXiv 2509.24859), with repeats discovered instead of declared.
  */
-#ifndef CORE_MODEL_LAYER_CLASSES_H
-#define CORE_MODEL_LAYER_CLASSES_H
+#ifndef CORE_LOWER_LAYER_CLASSES_H
+#define CORE_LOWER_LAYER_CLASSES_H
 
 #include "core/graph/graph.h"
 #include "core/model/repeats.h"

@@ -1,4 +1,4 @@
-#include "core/model/layer_classes.h"
+#include "core/lower/layer_classes.h"
 
 #include "core/base/arena.h"
 #include "core/lower/uses.h"
