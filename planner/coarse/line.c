@@ -208,13 +208,13 @@ static int64_t hop_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool 
 {
     const struct device_route *r = l->route[i];
     int32_t below = l->q->graph->below[r->hop[h] / 2];
-    int64_t copies = below > 1 ? degree_of(l, back ? i : i + 1)->n : 1;
+    int64_t copies = below > 1 ? units_max(1, degree_of(l, back ? i : i + 1)->received) : 1;
     copies *= units_max(replicas_below(l, i, below), replicas_below(l, i + 1, below));
     return (int64_t)(1e9 * (double)(copies * l->s->cut_bytes[cut]) / r->hop_Bps[h]);
 }
 
-/* A message of the cut behind stage i to the next stage, or back: every GPU of the receiver takes a copy, over the same links if they leave
- * the node, together with those of the other replicas below a link. */
+/* A message of the cut behind stage i to the next stage, or back: every GPU of the receiver takes a copy or its sequences, over the same
+ * links if they leave the node, together with those of the other replicas below a link. */
 static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool back)
 {
     const struct device_route *r = l->route[i];
@@ -239,9 +239,16 @@ static int64_t beside_ns(const struct coarse_line *l, int32_t hop, bool back, in
     return 0;
 }
 
+/* The work of a stage between two of its messages, an activation and a gradient. */
+static int64_t between_ns(const struct coarse_line *l, int32_t i)
+{
+    const struct stage_cost *c = cost_of(l, i, l->stage[i].first, l->stage[i].last);
+    return units_min(c->forward_ns, c->input_ns);
+}
+
 /* A message of boundary i beside those of the boundaries before and behind that leave the same nodes: activations of one and gradients of
  * the other share a link. Once a microbatch they meet, because the link that delays a cycle of the pipeline sets its phase, and they share
- * it until the shorter one ends. */
+ * it until the shorter one ends; messages of one stage begin apart by its work between them. */
 static int64_t meeting_ns(const struct coarse_line *l, int32_t i, bool back, int64_t alone_ns)
 {
     int64_t most = alone_ns;
@@ -249,11 +256,14 @@ static int64_t meeting_ns(const struct coarse_line *l, int32_t i, bool back, int
     while (before >= 0 && !hops_of(l, before)) before--;
     while (behind + 1 < l->n && !hops_of(l, behind)) behind++;
     for (int32_t h = 0; h < hops_of(l, i); h++) {
-        int64_t own = hop_ns(l, i, l->stage[i].last, back, h), other = 0;
-        if (before >= 0) other = beside_ns(l, hop_of(l, i, back, h), back, before);
+        int32_t hop = hop_of(l, i, back, h);
+        int64_t own = hop_ns(l, i, l->stage[i].last, back, h), shared = 0;
+        if (before >= 0)
+            shared = units_min(own, beside_ns(l, hop, back, before)) - (before == i - 1 ? between_ns(l, i) : 0);
         if (behind + 1 < l->n)
-            other = units_max(other, beside_ns(l, hop_of(l, i, back, h), back, behind));
-        most = units_max(most, own + units_min(own, other) + l->route[i]->link.latency_ns);
+            shared = units_max(shared, units_min(own, beside_ns(l, hop, back, behind)) -
+                                           (behind == i + 1 ? between_ns(l, i + 1) : 0));
+        most = units_max(most, own + units_max(0, shared) + l->route[i]->link.latency_ns);
     }
     return most;
 }
