@@ -273,7 +273,7 @@ enum measure { MEASURE_NONE, MEASURE_BLOCKS, MEASURE_RECOMPUTE, MEASURE_RECEIVE,
 
 struct fitting { /* of one stage */
     enum measure last;
-    int64_t missing; /* before it */
+    int64_t missing, rings; /* bytes before it: missing, and of all buffer rings */
     struct plan_stage before;
 };
 
@@ -281,6 +281,44 @@ static int64_t buffers_bytes(const struct program_stage *s)
 {
     int64_t bytes = 1;
     for (int32_t i = 0; i < s->n_buffer_rings; i++) bytes += s->buffer_rings[i].stride_bytes;
+    return bytes;
+}
+
+/* Microbatches between I and W: what I recomputes for W is kept for as many. 0: the backward is not divided, or no ring tells. */
+static int32_t between_i_and_w(const struct program_stage *s)
+{
+    int32_t least = 0;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
+        if (r->birth == PHASE_I && r->death == PHASE_W && (!least || r->count < least)) least = r->count;
+    }
+    return least;
+}
+
+/* Bytes of the buffer rings that recomputation of the whole stage frees at most: activations from F to the backward. */
+static int64_t recomputable_bytes(const struct program_stage *s)
+{
+    int32_t delayed = between_i_and_w(s);
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < s->n_buffer_rings; i++) {
+        const struct buffer_ring *r = &s->buffer_rings[i];
+        int32_t kept = r->death == PHASE_W && delayed < r->count ? delayed : 0;
+        if (r->birth == PHASE_F && r->death != PHASE_SEND) bytes += r->stride_bytes * (r->count - kept);
+    }
+    return bytes;
+}
+
+/* Bytes that repairs of the stage free at most; INT64_MAX: unknown while they are under way. warmup: as for fewer_warmups. */
+static int64_t freed_at_most(const struct fitting *f, const struct plan_stage *x, int32_t warmup,
+                             const struct program_stage *s)
+{
+    int64_t bytes = x->recompute == RECOMPUTE_STAGE ? 0 : recomputable_bytes(s);
+    if (f->last == MEASURE_END) return 0;
+    if (f->last != MEASURE_NONE) return INT64_MAX;
+    if (!x->order && warmup > 1) return s->class_bytes[SLOT_BUFFER_RING];
+    for (int32_t i = 0; i < s->n_buffer_rings && x->receive_ahead > 1; i++)
+        if (s->buffer_rings[i].birth == PHASE_RECEIVE)
+            bytes += s->buffer_rings[i].stride_bytes * s->buffer_rings[i].count;
     return bytes;
 }
 
@@ -294,16 +332,18 @@ static bool fewer_warmups(struct plan_stage *x, int32_t now, int64_t missing, in
     return true;
 }
 
-/* As many more blocks recomputed as free the missing bytes, if all blocks keep as much of the buffers, and one is recomputed at a time; after a
- * step that did not suffice (again), at least twice as many. blocks: of the stage. false: all are recomputed. */
-static bool more_blocks(struct plan_stage *x, bool again, int32_t blocks, int64_t missing, const struct program_stage *s)
+/* As many more blocks recomputed as free the missing bytes. Each frees as many as one did in the step before; in the first step its part of
+ * what all free, and one block at a time takes memory while it is recomputed. blocks: of the stage. false: all are recomputed. */
+static bool more_blocks(struct plan_stage *x, const struct plan_stage *before, int64_t rings_before, int32_t blocks, int64_t missing,
+                        const struct program_stage *s)
 {
     bool none = x->recompute == RECOMPUTE_NONE;
-    int64_t all = s->class_bytes[SLOT_BUFFER_RING] + 1;
-    if (blocks < 2 || !(none || x->recompute_blocks)) return false;
+    int32_t now = x->recompute_blocks, step = now - before->recompute_blocks;
+    if (blocks < 2 || now >= blocks || !(none || now)) return false;
     if (none) missing += buffers_bytes(s) / blocks;
-    int64_t more = missing / (all / blocks + 1) + 1,
-            n = x->recompute_blocks + (again && more < x->recompute_blocks ? x->recompute_blocks : more);
+    int64_t each = step > 0 && rings_before ? (rings_before - s->class_bytes[SLOT_BUFFER_RING]) / step
+                                            : recomputable_bytes(s) / (blocks - now);
+    int64_t n = each > 0 ? now + (missing - 1) / each + 1 : blocks;
     x->recompute = RECOMPUTE_BLOCKS, x->recompute_blocks = n < blocks ? (int32_t)n : 0;
     return true;
 }
@@ -313,14 +353,15 @@ static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup
                          int32_t blocks, const struct program_stage *s)
 {
     bool helped = f->last == MEASURE_NONE || missing < f->missing, blocks_first = f->last == MEASURE_BLOCKS;
+    struct fitting before = *f;
     if (!helped) {
         *x = f->before;
         if (f->last == MEASURE_WARMUP) f->last = MEASURE_END;
     } else {
         f->missing = missing;
     }
-    f->before = *x;
-    if (helped && f->last <= MEASURE_BLOCKS && more_blocks(x, blocks_first, blocks, missing, s)) {
+    f->before = *x, f->rings = s->class_bytes[SLOT_BUFFER_RING];
+    if (helped && f->last <= MEASURE_BLOCKS && more_blocks(x, &before.before, before.rings, blocks, missing, s)) {
         f->last = MEASURE_BLOCKS;
         return true;
     }
@@ -367,6 +408,25 @@ static int64_t fullest_of(const struct program *program, const struct plan_stage
     return most;
 }
 
+/* Whether some device lacks more bytes than all repairs of its stages free. */
+static bool is_hopeless(struct arena *a, const struct program *program, const struct plan *p, const struct fitting *f)
+{
+    int64_t *freed = ARENA_ARRAY(a, int64_t, (size_t)program->n_devices);
+    int32_t at = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, f++) {
+            const struct plan_stage *x = &p->replicas[r].stages[i];
+            for (int32_t k = plan_stage_devices(x); k > 0; k--, at++) {
+                int64_t *sum = &freed[program->stages[at].device],
+                        most = freed_at_most(f, x, warmup_of(&p->replicas[r], i), &program->stages[at]);
+                *sum = most < INT64_MAX - *sum ? *sum + most : INT64_MAX;
+            }
+        }
+    for (int32_t i = 0; i < program->n_devices; i++)
+        if (missing_of(program, i) > freed[i]) return true;
+    return false;
+}
+
 static bool change_stages(const struct space *s, const struct program *program, struct plan *p,
                           struct fitting *f)
 {
@@ -399,7 +459,8 @@ enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
     struct arena *scratch = arena_new();
     struct fitting *f = ARENA_ARRAY(scratch, struct fitting, (size_t)n);
     enum status st = OK;
-    while (st == OK && missing && w->lowered && change_stages(s, w->lowered, p, f))
+    while (st == OK && missing && w->lowered && !is_hopeless(scratch, w->lowered, p, f) &&
+           change_stages(s, w->lowered, p, f))
         st = lower(w, s, p, &missing, err);
     arena_free(scratch);
     return st != OK || missing ? st : simulate(w, s, iteration_ns, err);

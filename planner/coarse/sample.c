@@ -136,6 +136,17 @@ int32_t coarse_sample_make(struct arena *a, const struct space *s, const struct 
     return n;
 }
 
+bool coarse_sample_goes_on(struct arena *a, struct coarse_sample *x)
+{
+    if (x->whole || x->item[0].ns == INT64_MAX) return false;
+    for (int32_t r = 0; r < x->item[1].plan.n_replicas; r++) {
+        const struct plan_replica *from = &x->item[0].plan.replicas[r];
+        x->item[1].plan.replicas[r].stages =
+            arena_copy(a, from->stages, (size_t)from->n_stages * sizeof *from->stages);
+    }
+    return true;
+}
+
 int64_t coarse_sample_ns(const struct coarse_sample *x)
 {
     int64_t ns = x->item[0].ns;

@@ -30,6 +30,8 @@ struct coarse_sample {
 int32_t coarse_sample_make(struct arena *a, const struct space *s, const struct plan *p, bool steady,
                            bool all_replicas, struct parallel_score_item *item,
                            struct coarse_sample *out);
+/* Whether there is a second item and the first fits; then the second becomes as fitted as the first. O(replicas · stages). */
+bool coarse_sample_goes_on(struct arena *a, struct coarse_sample *x);
 /* The iteration time of the plan from the scored items; INT64_MAX: it does not fit. */
 int64_t coarse_sample_ns(const struct coarse_sample *x);
 /* What the scorer changed in the stages, to the stages of *p. */
