@@ -147,6 +147,22 @@ bool coarse_sample_goes_on(struct arena *a, struct coarse_sample *x)
     return true;
 }
 
+enum status coarse_sample_score(struct search_context *t, const struct profile *profile, struct arena *a,
+                                struct coarse_sample *samples, int32_t n, struct error *err)
+{
+    struct parallel_score_item *items = ARENA_ARRAY(a, struct parallel_score_item, (size_t)n);
+    int32_t *of = ARENA_ARRAY(a, int32_t, (size_t)n);
+    for (int32_t k = 0; k < 2; k++) {
+        int32_t used = 0;
+        for (int32_t i = 0; i < n; i++)
+            if (k == 0 || coarse_sample_goes_on(a, &samples[i]))
+                of[used] = i, items[used++] = samples[i].item[k];
+        TRY(parallel_score(t, profile, items, used, err));
+        for (int32_t i = 0; i < used; i++) samples[of[i]].item[k] = items[i];
+    }
+    return OK;
+}
+
 int64_t coarse_sample_ns(const struct coarse_sample *x)
 {
     int64_t ns = x->item[0].ns;

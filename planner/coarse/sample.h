@@ -32,6 +32,9 @@ int32_t coarse_sample_make(struct arena *a, const struct space *s, const struct 
                            struct coarse_sample *out);
 /* Whether there is a second item and the first fits; then the second becomes as fitted as the first. O(replicas · stages). */
 bool coarse_sample_goes_on(struct arena *a, struct coarse_sample *x);
+/* n samples in parallel: their first items, then the second ones of those that go on. Scratch in `a`. */
+MUST_CHECK enum status coarse_sample_score(struct search_context *t, const struct profile *profile, struct arena *a,
+                                           struct coarse_sample *samples, int32_t n, struct error *err);
 /* The iteration time of the plan from the scored items; INT64_MAX: it does not fit. */
 int64_t coarse_sample_ns(const struct coarse_sample *x);
 /* What the scorer changed in the stages, to the stages of *p. */

@@ -168,23 +168,6 @@ static int32_t list(struct coarse *q, struct trial *out)
     return l.n;
 }
 
-/* The n samples in parallel: their first items, then the second ones of those that fit, which begin with what the first were changed to. */
-static enum status score_samples(struct coarse *q, struct coarse_sample *samples, int32_t n,
-                                 struct error *err)
-{
-    struct parallel_score_item *items = ARENA_ARRAY(q->arena, struct parallel_score_item, (size_t)n);
-    int32_t *of = ARENA_ARRAY(q->arena, int32_t, (size_t)n);
-    for (int32_t k = 0; k < 2; k++) {
-        int32_t used = 0;
-        for (int32_t i = 0; i < n; i++)
-            if (k == 0 || coarse_sample_goes_on(q->arena, &samples[i]))
-                of[used] = i, items[used++] = samples[i].item[k];
-        TRY(parallel_score(q->t, q->task->profile, items, used, err));
-        for (int32_t i = 0; i < used; i++) samples[of[i]].item[k] = items[i];
-    }
-    return OK;
-}
-
 /* Trials first … last - 1, in parallel. */
 static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int32_t last,
                            bool whole, struct error *err)
@@ -197,7 +180,7 @@ static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int
     for (int32_t i = first; i < last; i++)
         (void)coarse_sample_make(a, &x[i].space, &x[i].plan, whole || measured, measured || q->all_replicas,
                                  &items[2 * (i - first)], &samples[i - first]);
-    TRY(score_samples(q, samples, last - first, err));
+    TRY(coarse_sample_score(q->t, q->task->profile, a, samples, last - first, err));
     for (int32_t i = first; i < last; i++) {
         x[i].ns = coarse_sample_ns(&samples[i - first]);
         coarse_sample_adopt(a, &samples[i - first], &x[i].plan);
