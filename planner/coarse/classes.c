@@ -166,20 +166,6 @@ enum status coarse_classes(struct coarse *q, struct error *err)
 
 /* --- the rules of a group ---------------------------------------------------------------------- */
 
-/* Copies of an activation that the GPUs of a stage receive together: each takes all of it, or its sequences where operators are sharded by
- * them (core/lower/channels.h). */
-static int32_t copies_received(const struct sharding *x)
-{
-    int32_t copies = x->n_devices;
-    for (int32_t axis = 0; axis < x->n_axes; axis++)
-        for (int32_t i = 0; i < x->n_operators; i++)
-            if (x->operators[i].choice.index[axis] == INDEX_batch) {
-                copies /= x->mesh[axis];
-                break;
-            }
-    return copies;
-}
-
 static bool price(const struct coarse_class *k, struct coarse_degree *x, struct space *s,
                   struct group_scratch *scratch)
 {
@@ -190,7 +176,6 @@ static bool price(const struct coarse_class *k, struct coarse_degree *x, struct 
     int64_t here = space_stage_type(s, x->type, 0, s->n_layers - 1)->parameter_bytes,
             once = space_stage_type(s, k->type, 0, s->n_layers - 1)->parameter_bytes;
     x->copies = (int32_t)((here * x->n + once / 2) / (once + 1));
-    x->received = copies_received(x->sharding);
     return true;
 }
 

@@ -27,7 +27,6 @@ struct coarse_degree {
     enum group_rules kind; /* all stages of a template on several GPUs have rules of one kind */
     bool usable;           /* at the current size */
     int32_t copies;        /* GPUs of a stage that hold one parameter, rounded */
-    int32_t received; /* copies of an activation that the GPUs of a stage receive together; 0: one GPU */
     const struct sharding *sharding; /* NULL: one GPU, or not yet solved */
 };
 struct coarse_class {

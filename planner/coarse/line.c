@@ -208,12 +208,12 @@ static int64_t hop_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool 
 {
     const struct device_route *r = l->route[i];
     int32_t below = l->q->graph->below[r->hop[h] / 2];
-    int64_t copies = below > 1 ? units_max(1, degree_of(l, back ? i : i + 1)->received) : 1;
+    int64_t copies = below > 1 ? degree_of(l, back ? i : i + 1)->n : 1;
     copies *= units_max(replicas_below(l, i, below), replicas_below(l, i + 1, below));
     return (int64_t)(1e9 * (double)(copies * l->s->cut_bytes[cut]) / r->hop_Bps[h]);
 }
 
-/* A message of the cut behind stage i to the next stage, or back: every GPU of the receiver takes a copy or its sequences, over the same
+/* A message of the cut behind stage i to the next stage, or back: every GPU of the receiver takes a copy, over the same
  * links if they leave the node, together with those of the other replicas below a link. */
 static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool back)
 {
