@@ -17,15 +17,15 @@ enum {
         50 /* a 50th of the memory is left for bytes known only to lowering; recomputing for a few bytes costs a third of the pace */
 };
 
-static const struct coarse_degree *degree_of(const struct coarse_line *l, int32_t i)
+const struct coarse_degree *coarse_line_degree(const struct coarse_line *l, int32_t i)
 {
     return &l->q->classes[l->stage[i].of].degree[l->stage[i].degree];
 }
 
-static const struct stage_cost *cost_of(const struct coarse_line *l, int32_t i, int32_t first,
-                                        int32_t last)
+const struct stage_cost *coarse_line_cost(const struct coarse_line *l, int32_t i, int32_t first,
+                                          int32_t last)
 {
-    return space_stage_type(l->s, degree_of(l, i)->type, first, last);
+    return space_stage_type(l->s, coarse_line_degree(l, i)->type, first, last);
 }
 
 /* Activations of the stage's layers from `from` to `to`, as far as it has them. */
@@ -34,7 +34,7 @@ static int64_t activations(const struct coarse_line *l, int32_t i, int32_t first
 {
     if (from < first) from = first;
     if (to > last) to = last;
-    return from <= to ? cost_of(l, i, from, to)->activation_bytes : 0;
+    return from <= to ? coarse_line_cost(l, i, from, to)->activation_bytes : 0;
 }
 
 /* Bytes kept for a microbatch in flight if each block recomputes from its input: layers outside the blocks keep their activations. -1: no
@@ -46,7 +46,7 @@ static int64_t block_inputs(const struct coarse_line *l, int32_t i, int32_t firs
     if (!c->n_repeats) return -1;
     int32_t period = c->repeats[0].period, from = c->repeats[0].first,
             end = from + period * c->repeats[0].copies;
-    const struct stage_cost *block = cost_of(l, i, from, from + period - 1);
+    const struct stage_cost *block = coarse_line_cost(l, i, from, from + period - 1);
     *largest = block->activation_bytes;
     return block->input_bytes * ((last - first) / period + 1) +
            activations(l, i, first, last, 0, from - 1) +
@@ -56,13 +56,13 @@ static int64_t block_inputs(const struct coarse_line *l, int32_t i, int32_t firs
 /* Bytes for the context and the communicators of a GPU: with its group, the neighbours' groups and the other replicas. */
 static int64_t reserve_of(const struct coarse_line *l, int32_t i)
 {
-    int32_t n = degree_of(l, i)->n, before = i ? degree_of(l, i - 1)->n : 0,
-            behind = i + 1 < l->n ? degree_of(l, i + 1)->n : 0;
+    int32_t n = coarse_line_degree(l, i)->n, before = i ? coarse_line_degree(l, i - 1)->n : 0,
+            behind = i + 1 < l->n ? coarse_line_degree(l, i + 1)->n : 0;
     int32_t communicators =
         (n > 1) + (l->replicas > 1) + spmd_stage_beside(n, before) + spmd_stage_beside(n, behind);
     const struct cluster *c = l->s->cluster;
     if (l->s->job->model.measured) return 0; /* communicators are part of what was measured */
-    return spmd_stage_reserve(&c->types[degree_of(l, i)->type], communicators, c->emulated);
+    return spmd_stage_reserve(&c->types[coarse_line_degree(l, i)->type], communicators, c->emulated);
 }
 
 /* What a stage's time and memory depend on beside its layers. */
@@ -82,7 +82,7 @@ static void recompute_some(const struct coarse_line *l, int32_t i, int32_t first
             some = units_min(all, (bytes * all + most - 1) / units_max(1, most));
     out->recompute = RECOMPUTE_BLOCKS;
     out->recompute_blocks = some < all ? (int32_t)some : 0;
-    int64_t again = cost_of(l, i, first, last)->recompute_ns;
+    int64_t again = coarse_line_cost(l, i, first, last)->recompute_ns;
     out->ns += some < all ? again * some / all : again;
 }
 
@@ -90,7 +90,7 @@ static void recompute_some(const struct coarse_line *l, int32_t i, int32_t first
 static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
                             int64_t in_flight, int64_t room, struct fitted *out)
 {
-    const struct stage_cost *c = cost_of(l, i, first, last);
+    const struct stage_cost *c = coarse_line_cost(l, i, first, last);
     int64_t largest = 0;
     out->recompute = RECOMPUTE_NONE, out->recompute_blocks = 0;
     out->ns = c->forward_ns + c->input_ns + c->weight_ns;
@@ -113,7 +113,7 @@ static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t firs
 
 /* Gradients in the precision in which they are sent, and what of them is in flight; as many of the bytes are needed at a time as a
  * bucket has. */
-static int64_t wire_bytes(const struct coarse_line *l, const struct stage_cost *c)
+int64_t coarse_line_wire_bytes(const struct coarse_line *l, const struct stage_cost *c)
 {
     enum dtype t = l->s->graph->dtype;
     if (!dtype_is_half(t)) return c->gradient_bytes;
@@ -122,20 +122,20 @@ static int64_t wire_bytes(const struct coarse_line *l, const struct stage_cost *
 
 static int64_t packed_bytes(const struct coarse_line *l, int32_t i, const struct stage_cost *c)
 {
-    int64_t holders = l->replicas * units_max(1, degree_of(l, i)->copies);
+    int64_t holders = l->replicas * units_max(1, coarse_line_degree(l, i)->copies);
     bool joins = holders > 1 || l->q->n_classes > 1;
     if (!joins || !dtype_is_half(l->s->graph->dtype)) return 0;
-    int64_t wire = wire_bytes(l, c);
+    int64_t wire = coarse_line_wire_bytes(l, c);
     return wire + wire / units_max(2, holders);
 }
 
 int64_t coarse_line_state_bytes(const struct coarse_line *l, int32_t i, int32_t first, int32_t last)
 {
-    const struct stage_cost *c = cost_of(l, i, first, last);
+    const struct stage_cost *c = coarse_line_cost(l, i, first, last);
     int32_t n = l->shards ? l->shards : l->replicas;
     return l->gathered_bytes + (l->zero >= 3 ? c->parameter_bytes / n : c->parameter_bytes) +
            (l->zero >= 2 ? c->gradient_bytes / n : c->gradient_bytes) +
-           (l->zero >= 1 ? group_zero_bytes(l->s, degree_of(l, i)->type, first, last, n) : c->state_bytes);
+           (l->zero >= 1 ? group_zero_bytes(l->s, coarse_line_degree(l, i)->type, first, last, n) : c->state_bytes);
 }
 
 /* Time of stage i for these layers and microbatches in flight with the least recomputation that fits, in buckets only if it does not fit
@@ -143,8 +143,8 @@ int64_t coarse_line_state_bytes(const struct coarse_line *l, int32_t i, int32_t 
 static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
                           int64_t in_flight, struct fitted *out)
 {
-    const struct stage_cost *c = cost_of(l, i, first, last);
-    int64_t memory = l->s->cluster->types[degree_of(l, i)->type].memory_bytes;
+    const struct stage_cost *c = coarse_line_cost(l, i, first, last);
+    int64_t memory = l->s->cluster->types[coarse_line_degree(l, i)->type].memory_bytes;
     int64_t room = memory - memory / MEMORY_SPARE - reserve_of(l, i) -
                    coarse_line_state_bytes(l, i, first, last) - c->scratch_bytes -
                    4 * c->input_bytes;
@@ -180,7 +180,7 @@ int64_t coarse_line_missing(struct coarse_line *l, int32_t i)
 static int64_t part_ns(const struct coarse_line *l, int32_t i, int32_t cut)
 {
     const struct device_route *r = l->route[i];
-    int32_t n = degree_of(l, i)->n, m = degree_of(l, i + 1)->n, most = n > m ? n : m;
+    int32_t n = coarse_line_degree(l, i)->n, m = coarse_line_degree(l, i + 1)->n, most = n > m ? n : m;
     if (!l->s->job->model.measured || !r->blocking || !r->own) return -1;
     int32_t fewest = n < m ? n : m, rounds = (most + fewest - 1) / fewest;
     return rounds * cost_occupancy_ns(&r->link, l->s->cut_bytes[cut] / most) +
@@ -191,7 +191,7 @@ static int64_t part_ns(const struct coarse_line *l, int32_t i, int32_t cut)
 static int64_t replicas_below(const struct coarse_line *l, int32_t i, int32_t devices)
 {
     const struct coarse_class *k = &l->q->classes[l->stage[i].of];
-    int32_t n = l->by_stage ? degree_of(l, i)->n : (int32_t)units_max(1, k->n / l->replicas);
+    int32_t n = l->by_stage ? coarse_line_degree(l, i)->n : (int32_t)units_max(1, k->n / l->replicas);
     return units_max(1, units_min(l->replicas, units_min(devices, k->n) / n));
 }
 
@@ -208,7 +208,7 @@ static int64_t hop_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool 
 {
     const struct device_route *r = l->route[i];
     int32_t below = l->q->graph->below[r->hop[h] / 2];
-    int64_t copies = below > 1 ? degree_of(l, back ? i : i + 1)->n : 1;
+    int64_t copies = below > 1 ? coarse_line_degree(l, back ? i : i + 1)->n : 1;
     copies *= units_max(replicas_below(l, i, below), replicas_below(l, i + 1, below));
     return (int64_t)(1e9 * (double)(copies * l->s->cut_bytes[cut]) / r->hop_Bps[h]);
 }
@@ -242,7 +242,7 @@ static int64_t beside_ns(const struct coarse_line *l, int32_t hop, bool back, in
 /* The work of a stage between two of its messages, an activation and a gradient. */
 static int64_t between_ns(const struct coarse_line *l, int32_t i)
 {
-    const struct stage_cost *c = cost_of(l, i, l->stage[i].first, l->stage[i].last);
+    const struct stage_cost *c = coarse_line_cost(l, i, l->stage[i].first, l->stage[i].last);
     return units_min(c->forward_ns, c->input_ns);
 }
 
@@ -332,7 +332,7 @@ int32_t coarse_line_routes(struct coarse_line *l)
 {
     for (int32_t i = 0; i + 1 < l->n; i++) {
         l->route[i] = device_graph_route(l->q->graph, l->device[i], l->device[i + 1],
-                                         degree_of(l, i)->type, degree_of(l, i + 1)->type);
+                                         coarse_line_degree(l, i)->type, coarse_line_degree(l, i + 1)->type);
         if (!l->route[i]) return i;
     }
     return -1;
@@ -343,7 +343,7 @@ bool coarse_line_balance(struct coarse_line *l)
     double rate = 0; /* models a nanosecond, if work could be divided at will */
     if (l->n > l->s->n_layers) return false;
     for (int32_t i = 0; i < l->n; i++) {
-        const struct stage_cost *c = cost_of(l, i, 0, l->s->n_layers - 1);
+        const struct stage_cost *c = coarse_line_cost(l, i, 0, l->s->n_layers - 1);
         rate += 1 / (double)(c->forward_ns + c->input_ns + c->weight_ns + 1);
     }
     int64_t low = (int64_t)(1 / rate), high = l->most_ns ? l->most_ns : PACE_MOST * low;
@@ -364,64 +364,6 @@ bool coarse_line_balance(struct coarse_line *l)
 }
 
 /* --- estimates --- */
-
-/* What a stage sends in an all-reduce of its gradients, or a reduce-scatter and an all-gather of its parameters, over very many replicas. */
-static double ring_bytes(const struct coarse_line *l, const struct stage_cost *c)
-{
-    double wire = (double)wire_bytes(l, c);
-    return l->zero ? wire + (double)c->parameter_bytes : 2 * wire;
-}
-
-/* The same of all GPUs of a stage together, to other nodes: GPUs that hold the same parameters send each byte once. *copies: such GPUs. */
-static double stage_ring_bytes(const struct coarse_line *l, int32_t i, int32_t *copies)
-{
-    const struct coarse_stage *x = &l->stage[i];
-    const struct coarse_class *k = &l->q->classes[x->of];
-    const struct stage_cost *c = cost_of(l, i, x->first, x->last);
-    int32_t n = degree_of(l, i)->n;
-    double all = n * ring_bytes(l, c);
-    *copies = 1;
-    if (n == 1 || l->s->job->model.measured) return all;
-    double once = ring_bytes(l, space_stage_type(l->s, k->type, x->first, x->last));
-    *copies = (int32_t)(all / (once + 1) + 0.5);
-    if (*copies < 1) *copies = 1;
-    return all / *copies;
-}
-
-int64_t coarse_ring_ns(const struct coarse *q, const struct coarse_stage *x, const struct device_route *r)
-{
-    double most = 0;
-    for (int32_t h = 0; h < r->n_hops; h++) {
-        int64_t stages = units_min(x->rings, q->graph->below[r->hop[h] / 2] / x->ring_gpus);
-        double ns = 1e9 * x->ring_bytes * (double)units_max(1, stages) / r->hop_Bps[h];
-        if (ns > most) most = ns;
-    }
-    return (int64_t)most;
-}
-
-/* Gradient all-reduce of a stage over very many replicas, by a ring that passes each node once. The rings of stages of a replica share links
- * between nodes. */
-static void set_reduce(struct coarse_line *l, int32_t i)
-{
-    struct coarse_stage *x = &l->stage[i];
-    const struct coarse_class *k = &l->q->classes[x->of];
-    const struct stage_cost *c = cost_of(l, i, x->first, x->last);
-    int32_t n = degree_of(l, i)->n, each = k->n / l->replicas;
-    x->ring_bytes = stage_ring_bytes(l, i, &x->copies);
-    x->rings = each / n, x->ring_gpus = l->by_stage ? l->replicas * n : n;
-    x->sums = group_rings(l->s, degree_of(l, i)->type, x->first, x->last);
-    x->reduce_ns = x->step_ns = 0;
-    int32_t far = l->by_stage ? x->ring_gpus - n : k->n - each; /* first GPU of the last replica */
-    if (far <= 0 && x->copies == 1) return; /* one replica: all others are of other classes */
-    if (far <= 0) far = n / x->copies;      /* the next GPU of the stage that holds the same */
-    bool inside = far < k->per_node;
-    const struct device_route *r = device_graph_route(l->q->graph, k->device[0], k->device[far],
-                                                      degree_of(l, i)->type, degree_of(l, i)->type);
-    x->step_ns = r ? r->link.latency_ns : 0;
-    x->reduce_ns = !r                ? INT64_MAX / 4
-                   : inside || r->own ? (int64_t)(1e9 * ring_bytes(l, c) / r->link.bandwidth_Bps)
-                                      : coarse_ring_ns(l->q, x, r);
-}
 
 /* What a microbatch takes of a stage, for the pace of the pipeline. */
 struct passage {
@@ -489,7 +431,7 @@ static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_tem
     out->schedule = l->split || make_room(l, 1) ? COARSE_1F1B_SPLIT : COARSE_1F1B;
     for (int32_t i = 0; i < l->n && out->schedule == COARSE_1F1B_SPLIT; i++) {
         const struct coarse_stage *y = &l->stage[i];
-        x[i].chain_ns -= cost_of(l, i, y->first, y->last)->weight_ns;
+        x[i].chain_ns -= coarse_line_cost(l, i, y->first, y->last)->weight_ns;
     }
     memcpy(met, x, (size_t)l->n * sizeof *x);
     for (int32_t i = 0; i + 1 < l->n && !l->s->job->model.measured; i++) {
@@ -507,7 +449,7 @@ static int64_t fill_ns(const struct coarse_line *l, const struct passage *x,
                        enum coarse_schedule schedule)
 {
     const struct coarse_stage *y = &l->stage[0];
-    int64_t sum = schedule == COARSE_1F1B ? 0 : cost_of(l, 0, y->first, y->last)->weight_ns,
+    int64_t sum = schedule == COARSE_1F1B ? 0 : coarse_line_cost(l, 0, y->first, y->last)->weight_ns,
             slowest = 0;
     for (int32_t i = 0; i < l->n; i++) {
         sum += x[i].chain_ns + x[i].after_ns + x[i].back_ns;
@@ -531,14 +473,14 @@ void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
         struct passage *y = &passage[i];
         struct fitted fitted;
         stage_time(l, i, x->first, x->last, &fitted);
-        const struct stage_cost *c = cost_of(l, i, x->first, x->last);
+        const struct stage_cost *c = coarse_line_cost(l, i, x->first, x->last);
         *y = none;
         y->chain_ns = fitted.ns;
         if (i + 1 < l->n) {
             y->after_ns = transfer_ns(l, i, x->last, false);
             y->back_ns = transfer_ns(l, i, x->last, true);
         }
-        set_reduce(l, i);
+        coarse_line_set_rings(l, i);
         x->update_ns = c->update_ns;
         /* its own gradients are complete one after the other */
         x->lead_ns = lead + (fitted.ns - c->forward_ns) / 2;

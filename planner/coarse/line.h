@@ -24,6 +24,15 @@ struct coarse_line {
     int64_t most_ns; /* slowest stage allowed: templates that do worse are of no use */
 };
 
+/* How stage i is made, and its cost with these layers. */
+const struct coarse_degree *coarse_line_degree(const struct coarse_line *l, int32_t i);
+const struct stage_cost *coarse_line_cost(const struct coarse_line *l, int32_t i, int32_t first,
+                                          int32_t last);
+/* Gradients in the precision in which they are sent. */
+int64_t coarse_line_wire_bytes(const struct coarse_line *l, const struct stage_cost *c);
+/* Sets the gradient all-reduce of a stage over very many replicas, by a ring that passes each node once. The rings of stages of a replica
+ * share links between nodes (rings.c). */
+void coarse_line_set_rings(struct coarse_line *l, int32_t i);
 /* Sets the routes by the devices. The first stage without a route to the next one; -1: none. */
 int32_t coarse_line_routes(struct coarse_line *l);
 /* Time for which the messages of a cut behind stage i keep both its neighbours' GPUs from computing. */

@@ -217,26 +217,6 @@ START_TEST(rules_suit_stages_of_any_layers)
 }
 END_TEST
 
-/* A replica of four stages of two H100. */
-static struct plan four_stages(struct coarse_rack *m, int64_t batch, struct space *s)
-{
-    struct error err = {0};
-    struct plan p;
-    m->job.global_batch = batch;
-    ck_assert_int_eq(coarse_classes(&m->coarse, &err), OK);
-    ck_assert_int_eq(coarse_space(&m->coarse, 0, &err), OK);
-    *s = m->coarse.spaces[0];
-    struct coarse_stage stages[4];
-    for (int32_t i = 0; i < 4; i++)
-        stages[i] = (struct coarse_stage){
-            .degree = 1, .first = 16 * i, .last = i < 3 ? 16 * i + 15 : s->n_layers - 1};
-    struct coarse_template t = {.replicas = 1, .n_stages = 4, .stages = stages};
-    struct coarse_candidate c = {.n_teams = 1, .team = {&t}, .share = {(int32_t)batch}};
-    ck_assert(coarse_place(&m->coarse, &c, arena, &p));
-    s->cluster = &m->cluster;
-    return p;
-}
-
 /* 128 microbatches: the time of all from 8 and 16 is that of their simulation. */
 START_TEST(a_part_of_the_microbatches_gives_the_time_of_all)
 {
@@ -245,7 +225,7 @@ START_TEST(a_part_of_the_microbatches_gives_the_time_of_all)
     int64_t ns, whole;
     struct space s;
     coarse_rack_make(arena, &m, coarse_rack_cluster(arena), coarse_rack_job);
-    struct plan p = four_stages(&m, 128, &s);
+    struct plan p = coarse_rack_four_stages(arena, &m, 128, &s);
     ck_assert_msg(coarse_trial(&m.coarse, &s, &p, &ns, &err) == OK, "%s", err.text);
     ck_assert_msg(scorer_fit(m.context.scorer, &s, &p, &whole, &err) == OK, "%s", err.text);
     ck_assert_int_lt(whole, INT64_MAX);
@@ -264,7 +244,7 @@ START_TEST(a_stage_recomputes_as_many_blocks_as_memory_requires)
     int64_t ns[3]; /* nothing recomputed, some, all */
     enum status refusal;
     coarse_rack_make(arena, &m, coarse_rack_cluster(arena), coarse_rack_job);
-    struct plan p = four_stages(&m, 16, &s);
+    struct plan p = coarse_rack_four_stages(arena, &m, 16, &s);
     struct plan_stage *last = &p.replicas[0].stages[3]; /* with the head the largest */
     ck_assert_msg(scorer_run(m.context.scorer, &s, &p, &ns[0], &err) == OK, "%s", err.text);
     const struct program *program = scorer_last(m.context.scorer, &refusal);
@@ -288,66 +268,6 @@ START_TEST(a_stage_recomputes_as_many_blocks_as_memory_requires)
 }
 END_TEST
 
-/* Lowerings of a repair of the last stage, which lacks this part of its buffer rings. A lowering without a repair counts `calls`. */
-static int64_t lowerings_of_a_repair(const char *schedule, double part, bool fits)
-{
-    struct coarse_rack m;
-    struct error err = {0};
-    struct space s;
-    int64_t ns;
-    enum status refusal;
-    coarse_rack_make(arena, &m, coarse_rack_cluster(arena), coarse_rack_job);
-    struct scorer *w = m.context.scorer;
-    struct plan p = four_stages(&m, 16, &s);
-    p.replicas[0].schedule = schedule, p.replicas[0].split = true;
-    ck_assert_msg(scorer_run(w, &s, &p, &ns, &err) == OK, "%s", err.text);
-    const struct program *program = scorer_last(w, &refusal);
-    int64_t calls = scorer_calls(w), bytes = 0;
-    for (int32_t i = 0; i < program->n_stages; i++) {
-        const struct program_stage *x = &program->stages[i];
-        double room = (double)program_lane_bytes(program, x->device) -
-                      part * (double)x->class_bytes[SLOT_BUFFER_RING];
-        if (i == 0 || room > (double)bytes) bytes = (int64_t)room;
-    }
-    m.cluster.types[m.coarse.classes[0].type].memory_bytes = bytes;
-    ck_assert_msg(scorer_fit(w, &s, &p, &ns, &err) == OK, "%s", err.text);
-    ck_assert_int_eq(ns < INT64_MAX, fits);
-    int64_t lowerings = (scorer_calls(w) - calls) / calls;
-    coarse_rack_end(&m);
-    return lowerings;
-}
-
-/* The blocks to recompute follow from one lowering, or from two if they keep large inputs. A plan that lacks more than recomputation frees is given up at once: what I recomputes for
- * W is kept for all microbatches between them. */
-START_TEST(repairs_take_few_lowerings)
-{
-    ck_assert_int_le(lowerings_of_a_repair("1f1b", 0.05, true), 2);
-    ck_assert_int_le(lowerings_of_a_repair("1f1b", 0.15, true), 3);
-    ck_assert_int_eq(lowerings_of_a_repair("1f1b", 0.65, false), 1);
-    ck_assert_int_eq(lowerings_of_a_repair("zb-h2", 0.45, false), 1);
-}
-END_TEST
-
-/* The longer simulation of a sample begins with what the shorter one was changed to, and is not made where that one does not fit. */
-START_TEST(a_sample_is_repaired_once)
-{
-    struct coarse_rack m;
-    struct space s;
-    struct parallel_score_item item[2];
-    struct coarse_sample sample;
-    coarse_rack_make(arena, &m, coarse_rack_cluster(arena), coarse_rack_job);
-    struct plan p = four_stages(&m, 128, &s);
-    ck_assert_int_eq(coarse_sample_make(arena, &s, &p, false, true, item, &sample), 2);
-    item[0].ns = INT64_MAX;
-    ck_assert(!coarse_sample_goes_on(arena, &sample));
-    item[0].ns = 1, item[0].plan.replicas[0].stages[2].recompute = RECOMPUTE_STAGE;
-    ck_assert(coarse_sample_goes_on(arena, &sample));
-    ck_assert_int_eq(item[1].plan.replicas[0].stages[2].recompute, RECOMPUTE_STAGE);
-    ck_assert_int_eq(item[1].plan.replicas[0].microbatches, 2 * item[0].plan.replicas[0].microbatches);
-    coarse_rack_end(&m);
-}
-END_TEST
-
 /* Stages of two GPUs that share their operators are priced as a group. */
 START_TEST(stages_of_groups_have_orders)
 {
@@ -356,7 +276,7 @@ START_TEST(stages_of_groups_have_orders)
     struct space s;
     int64_t before, after, left = 10;
     coarse_rack_make(arena, &m, coarse_rack_cluster(arena), coarse_rack_job);
-    struct plan p = four_stages(&m, 16, &s);
+    struct plan p = coarse_rack_four_stages(arena, &m, 16, &s);
     for (int32_t i = 0; i < 4; i++) ck_assert_ptr_nonnull(p.replicas[0].stages[i].sharding);
     p.replicas[0].schedule = "1f1b", p.replicas[0].split = true;
     ck_assert_msg(scorer_fit(m.context.scorer, &s, &p, &before, &err) == OK, "%s", err.text);
@@ -510,8 +430,6 @@ Suite *coarse_suite(void)
     tcase_add_test(c, rules_suit_stages_of_any_layers);
     tcase_add_test(c, a_part_of_the_microbatches_gives_the_time_of_all);
     tcase_add_test(c, a_stage_recomputes_as_many_blocks_as_memory_requires);
-    tcase_add_test(c, repairs_take_few_lowerings);
-    tcase_add_test(c, a_sample_is_repaired_once);
     tcase_add_test(c, stages_of_groups_have_orders);
     tcase_add_test(c, without_sharding_every_stage_has_one_gpu);
     tcase_add_test(c, a_replica_takes_no_more_gpus_than_its_team_has);

@@ -82,3 +82,22 @@ void coarse_rack_priced(struct arena *a, struct coarse_rack *m)
     ck_assert_msg(coarse_classes(&m->coarse, &err) == OK, "%s", err.text);
     ck_assert_msg(coarse_space(&m->coarse, 0, &err) == OK, "%s", err.text);
 }
+
+struct plan coarse_rack_four_stages(struct arena *a, struct coarse_rack *m, int64_t batch, struct space *s)
+{
+    struct error err = {0};
+    struct plan p;
+    m->job.global_batch = batch;
+    ck_assert_int_eq(coarse_classes(&m->coarse, &err), OK);
+    ck_assert_int_eq(coarse_space(&m->coarse, 0, &err), OK);
+    *s = m->coarse.spaces[0];
+    struct coarse_stage stages[4];
+    for (int32_t i = 0; i < 4; i++)
+        stages[i] = (struct coarse_stage){
+            .degree = 1, .first = 16 * i, .last = i < 3 ? 16 * i + 15 : s->n_layers - 1};
+    struct coarse_template t = {.replicas = 1, .n_stages = 4, .stages = stages};
+    struct coarse_candidate c = {.n_teams = 1, .team = {&t}, .share = {(int32_t)batch}};
+    ck_assert(coarse_place(&m->coarse, &c, a, &p));
+    s->cluster = &m->cluster;
+    return p;
+}

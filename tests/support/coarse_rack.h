@@ -23,6 +23,8 @@ struct cluster coarse_rack_cluster(struct arena *a);
 void coarse_rack_make(struct arena *a, struct coarse_rack *m, struct cluster c, const char *job);
 /* The job on the rack, with the prices of the first microbatch size. */
 void coarse_rack_priced(struct arena *a, struct coarse_rack *m);
+/* A replica of four stages of two H100, for so many sequences. */
+struct plan coarse_rack_four_stages(struct arena *a, struct coarse_rack *m, int64_t batch, struct space *s);
 void coarse_rack_end(struct coarse_rack *m);
 
 #endif
