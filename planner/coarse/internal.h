@@ -95,6 +95,8 @@ struct coarse {
     struct space *spaces;  /* (n_sizes) */
     int64_t trial_ns;      /* counted work of a trial */
     bool all_replicas;     /* trials leave none out: a sample of them took another time */
+    int32_t spare_percent; /* of every memory, left for bytes known only to lowering; less than 0 where nothing fits otherwise, because bytes are
+                              estimated and lowering repairs plans */
     int32_t n_offers;
     struct coarse_offer offers[COARSE_OFFERS], *offer; /* the current one */
     bool parameters_only; /* as in coarse_new */

@@ -13,8 +13,6 @@ enum {
         4, /* times the pace of evenly divided work: pipelines that are worse balanced are left out */
     BUCKETS =
         8, /* of a stage's gradients, where one would not fit: an eighth of its memory, and of its time unhidden */
-    MEMORY_SPARE =
-        50 /* a 50th of the memory is left for bytes known only to lowering; recomputing for a few bytes costs a third of the pace */
 };
 
 const struct coarse_degree *coarse_line_degree(const struct coarse_line *l, int32_t i)
@@ -145,7 +143,7 @@ static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first,
 {
     const struct stage_cost *c = coarse_line_cost(l, i, first, last);
     int64_t memory = l->s->cluster->types[coarse_line_degree(l, i)->type].memory_bytes;
-    int64_t room = memory - memory / MEMORY_SPARE - reserve_of(l, i) -
+    int64_t room = memory - memory / 100 * l->q->spare_percent - reserve_of(l, i) -
                    coarse_line_state_bytes(l, i, first, last) - c->scratch_bytes -
                    4 * c->input_bytes;
     int64_t packed = packed_bytes(l, i, c);

@@ -51,6 +51,7 @@ void coarse_rack_make(struct arena *a, struct coarse_rack *m, struct cluster c, 
                                 .task = &m->task,
                                 .arena = a,
                                 .templates = a,
+                                .spare_percent = 2,
                                 .spaces = ARENA_ARRAY(a, struct space, 3)};
 }
 
