@@ -441,6 +441,21 @@ static enum status check_sample(struct coarse *q, struct trial *x, struct error 
     return OK;
 }
 
+static const struct trial *fastest(const struct trial *x, int32_t n)
+{
+    const struct trial *best = x;
+    for (int32_t i = 1; i < n; i++)
+        if (x[i].plan.n_replicas && x[i].ns < best->ns) best = &x[i];
+    return best;
+}
+
+/* The fastest trial so far, because plans are simulated whole only after the local searches. */
+static void report(const struct coarse *q, const struct trial *x, int32_t n)
+{
+    if (q->t->o->progress && !q->t->incumbents.n)
+        q->t->o->progress(q->t->o->user, scorer_runs(q->t->scorer), fastest(x, n)->ns);
+}
+
 /* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */
 static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
@@ -455,20 +470,11 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
             TRY(check_sample(q, &x[*n], err));
         fits |= x[*n].ns < INT64_MAX;
         *n = next;
+        report(q, x, *n);
         int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : next < MISSES;
         next += (int32_t)units_max(0, units_min(more, units_min(CHUNK, all - next)));
     }
     return OK;
-}
-
-/* The best trial of a search that was stopped before a plan was simulated whole, which takes seconds on many GPUs. */
-static void keep_best(struct coarse *q, const struct trial *x)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < LISTED; i++)
-        if (x[i].plan.n_replicas && x[i].ns < x[best].ns) best = i;
-    if (x[best].plan.n_replicas && x[best].ns < INT64_MAX)
-        incumbents_add(&q->t->incumbents, &x[best].plan, x[best].ns);
 }
 
 static enum status try_candidates(struct coarse *q, struct trial *x, struct error *err)
@@ -486,6 +492,8 @@ enum status coarse_trials(struct coarse *q, struct error *err)
 {
     struct trial *x = ARENA_ARRAY(q->arena, struct trial, LISTED);
     enum status st = try_candidates(q, x, err);
-    if (search_context_stopped(q->t) && !q->t->incumbents.n) keep_best(q, x);
+    const struct trial *best = fastest(x, LISTED); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
+    if (search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas && best->ns < INT64_MAX)
+        incumbents_add(&q->t->incumbents, &best->plan, best->ns);
     return st;
 }
