@@ -14,6 +14,7 @@
  */
 #include "core/lower/groups.h"
 
+#include "core/base/sorted.h"
 #include "core/lower/cells.h"
 #include "core/lower/links.h"
 #include "core/lower/param_uses.h"
@@ -413,14 +414,7 @@ bool lower_exchanged_before(const struct lowering *l, const struct stage_build *
 
 int32_t lower_group_index(const struct group_plan *g, int32_t param_use)
 {
-    int32_t low = 0, high = g->n_uses;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (g->uses[middle] < param_use)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    int32_t low = sorted_place(g->uses, g->n_uses, param_use);
     return low < g->n_uses && g->uses[low] == param_use ? low : -1;
 }
 

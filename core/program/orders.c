@@ -7,6 +7,7 @@
 #include "core/program/game.h"
 
 #include "core/base/arena.h"
+#include "core/base/sorted.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -318,14 +319,7 @@ static enum status compare_streams(struct game *g)
 
 int64_t *game_launched(const struct game_lane *l, int32_t group)
 {
-    int32_t low = 0, high = l->n_divided;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (l->divided[middle] < group)
-            low = middle + 1;
-        else
-            high = middle;
-    }
+    int32_t low = sorted_place(l->divided, l->n_divided, group);
     return low < l->n_divided && l->divided[low] == group ? &l->launched[low] : NULL;
 }
 

@@ -1,6 +1,7 @@
 #include "sim/explain/live.h"
 
 #include "core/base/arena.h"
+#include "core/base/sorted.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,15 +42,7 @@ struct numbers {
 
 static int32_t place(const struct numbers *x, int32_t number)
 {
-    int32_t low = 0, high = x->n;
-    while (low < high) {
-        int32_t middle = low + (high - low) / 2;
-        if (x->items[middle] < number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return sorted_place(x->items, x->n, number);
 }
 
 static void note(struct arena *a, struct numbers *x, int32_t number)
