@@ -35,7 +35,7 @@ scale=
 job() {
     printf 'version: 1\nmodel: %s\nsequence_length: 64\nglobal_batch: %s\nprecision: %s\nseed: 1\n' "$work/$1.json" $batch "$2"
     [[ -z $scale || $2 != fp16 ]] || printf 'loss_scale: {initial: %s}\n' "$scale"
-    printf 'optimizer: {kind: adamw, lr: 1e-3, weight_decay: 0.01}\n'
+    printf 'optimizer: {kind: adamw, lr: 3e-4, weight_decay: 0.01}\n'
 }
 
 # cluster DEVICE N: N devices that are all GPU 0 of this machine, each in a node of its own: a.0, b.0, …
@@ -61,12 +61,21 @@ trained() {
     (($(wc -l <"$folder/$1.losses") >= $2)) || { echo "files.sh: no losses of $1" >&2; exit 1; }
 }
 
-# reference NAME MODEL STEPS: NAME.losses, of one host device in fp32
+# reference NAME MODEL STEPS: NAME.losses, of one host device in fp32. The same steps in fp64 must be within a tenth of the limit of fp32
+# (1e-4): else the training amplifies rounding errors, and its losses compare nothing (with a rate of 1e-3 instead of 3e-4, 100 steps of
+# GPT in fp64 are 1e-3 off those in fp32).
 reference() {
-    job "$2" fp32 >"$work/job.yaml"
+    local precision
     cluster host 1 >"$work/cluster.yaml"
-    "$MUSHER" plan -q "$work/job.yaml" "$work/cluster.yaml" -o "$work/host.yaml" >/dev/null
-    trained "$1" "$3"
+    for precision in fp64 fp32; do
+        job "$2" $precision >"$work/job.yaml"
+        "$MUSHER" plan -q "$work/job.yaml" "$work/cluster.yaml" -o "$work/host.yaml" >/dev/null
+        trained "$1" "$3"
+        [[ $precision == fp32 ]] || mv "$folder/$1.losses" "$work/$1.fp64"
+    done
+    paste "$folder/$1.losses" "$work/$1.fp64" | awk -v name="$1" '
+        { d = $1 / $2 - 1; if (d < 0) d = -d; if (d > worst) worst = d }
+        END { if (!(worst < 1e-5)) { print "files.sh: losses of " name " in fp32 and fp64 differ by " worst ": too much for a reference" > "/dev/stderr"; exit 1 } }'
 }
 
 # plan DEVICE NAME MODEL PRECISION RANKS REPLICAS: the text of a plan with these replicas
@@ -160,8 +169,9 @@ if [[ -n $SMALL ]]; then
     program gpt2-tiny gpt bf16 1 "$(one "$end")"
     echo "gpt2-tiny 2" >>"$folder/trained"
 else
+    cluster "$GPU" 1 | sed '/device:/s/30 GiB/60 GiB/' >"$work/gpu.yaml"
     for size in 124m 350m; do
-        "$MUSHER" plan -q "$here/gpt2-$size.yaml" "$here/gpu.yaml" -o "$work/bench.yaml" >/dev/null
+        "$MUSHER" plan -q "$here/gpt2-$size.yaml" "$work/gpu.yaml" -o "$work/bench.yaml" >/dev/null
         "$MUSHER" lower -q "$work/bench.yaml" -o "$folder/gpt2-$size.program" >/dev/null
     done
     printf 'gpt2-124m 3\ngpt2-350m 1\n' >>"$folder/trained"

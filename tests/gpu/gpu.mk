@@ -10,7 +10,7 @@
 # or Check. tests/gpu/gpu.sh asks for all of them in two calls. They end by themselves within nine minutes, the build among them: so it
 # has all processors, and kernels for the GPUs that are there alone (CUDA_ARCHS= names others).
 
-GPU        := $(BUILD)/gpu
+GPU_DIR    := $(BUILD)/gpu
 GPU_OBJ    := $(BUILD)/gpu-obj
 GPU_PLAIN  := tests/gpu/plain
 GPU_SRC    := $(filter-out core/document/document.c,$(wildcard core/*/*.c)) traces/trace.c traces/spill.c traces/trace_io.c traces/trace_scan.c traces/quantile.c \
@@ -35,20 +35,20 @@ $(GPU_LIB): $(GPU_PARTS)
 	@mkdir -p $(@D)
 	@rm -f $@; $(AR) rcs $@ $^
 
-$(GPU)-check: $(GPU_OBJ)/tests/gpu/check.o $(GPU_OBJ)/tests/gpu/collectives.o $(GPU_COMPARE:%.c=$(GPU_OBJ)/%.o) $(GPU_LIB)
+$(GPU_DIR)-check: $(GPU_OBJ)/tests/gpu/check.o $(GPU_OBJ)/tests/gpu/collectives.o $(GPU_COMPARE:%.c=$(GPU_OBJ)/%.o) $(GPU_LIB)
 	@echo "  LD $@"; $(CC) $(SANFLAGS) -pthread $^ -o $@ -ldl -lpthread -lm
 
-$(GPU)-bench: $(GPU_OBJ)/tests/gpu/bench.o $(GPU_OBJ)/tests/gpu/bench_kernels.o $(GPU_LIB)
+$(GPU_DIR)-bench: $(GPU_OBJ)/tests/gpu/bench.o $(GPU_OBJ)/tests/gpu/bench_kernels.o $(GPU_LIB)
 	@echo "  LD $@"; $(CC) $(SANFLAGS) -pthread $^ -o $@ -ldl -lpthread -lm
 
-$(GPU)-run: $(GPU_OBJ)/tests/gpu/run.o $(GPU_LIB)
+$(GPU_DIR)-run: $(GPU_OBJ)/tests/gpu/run.o $(GPU_LIB)
 	@echo "  LD $@"; $(CC) $(SANFLAGS) -pthread $^ -o $@ -ldl -lpthread -lm
 
 gpu-files: $(BUILD)/musher
-	@MUSHER=$(BUILD)/musher tests/gpu/files.sh $(GPU)
+	@MUSHER=$(BUILD)/musher tests/gpu/files.sh $(GPU_DIR)
 
 # Without a GPU in it, so that what runs on one is always built: `make check` does.
-gpu-programs: $(GPU)-check $(GPU)-bench $(GPU)-run
+gpu-programs: $(GPU_DIR)-check $(GPU_DIR)-bench $(GPU_DIR)-run
 
 # A plugin that was built for more than the GPUs need stays as it is. Plain `make` builds for all again (cuda.archs in cuda.mk).
 ifneq ($(filter gpu-ready demo-ready,$(MAKECMDGOALS)),)
@@ -84,7 +84,7 @@ gpu-sanitize:
 	@tests/gpu/sanitize.sh $(BUILD) 100
 
 gpu-predict: $(BUILD)/musher
-	@MUSHER=$(BUILD)/musher tests/gpu/predict.sh table $(GPU) $(GPU)-out
+	@MUSHER=$(BUILD)/musher tests/gpu/predict.sh table $(GPU_DIR) $(GPU_DIR)-out
 
 # `make check` runs them on an emulated GPU (tests/cli/gpu.sh).
 tests: gpu-programs

@@ -4,11 +4,11 @@
 #   1   builds what it needs; the checks; benches and plans of the prediction (gpu-run)
 #   2   builds where the machine is another one; PyTorch and the bench; kernels under compute-sanitizer
 # OUT/gpu-CALL.tar.gz is all that it leaves; OUT/gpu-CALL.txt what it said. Exit 1: something failed.
-# GPU_BUILT=1: everything is built already. SLOWDOWN=4: limits are so many times as long (tests under sanitizers). Back where musher has its libraries: tests/gpu/predict.sh table BUILD/gpu FOLDER, of
+# GPU_BUILT=1: everything is built already. GPU_CALL_SECONDS=570: seconds of the call. SLOWDOWN=4: limits are so many times as long (tests under sanitizers). Back where musher has its libraries: tests/gpu/predict.sh table BUILD/gpu FOLDER, of
 # what lies in the first archive's gpu-out.
 set -u
 call=${1:-} out=${2:-} BUILD=${3:-build}
-slow=${SLOWDOWN:-1} limit=$((570 * ${SLOWDOWN:-1})) # of the ten minutes
+slow=${SLOWDOWN:-1} limit=$((${GPU_CALL_SECONDS:-570} * slow)) # of the ten minutes
 status=0
 [[ $call == [12] && -n $out ]] || {
     echo "usage: tests/gpu/gpu.sh 1|2 OUT [BUILD]" >&2

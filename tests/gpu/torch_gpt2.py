@@ -45,7 +45,7 @@ class Gpt2(nn.Module):
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
+        return F.cross_entropy(logits.reshape(-1, VOCABULARY), targets.reshape(-1))
 
 
 def measure(name, compiled, sequences, length, steps):
