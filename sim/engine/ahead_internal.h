@@ -46,7 +46,7 @@ struct ahead {
 
     /* With a claim. running: members whose end has not been processed; stamp: outdated events carry an older one; ahead: the
      * state after what is computed ahead. */
-    int32_t running;
+    int32_t running, reach; /* reach: parts that are computed beyond the furthest member's */
     int64_t stamp;
     struct ahead_member *members, *ahead;
     struct ahead_message *messages, *ahead_messages; /* (n) */
@@ -82,7 +82,7 @@ static inline struct member *ahead_member(const struct engine *e, int32_t group,
 
 /* ahead_walk.c: the collective's state by then, into `ahead`; as far as is worth it, or to its end: returns the part that is reached */
 struct ahead_walk ahead_walk(struct engine *e, int32_t group, int32_t target, int64_t until_ns);
-int32_t ahead_run(struct engine *e, int32_t group, int64_t *last_ns);
+int32_t ahead_run(struct engine *e, int32_t group);
 
 /* ahead_queues.c */
 void ahead_queues_add(int32_t *queues, int32_t *n, int32_t resource); /* once */

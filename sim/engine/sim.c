@@ -202,6 +202,7 @@ static void run(struct engine *e)
         struct event x = event_queue_pop(e->queue);
         struct passage passage;
         int32_t owner;
+        if (x.time_ns < e->now_ns) BUG("an event of kind %d is %" PRId64 " ns in the past", x.kind, e->now_ns - x.time_ns);
         e->now_ns = x.time_ns;
         if (++e->events % EVENTS_A_CHECK == 0) check_work(e);
         if (e->stop != STOP_NOT) return;

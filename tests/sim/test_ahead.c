@@ -91,6 +91,64 @@ START_TEST(a_message_of_others_breaks_a_claim)
 }
 END_TEST
 
+/* Gradient rings of 52 GPUs of seven nodes, whose pipelines end at different times: members are more parts apart than are computed at a time,
+ * and the first one ends before the last one has passed the parts computed before. */
+START_TEST(members_are_many_parts_apart)
+{
+    static const char text[] =
+        "version: 1\nname: x\nmicrobatch: 1\nreplicas:\n%s"
+        "job: {version: 1, sequence_length: 2048, global_batch: 88, precision: fp16, model: "
+        "{model_type: mixtral, hidden_size: 2048, "
+        "intermediate_size: 4096, num_hidden_layers: 2, num_attention_heads: 32, "
+        "num_key_value_heads: 16, vocab_size: 16000, "
+        "max_position_embeddings: 2048, num_local_experts: 4, num_experts_per_tok: 2, "
+        "capacity_factor: 1.25}}\n"
+        "cluster:\n  version: 1\n  name: c\n  device_types: [{name: v, device: V100-SXM2-32}, "
+        "{name: r, device: RTX-3090}]\n"
+        "  nodes: [%s]\n  switches: [{name: core}%s]\n  links:\n%s";
+    static const char sharded[] =
+        "{ratios: [[1, 1]], operators: [{match: 'layers.*.self_attn.*', shard: heads}, {match: "
+        "'layers.*.block_sparse_moe.experts.*', shard: experts}, {match: lm_head, shard: "
+        "vocabulary}, {match: loss, shard: "
+        "vocabulary}, {match: '*', shard: positions}]}";
+    struct symmetric c = {.a = arena};
+    const char *list = "", *nodes = "", *switches = "", *links = "";
+    for (int i = 0; i < 12; i++)
+        SYMMETRIC_PUT(&c, list,
+                      "  - {microbatches: 4, stages: [{layers: [0, 3], device: v%d.%d, recompute: "
+                      "blocks}, {layers: [4, 7], device: v%d.%d}]}\n",
+                      1 + i / 8, i % 8, i < 4 ? 2 : 0, i < 4 ? i + 4 : i - 4);
+    for (int i = 0; i < 8; i++) {
+        int k = i / 4, d = 2 * (i % 4);
+        SYMMETRIC_PUT(
+            &c, list,
+            "  - {microbatches: 5, stages: [{layers: [0, 3], devices: [r%d.%d, r%d.%d], sharding: "
+            "%s}, {layers: [4, 7], devices: [r%d.%d, r%d.%d], sharding: %s}]}\n",
+            k, d, k, d + 1, sharded, k + 2, d, k + 2, d + 1, sharded);
+    }
+    for (int i = 0; i < 7; i++) {
+        const char *node = arena_printf(arena, "%c%d", i < 3 ? 'v' : 'r', i < 3 ? i : i - 3);
+        SYMMETRIC_PUT(&c, nodes, "%s{name: %s, devices: {type: %c, count: 8}}", i ? ", " : "", node,
+                      *node);
+        SYMMETRIC_PUT(&c, switches, ", {name: s%s}", node);
+        SYMMETRIC_PUT(&c, links, "    - {name: u%s, between: [%s, core], bandwidth: %s}\n", node,
+                      node, i < 3 ? "27606 MB/s, latency: 8.8 us" : "31849 MB/s, latency: 22.7 us");
+        for (int d = 0; d < 8; d++)
+            SYMMETRIC_PUT(
+                &c, links,
+                "    - {name: p%d-%s, between: [%s.%d, s%s], bandwidth: %s, latency: 1 us}\n", d,
+                node, node, d, node, i < 3 ? "339490 MB/s" : "364268 MB/s");
+    }
+    ck_assert_msg(symmetric_parse(&c, arena_printf(arena, text, list, nodes, switches, links)) ==
+                      OK,
+                  "%s", c.err.text);
+    ck_assert_msg(symmetric_lower(&c) == OK, "%s", c.err.text);
+    struct sim_result events = simulated(&c, true, 2), ahead = simulated(&c, false, 2);
+    ck_assert_int_lt(ahead.events, events.events);
+    same(&c, &events, &ahead);
+}
+END_TEST
+
 static bool has_tensor_collectives(const struct program *p)
 {
     for (int32_t i = 0; i < p->n_collectives; i++)
@@ -186,6 +244,7 @@ Suite *ahead_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_ring_ends_when_its_messages_do);
     tcase_add_test(t, a_message_of_others_breaks_a_claim);
+    tcase_add_test(t, members_are_many_parts_apart);
     tcase_add_test(t, collectives_inside_calls_end_when_their_messages_do);
     tcase_add_test(t, an_activation_breaks_the_claim_of_a_sharded_stage);
     suite_add_tcase(s, t);
