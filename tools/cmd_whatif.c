@@ -1,9 +1,9 @@
 /* tools/cmd_whatif.c - changed clusters: for each change the time of the old plan and of the best plan found. */
 #include "core/base/arena.h"
 #include "core/base/log.h"
+#include "core/base/parallel.h"
 #include "core/base/units.h"
 #include "planner/search.h"
-#include "sim/uncertainty/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/predict.h"
@@ -170,7 +170,7 @@ static void plan_one(void *user, int64_t index, int32_t thread)
 static enum status plan_variants(struct planning *x, size_t *done, struct error *err)
 {
     int64_t most = (int64_t)x->n;
-    montecarlo_each(most, (int32_t)(x->q->threads < most ? x->q->threads : most), plan_one, x);
+    parallel_each(most, (int32_t)(x->q->threads < most ? x->q->threads : most), plan_one, x);
     log_progress_end();
     for (*done = 0; *done < x->n && x->variants[*done].arena; (*done)++)
         if (x->variants[*done].status != OK) {

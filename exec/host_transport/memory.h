@@ -29,7 +29,9 @@ MUST_CHECK enum status lane_memory_open(struct lane_memory *m, struct arena *a,
                                         const struct program *p, int32_t stage, struct backend *b,
                                         bool staging, struct error *err);
 void lane_memory_close(struct lane_memory *m); /* NULL members are allowed */
-MUST_CHECK enum status lane_memory_init(struct lane_memory *m, uint64_t seed, struct error *err);
+/* The values do not depend on the number of threads (memory_init.c). */
+MUST_CHECK enum status lane_memory_init(struct lane_memory *m, uint64_t seed, int32_t threads,
+                                        struct error *err);
 /* Address of a slot for sequence number seq (any seq if the slot is in no buffer ring). */
 void *lane_memory_slot(const struct lane_memory *m, int32_t slot, int64_t seq);
 

@@ -52,12 +52,6 @@ static int64_t memory_here(void)
     return kib >= 0 ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
 }
 
-static bool on_this_host(const struct rank *r, int32_t device)
-{
-    const char *host = rank_device(r)->host, *other = r->p->devices[device].host;
-    return r->p->emulated || device == r->index || (host && other && !strcmp(host, other));
-}
-
 /* Host memory: host lanes, and pinned memory of discrete devices' lanes. */
 static enum status check_host_memory(const struct rank *r, const struct transports *t,
                                      struct error *err)
@@ -66,7 +60,7 @@ static enum status check_host_memory(const struct rank *r, const struct transpor
     int64_t needed = 0, there = memory_here();
     int32_t n = 0;
     for (int32_t i = 0; i < p->n_devices; i++) {
-        if (!on_this_host(r, i)) continue;
+        if (!rank_shares_host(r, i)) continue;
         int64_t bytes = program_device_is_host(&p->devices[i]) ? program_lane_bytes(p, i) : pinned_bytes(r, t, i);
         n++;
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
@@ -115,7 +109,7 @@ static enum status check_gpu_memory(struct rank *r, struct error *err)
     TRY(r->backend.describe(&r->backend, mine->index, &gpu, err));
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
-        if (!on_this_host(r, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
+        if (!rank_shares_host(r, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
             continue;
         int64_t bytes = program_lane_bytes(p, i), own = lane_known(p, i, &m[i]);
         if (bytes < own) bytes = own; /* a hand-written program has no count */

@@ -1,7 +1,11 @@
 #include "exec/worker/rank.h"
 
+#include "core/base/parallel.h"
 #include "exec/device_transport/nccl_env.h"
 #include "exec/plugin.h"
+
+#include <string.h>
+#include <unistd.h>
 
 /* Names of ranks in errors. */
 static void call_ranks(const struct rank *r)
@@ -21,6 +25,22 @@ enum status rank_join(struct rank *r, struct arena *run, const struct program *p
     call_ranks(r);
     nccl_env_set(p, r->index); /* before the backend, whose communication library is NCCL */
     return OK;
+}
+
+bool rank_shares_host(const struct rank *r, int32_t device)
+{
+    const char *host = rank_device(r)->host, *other = r->p->devices[device].host;
+    return r->p->emulated || device == r->index || (host && other && !strcmp(host, other));
+}
+
+int32_t rank_threads(const struct rank *r)
+{
+    int32_t ranks = 0, mine = parallel_processors();
+    long all = sysconf(_SC_NPROCESSORS_ONLN);
+    for (int32_t i = 0; i < r->p->n_devices; i++)
+        ranks += comm_one_host(r->comm) || rank_shares_host(r, i);
+    int32_t part = (int32_t)(all / ranks);
+    return part < 1 ? 1 : part < mine ? part : mine;
 }
 
 enum status rank_find_backend(struct rank *r, struct error *err)

@@ -31,6 +31,10 @@ static inline const struct program_device *rank_device(const struct rank *r)
 /* All ranks together. Sets NCCL's environment variables. */
 MUST_CHECK enum status rank_join(struct rank *r, struct arena *run, const struct program *p,
                                  const struct run_options *o, struct error *err);
+bool rank_shares_host(const struct rank *r, int32_t device);
+/* For work on the host before time 0: the host's processors divided by its ranks, and at most those of this process's affinity
+ * mask; at least 1. */
+int32_t rank_threads(const struct rank *r);
 /* Finds the backend's table; the device is not open. ERR_INPUT: unknown backend. */
 MUST_CHECK enum status rank_find_backend(struct rank *r, struct error *err);
 MUST_CHECK enum status rank_open_device(struct rank *r, struct error *err);

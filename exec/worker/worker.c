@@ -78,7 +78,8 @@ static enum status open_lanes(struct worker *w, struct error *err)
             TRY(preload_chunk(r, &w->chunks, k, err));
             TRY(chunks_open_memory(k, r, staging, err));
         }
-        if (!r->o->resume) TRY(lane_memory_init(&k->memory, r->p->seed, err));
+        if (!r->o->resume)
+            TRY(lane_memory_init(&k->memory, r->p->seed, rank_threads(r), err));
     }
     return open_discrete(w, err);
 }

@@ -1,8 +1,8 @@
 #include "planner/candidate/parallel_score.h"
 
 #include "core/base/arena.h"
+#include "core/base/parallel.h"
 #include "core/base/stop.h"
-#include "sim/uncertainty/montecarlo.h"
 
 struct result { /* of an item */
     enum status status;
@@ -71,7 +71,7 @@ enum status parallel_score(struct search_context *t, const struct profile *p,
     for (int32_t i = 0; i < threads; i++)
         c.workers[i].scorer = i ? scorer_helper(t->scorer, i) : t->scorer;
     scorer_take_miss(t->scorer, &before);
-    if (n) montecarlo_each(n, threads, score, &c);
+    if (n) parallel_each(n, threads, score, &c);
     scorer_note(t->scorer, &before, 0, 0);
     for (int32_t i = 0; i < n && st == OK; i++) {
         struct result *r = &c.results[i];

@@ -2,6 +2,7 @@
 #include "sim/goodput/goodput.h"
 
 #include "core/base/arena.h"
+#include "core/base/parallel.h"
 #include "core/base/units.h"
 
 #include <math.h>
@@ -111,7 +112,7 @@ enum status goodput_study(struct arena *a, const struct goodput_job *job, int64_
     s.rows = ARENA_ARRAY(scratch, double, (size_t)samples *s.width);
     s.errors = ARENA_ARRAY(scratch, struct error, (size_t)samples);
     for (int32_t i = 0; i < threads; i++) s.arenas[i] = arena_new();
-    montecarlo_each(samples, threads, walk, &s);
+    parallel_each(samples, threads, walk, &s);
     enum status st = reduce(a, &s, samples, out, err);
     for (int32_t i = 0; i < threads; i++) arena_free(s.arenas[i]);
     arena_free(scratch);

@@ -1,63 +1,15 @@
-/* Threads take the next free index; they share only read-only data besides it. */
 #include "sim/uncertainty/montecarlo.h"
 
 #include "core/base/arena.h"
+#include "core/base/parallel.h"
 #include "core/base/units.h"
 #include "sim/engine/sim.h"
 #include "traces/quantile.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 
 /* Three numbers per sample and device are kept until all samples are done. */
 #define MONTECARLO_MAX_BYTES ((size_t)4 << 30)
-
-/* --- threads ---------------------------------------------------------------------------------- */
-
-struct crew {
-    int64_t n;
-    atomic_int_fast64_t next;
-    void (*work)(void *user, int64_t index, int32_t thread);
-    void *user;
-};
-struct hand {
-    struct crew *crew;
-    int32_t thread;
-    pthread_t id;
-    bool started;
-};
-
-static void *labour(void *p)
-{
-    struct hand *h = p;
-    struct crew *c = h->crew;
-    for (;;) {
-        int64_t i = atomic_fetch_add(&c->next, 1);
-        if (i >= c->n) return NULL;
-        c->work(c->user, i, h->thread);
-    }
-}
-
-void montecarlo_each(int64_t n, int32_t threads,
-                     void (*work)(void *user, int64_t index, int32_t thread), void *user)
-{
-    struct arena *a = arena_new();
-    struct crew crew = {.n = n, .work = work, .user = user};
-    atomic_init(&crew.next, 0);
-    if (threads > n) threads = (int32_t)n;
-    if (threads < 1) threads = 1;
-    struct hand *hands = ARENA_ARRAY(a, struct hand, (size_t)threads);
-    for (int32_t i = 1; i < threads; i++) {
-        hands[i] = (struct hand){.crew = &crew, .thread = i};
-        hands[i].started = pthread_create(&hands[i].id, NULL, labour, &hands[i]) == 0;
-    }
-    hands[0] = (struct hand){.crew = &crew};
-    labour(&hands[0]);
-    for (int32_t i = 1; i < threads; i++)
-        if (hands[i].started) pthread_join(hands[i].id, NULL);
-    arena_free(a);
-}
 
 /* --- summaries -------------------------------------------------------------------------------- */
 
@@ -205,7 +157,7 @@ enum status montecarlo_run(struct arena *a, const struct program *p, const struc
         *w = (struct worker){.lasting = arena_new(), .sample = arena_new(), .failed = -1};
         w->cost = cost_new(w->lasting, f, c);
     }
-    montecarlo_each(o->samples, o->threads, simulate, &x);
+    parallel_each(o->samples, o->threads, simulate, &x);
     enum status st = first_failure(&x, err);
     if (st == OK) reduce(a, &x, out);
     for (int32_t i = 0; i < o->threads; i++) {

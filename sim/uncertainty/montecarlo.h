@@ -18,11 +18,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calls work(user, index, thread) once for every index 0 … n-1, in any order, on `threads` threads numbered from 0 (the
- * caller's included; threads that the system refuses to create are left out). Returns after the last call. */
-void montecarlo_each(int64_t n, int32_t threads,
-                     void (*work)(void *user, int64_t index, int32_t thread), void *user);
-
 struct montecarlo_end {
     double value, low, high; /* 95 % confidence bounds, both of them samples if bounded */
     bool bounded;            /* false: too few samples to bound it on both sides */

@@ -123,7 +123,7 @@ static int collective(void *owner, int32_t rank)
     struct arena *a = arena_new();
     struct device_rank r;
     NEED(device_rank_open(&r, a, &m->p, -1) == OK, "%s", r.err.text);
-    NEED(lane_memory_init(&r.memory[rank], m->p.seed, &r.err) == OK, "%s", r.err.text);
+    NEED(lane_memory_init(&r.memory[rank], m->p.seed, 1, &r.err) == OK, "%s", r.err.text);
     NEED(device_rank_join(&r) == OK, "%s", r.err.text);
     for (int64_t number = 0; number < 2; number++)
         for (int32_t g = 0; g < m->p.n_collectives; g++) {

@@ -4,32 +4,11 @@
 #include "tests/support/pipelines.h"
 
 #include <math.h>
-#include <stdatomic.h>
 
 static struct arena *arena;
 static struct error err;
 static void begin(void) { arena = arena_new(); }
 static void end(void) { arena_free(arena); }
-
-/* --- threads --- */
-
-static void mark(void *user, int64_t index, int32_t thread)
-{
-    atomic_int *seen = user;
-    ck_assert_int_ge(thread, 0);
-    atomic_fetch_add(&seen[index], 1);
-}
-
-START_TEST(every_index_is_taken_once_by_any_number_of_threads)
-{
-    for (int32_t threads = 1; threads <= 5; threads++) {
-        atomic_int seen[500] = {0};
-        montecarlo_each(500, threads, mark, seen);
-        for (int i = 0; i < 500; i++) ck_assert_int_eq(atomic_load(&seen[i]), 1);
-    }
-    montecarlo_each(0, 4, mark, NULL);
-}
-END_TEST
 
 /* --- summaries --- */
 
@@ -233,7 +212,6 @@ Suite *montecarlo_suite(void)
     TCase *c = tcase_create("montecarlo");
     tcase_add_checked_fixture(c, begin, end);
     tcase_set_timeout(c, 600);
-    tcase_add_test(c, every_index_is_taken_once_by_any_number_of_threads);
     tcase_add_test(c, ends_and_their_confidence_are_order_statistics);
     tcase_add_test(c, few_samples_say_that_they_bound_nothing);
     tcase_add_test(c, the_number_of_threads_changes_no_bit);

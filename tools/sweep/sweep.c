@@ -2,8 +2,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/log.h"
+#include "core/base/parallel.h"
 #include "profiles/team.h"
-#include "sim/uncertainty/montecarlo.h"
 #include "tools/team/replan.h"
 
 #include <math.h>
@@ -182,7 +182,7 @@ enum status sweep_run(struct arena *a, const struct sweep_search *q, struct swee
                         .errors = ARENA_ARRAY(a, struct error, n),
                         .threads = (int32_t)(threads > s->n_points ? threads / s->n_points : 1)};
     TRY(check(q, s, err));
-    montecarlo_each(s->n_points, (int32_t)(threads < s->n_points ? threads : s->n_points),
+    parallel_each(s->n_points, (int32_t)(threads < s->n_points ? threads : s->n_points),
                     search_one, &r);
     log_progress_end();
     enum status st = OK;
