@@ -56,6 +56,12 @@ tar -xzf "$scratch/got/gpu-2.tar.gz" -C "$scratch" gpu-bench.json &&
         and $t.torch_compile.tokens_per_s == 2000' "$scratch/gpu-bench.json" > /dev/null &&
     ok "and all of it in JSON" || not_ok "and all of it in JSON" "$(head -c 300 "$scratch/gpu-bench.json")"
 
+# A call that fails in the second group of kernels: the first group's rows are kept.
+printf "none 1\n" > "$scratch/trained" && cp "$there/gpu/gpt2-tiny.program" "$scratch/none.program"
+STANDIN_FAIL_AT=1000 says "kernels measured before a failure are printed" 1 "16 of 35 operators were measured" \
+    "$BUILD/gpu-bench" "$scratch" "$scratch/torch" "$scratch/part.json"
+jq -e '.operators_of_program == 35 and (.operators | length) == 16' "$scratch/part.json" > /dev/null && ok "and written" || not_ok "and written" "$(head -c 300 "$scratch/part.json")"
+
 # ---- import on this machine
 # Times of an emulated GPU have no meaning and may be too far from the benchmark for a calibration; so the test is repeated
 # with runs of exactly the predicted times: the error is 0 before and after.

@@ -197,8 +197,10 @@ static void print_trained(struct arena *a, const struct bench_trained *x, const 
 static void print_all(struct arena *a, const struct bench_results *r, const char *torch)
 {
     const struct bench_kernels *k = &r->kernels;
-    if (k->done) {
+    if (k->copy_Bps > 0) {
         print_kernels(k);
+        if (k->n_rows < k->n_ops)
+            printf("%" PRId32 " of %" PRId32 " operators were measured\n", k->n_rows, k->n_ops);
         printf("\n%s (%s)\n", k->device, k->version);
         printf("copy %.0f GB/s, product bf16 %.0f TFLOP/s; least share of the copy's bandwidth "
                "among operators of 20 us and more: %.0f %%\n",
@@ -218,6 +220,7 @@ static void put_kernels(struct json *j, const struct bench_kernels *k)
     json_put_double(j, "copy_Bps", k->copy_Bps);
     json_put_double(j, "product_flops", k->product_flops);
     json_put_double(j, "least_share", bench_least_share(k));
+    json_put_int(j, "operators_of_program", k->n_ops);
     json_put_list(j, "operators");
     for (int32_t i = 0; i < k->n_rows; i++) {
         const struct bench_row *r = &k->rows[i];
@@ -274,7 +277,7 @@ static enum status write_json(struct arena *a, const struct bench_results *r, co
     json_put_object(&j, NULL);
     json_put_int(&j, "schema", 1);
     json_put_bool(&j, "small", r->size.steps < 20);
-    if (r->kernels.done) put_kernels(&j, &r->kernels);
+    if (r->kernels.copy_Bps > 0) put_kernels(&j, &r->kernels);
     json_put_list(&j, "trained");
     for (int32_t i = 0; i < r->n_trained; i++)
         if (r->trained[i].done) put_trained(&j, a, &r->trained[i], torch);
@@ -330,6 +333,7 @@ static enum status bench(struct arena *a, char **argv, struct bench_results *r, 
     for (int32_t i = 0; i < r->n_trained; i++)
         *whole &= measure((struct task){argv[1], r, &r->trained[i], NULL}, &budget, TRAINING_S);
     look_below(a, argv[1], r, &budget, argv[3]);
+    bench_sort_rows(&r->kernels);
     TRY(write_json(a, r, torch, argv[3], err));
     print_all(a, r, torch);
     return OK;

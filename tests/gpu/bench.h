@@ -27,11 +27,10 @@ struct bench_row { /* operators of one key */
 };
 
 struct bench_kernels {
-    bool done;
     char device[64], version[120];
-    double copy_Bps, product_flops; /* what the GPU can do, measured; product in bf16 */
-    int32_t n_rows;
-    struct bench_row rows[BENCH_ROWS_MAX]; /* by total time, descending */
+    double copy_Bps, product_flops; /* what the GPU can do, measured; product in bf16; 0: not measured */
+    int32_t n_ops, n_rows;          /* operators of the program; measured so far */
+    struct bench_row rows[BENCH_ROWS_MAX];
 };
 
 struct bench_trained { /* rounds without a trace and with one, in turn */
@@ -53,10 +52,11 @@ struct bench_results {
 
 /* The first stage's operators of a program, each key once, with their lower bounds: bytes that they must move
  * (core/graph/op.h) ÷ the bandwidth of a large copy, or FLOPs ÷ the rate of a large product, whichever is longer.
- * Runs in a rank of its own. */
+ * Runs in a rank of its own; what is measured is in `out` at once, so that it outlives the rank. */
 MUST_CHECK enum status bench_measure_kernels(struct arena *a, const char *program,
                                              const struct bench_size *size,
                                              struct bench_kernels *out, struct error *err);
+void bench_sort_rows(struct bench_kernels *k); /* by total time, descending */
 /* Least share of the copy's bandwidth among operators that memory bounds and whose floor is 20 us and more (what takes less may
  * find its operands in caches); NaN where there is none. */
 double bench_least_share(const struct bench_kernels *k);
