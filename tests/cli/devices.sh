@@ -59,7 +59,7 @@ says "in JSON too" 0 '"unverified": [' "$MUSHER" simulate memory.plan --json
 sed 's/bf16/fp16/' job.yaml > fp16.yaml
 says "a precision that the device lacks" 3 "(TPU-v5e) computes in fp32 and bf16" "$MUSHER" plan fp16.yaml tpu.yaml -o x.plan
 sed 's/TPU-v5e/H100/' tpu.yaml > near.yaml
-says "an id that is none names those that come near" 3 "near.yaml:3:36: device_types[0].device: no device 'H100' in the catalogue; did you mean H100-PCIe, H100-SXM5 or H100-NVL?" "$MUSHER" show near.yaml
+says "an id that is none names those that come near" 3 "near.yaml:3:36: device_types[0].device: no device 'H100' in the catalogue; did you mean H100-SXM5, H100-PCIe or H100-NVL?" "$MUSHER" show near.yaml
 sed 's/309.7 TFLOP\/s/309.7/' twice.yaml > bad.yaml
 says "a peak without its unit" 3 "bad.yaml:3:60: device_types[0].peak.bf16: must be a speed such as 312 TFLOP/s, found '309.7'; a number needs a unit: write 309.7 TFLOP/s" "$MUSHER" show bad.yaml
 says "cost without a price names the catalogue's" 3 "the catalogue lists 0.82 USD/h for RTX-A6000" "$MUSHER" plan job.yaml plain.yaml -o x.plan --objective cost

@@ -30,12 +30,36 @@ START_TEST(the_hint_names_it_or_is_empty)
 }
 END_TEST
 
+START_TEST(the_part_before_a_dash_is_a_name_too)
+{
+    static const char *const types[] = {"A10", "B200-SXM", "H100-SXM5", "H100-PCIe", "H200-SXM", NULL};
+    ck_assert_str_eq(nearest_name("H101", types), "H100-SXM5");
+    ck_assert_str_eq(nearest_name("H20", types), "H200-SXM");
+    ck_assert_str_eq(nearest_name("A11", types), "A10"); /* a whole name before a part as near */
+    ck_assert_ptr_null(nearest_name("SXM", types));
+    static const char *const verbs[] = {"train", "plain", "plan-x", NULL};
+    ck_assert_str_eq(nearest_name("plein", verbs), "plain"); /* and the longer common prefix */
+    ck_assert_str_eq(nearest_name("trxin", verbs), "train");
+}
+END_TEST
+
+START_TEST(of_equally_near_names_the_longest_common_prefix)
+{
+    static const char *const names[] = {"bold", "cord", "cold", NULL};
+    ck_assert_str_eq(nearest_name("cowd", names), "cord");
+    static const char *const other[] = {"rope", "hops", NULL};
+    ck_assert_str_eq(nearest_name("hope", other), "hops");
+}
+END_TEST
+
 Suite *nearest_suite(void)
 {
     Suite *suite = suite_create("nearest");
     TCase *c = tcase_create("nearest");
     tcase_add_test(c, the_nearest_name_allows_for_typing_errors);
     tcase_add_test(c, the_hint_names_it_or_is_empty);
+    tcase_add_test(c, the_part_before_a_dash_is_a_name_too);
+    tcase_add_test(c, of_equally_near_names_the_longest_common_prefix);
     suite_add_tcase(suite, c);
     return suite;
 }

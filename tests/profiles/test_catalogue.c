@@ -76,13 +76,14 @@ static const struct {
      "no device 'B9000-of-a-name-that-is-' in the catalogue; known: host, Xeon, EPYC, Grace, "
      "P100, "},
     {"B9000-of-a-name-that-is-much-too-long-to-repeat", "Gaudi, TPU ('musher devices' lists all)"},
-    {"H100", "did you mean H100-PCIe, H100-SXM5 or H100-NVL?"},
+    {"H100", "did you mean H100-SXM5, H100-PCIe or H100-NVL?"},
     {"rtx3090", "did you mean RTX-3090 or RTX-3090-Ti?"},
     {"RTX A6000", "did you mean RTX-A6000?"},
     {"RTX-2080Ti", "did you mean RTX-2080-Ti?"},
     {"A100-SXM-80", "did you mean A100-SXM4-80?"},
     {"TPUv5e", "did you mean TPU-v5e?"},
     {"MI30X", "did you mean MI300X?"},
+    {"H101", "did you mean H100-SXM5?"},
 };
 START_TEST(an_unknown_id_names_those_that_come_near)
 {
