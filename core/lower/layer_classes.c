@@ -201,7 +201,7 @@ static int64_t seam(const void *user, int32_t at)
     return at > 0 ? graph_cut_bytes(x->g, &x->g->cut[at - 1]) : 0;
 }
 
-static void number_blocks(struct arena *a, const struct graph *g, struct layer_classes *c)
+void layer_classes_number_blocks(struct arena *a, const struct graph *g, struct layer_classes *c)
 {
     int32_t n = -1, before = -1; /* before: the last operator in a block */
     int32_t *first = c->first_block = ARENA_ARRAY(a, int32_t, (size_t)g->n_layers),
@@ -225,7 +225,7 @@ struct layer_classes *layer_classes_new(struct arena *a, const struct graph *g)
     struct layers_of all = {g, c};
     struct repeats_of s = {g->n_layers, &all, same_layer, seam};
     c->n_repeats = repeats_find(a, &s, &c->repeats);
-    number_blocks(a, g, c);
+    layer_classes_number_blocks(a, g, c);
     return c;
 }
 

@@ -34,6 +34,9 @@ struct layer_classes {
 /* O(operators + layers²). */
 struct layer_classes *layer_classes_new(struct arena *a, const struct graph *g);
 
+/* first_block and last_block alone. O(operators). */
+void layer_classes_number_blocks(struct arena *a, const struct graph *g, struct layer_classes *c);
+
 /* First layer of the earliest range with the same cost; `first` itself if there is no earlier one. */
 static inline int32_t layer_classes_same(const struct layer_classes *c, int32_t first, int32_t last)
 {

@@ -10,6 +10,7 @@
 #include "core/lower/equal_stages.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
+#include "core/lower/layer_classes.h"
 #include "core/lower/links.h"
 #include "core/lower/memo.h"
 #include "core/lower/orders.h"
@@ -373,10 +374,32 @@ enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct
     return lower_plan_graphs(a, p, &s, o, out, err);
 }
 
+/* More blocks to recompute than the stage has; a search bounds them itself (planner/candidate/scorer.c). */
+static enum status check_recompute_blocks(struct arena *a, const struct plan *p,
+                                          const struct graph *g, struct error *err)
+{
+    struct layer_classes c = {.n_layers = g->n_layers};
+    layer_classes_number_blocks(a, g, &c);
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *x = &p->replicas[r].stages[i];
+            if (!x->recompute_blocks) continue;
+            int32_t n = layer_classes_blocks(&c, x->first_layer, x->last_layer);
+            if (x->recompute_blocks > n)
+                return stage_error(p, x, r, i, err, ERR_INPUT,
+                                   "recompute_blocks: %" PRId32
+                                   ", but its layers have %" PRId32 " block%s; without the key all are "
+                                   "recomputed",
+                                   x->recompute_blocks, n, n == 1 ? "" : "s");
+        }
+    return OK;
+}
+
 enum status lower_plan(struct arena *a, const struct plan *p, const struct lower_options *o,
                        struct program *out, struct error *err)
 {
     struct graph *g = NULL;
     TRY(lower_training_graph(a, &p->job, p->microbatch, o, &g, err));
-    return lower_plan_graph(a, p, g, o, out, err);
+    TRY(lower_plan_graph(a, p, g, o, out, err));
+    return check_recompute_blocks(a, p, g, err);
 }

@@ -448,6 +448,17 @@ static bool change_stages(const struct space *s, const struct program *program, 
     return changed;
 }
 
+/* A move that takes layers from a stage may leave fewer blocks than are recomputed: then all are. */
+static void bound_blocks(const struct space *s, struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *x = &p->replicas[r].stages[i];
+            if (x->recompute_blocks >= layer_classes_blocks(s->classes, x->first_layer, x->last_layer))
+                x->recompute_blocks = 0;
+        }
+}
+
 enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                        int64_t *iteration_ns, struct error *err)
 {
@@ -455,6 +466,7 @@ enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
     int32_t n = 0;
     for (int32_t r = 0; r < p->n_replicas; r++) n += p->replicas[r].n_stages;
     *iteration_ns = INT64_MAX;
+    bound_blocks(s, p);
     TRY(lower(w, s, p, &missing, err));
     struct arena *scratch = arena_new();
     struct fitting *f = ARENA_ARRAY(scratch, struct fitting, (size_t)n);

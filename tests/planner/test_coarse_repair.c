@@ -49,6 +49,26 @@ static int64_t lowerings_of_a_repair(const char *schedule, double part, bool fit
 
 /* The blocks to recompute follow from one lowering, or from two if they keep large inputs. A plan that lacks more than recomputation frees is given up at once: what I recomputes for
  * W is kept for all microbatches between them. */
+/* As a move of layers to another stage may leave it. */
+START_TEST(blocks_to_recompute_are_bounded_by_those_of_the_stage)
+{
+    struct coarse_rack m;
+    struct error err = {0};
+    struct space s;
+    int64_t ns;
+    coarse_rack_make(arena, &m, coarse_rack_cluster(arena), coarse_rack_job);
+    struct plan p = coarse_rack_four_stages(arena, &m, 16, &s);
+    for (int32_t i = 0; i < p.replicas[0].n_stages; i++)
+        p.replicas[0].stages[i].recompute = RECOMPUTE_BLOCKS,
+        p.replicas[0].stages[i].recompute_blocks = i ? 1000 : 1;
+    ck_assert_msg(scorer_fit(m.context.scorer, &s, &p, &ns, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(p.replicas[0].stages[0].recompute_blocks, 1);
+    for (int32_t i = 1; i < p.replicas[0].n_stages; i++)
+        ck_assert_int_eq(p.replicas[0].stages[i].recompute_blocks, 0);
+    coarse_rack_end(&m);
+}
+END_TEST
+
 START_TEST(repairs_take_few_lowerings)
 {
     ck_assert_int_le(lowerings_of_a_repair("1f1b", 0.05, true), 2);
@@ -107,6 +127,7 @@ Suite *coarse_repair_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 600);
     tcase_add_test(c, repairs_take_few_lowerings);
+    tcase_add_test(c, blocks_to_recompute_are_bounded_by_those_of_the_stage);
     tcase_add_test(c, a_sample_is_repaired_once);
     tcase_add_test(c, plans_that_lack_little_memory_by_estimate_are_tried);
     suite_add_tcase(suite, c);

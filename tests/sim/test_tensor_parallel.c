@@ -21,7 +21,8 @@ static const char written[] =
     " n_layer: 3, n_head: 2, n_positions: 64, vocab_size: 64, attn_implementation: eager}}\n"
     "cluster: {version: 1, name: c, device_types: [{name: t, device: A100-SXM4-80}], nodes: [{name: a, host: h, devices: [{type: t}]}, {name: b, "
     "host: i, devices: [{type: t}]}, {name: c, host: j, devices: [{type: t}]}], links: [{name: l, "
-    "between: [a, b], bandwidth: 1 GB/s, latency: 1 us}]}\n";
+    "between: [a, b], bandwidth: 1 GB/s, latency: 1 us}, {name: m, between: [a, c], bandwidth: 1 GB/s, latency: 1 us}, {name: n, "
+    "between: [b, c], bandwidth: 1 GB/s, latency: 1 us}]}\n";
 
 static enum status read_written(const char *recompute, struct plan *p, struct error *err)
 {
@@ -60,6 +61,22 @@ START_TEST(files_say_what_runs_again)
                   err.text);
     ck_assert_int_eq(read_written("true, recompute_blocks: 1", &p, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "`recompute_blocks` needs `recompute: blocks`"), "%s", err.text);
+}
+END_TEST
+
+START_TEST(more_blocks_than_the_stage_has_are_refused)
+{
+    struct plan p;
+    struct program out;
+    struct error err = {0};
+    ck_assert_msg(read_written("blocks, recompute_blocks: 1000", &p, &err) == OK, "%s", err.text);
+    for (int32_t i = 0; i < p.cluster.n_types; i++) p.cluster.types[i].memory_bytes = INT64_C(1) << 40;
+    ck_assert_int_eq(lower_plan(arena, &p, &(struct lower_options){0}, &out, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "plan:6:32: replicas[1].stages[0]: recompute_blocks: 1000, but its "
+                                   "layers have 3 blocks; without the key all are recomputed"),
+                  "%s", err.text);
+    p.replicas[1].stages[0].recompute_blocks = 3;
+    ck_assert_msg(lower_plan(arena, &p, &(struct lower_options){0}, &out, &err) == OK, "%s", err.text);
 }
 END_TEST
 
@@ -132,14 +149,14 @@ START_TEST(only_the_first_blocks_run_again)
 {
     const struct program *none = recomputing(RECOMPUTE_NONE, false), *all = recomputing(RECOMPUTE_BLOCKS, false);
     int64_t before = none->stages[0].class_bytes[SLOT_BUFFER_RING];
-    for (int32_t blocks = 1; blocks <= LAYERS + 1; blocks++) {
+    for (int32_t blocks = 1; blocks <= LAYERS; blocks++) {
         struct program *p = recomputing_some(RECOMPUTE_BLOCKS, blocks, false);
         const struct program_stage *s = &p->stages[0];
         for (int32_t i = 0; i < s->n_ops; i++)
             if (strstr(s->ops[i].name, ".again") && !strncmp(s->ops[i].name, "h.", 2))
                 ck_assert_msg(s->ops[i].name[2] < '0' + blocks, "%s", s->ops[i].name);
-        ck_assert_int_eq(again(p, 'B', OP_matmul), 3 * (blocks < LAYERS ? blocks : LAYERS));
-        if (blocks <= LAYERS) ck_assert_int_lt(s->class_bytes[SLOT_BUFFER_RING], before);
+        ck_assert_int_eq(again(p, 'B', OP_matmul), 3 * blocks);
+        ck_assert_int_lt(s->class_bytes[SLOT_BUFFER_RING], before);
         before = s->class_bytes[SLOT_BUFFER_RING];
     }
     ck_assert_int_eq(before, all->stages[0].class_bytes[SLOT_BUFFER_RING]);
@@ -273,6 +290,7 @@ static Suite *suite(void)
 {
     static const TTest *const *tests[] = {
         &files_say_what_runs_again,
+        &more_blocks_than_the_stage_has_are_refused,
         &selective_recomputation_keeps_all_but_the_scores,
         &blocks_run_again_each_before_its_own_gradients,
         &only_the_first_blocks_run_again,
