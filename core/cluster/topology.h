@@ -33,5 +33,8 @@ struct topology *topology_new(struct arena *a, const struct cluster *c);
 int32_t topology_direct(const struct topology *t, int32_t from, int32_t to, int32_t *direction);
 /* false: not connected, or the same device. The route is the arena's. */
 bool topology_route(struct topology *t, int32_t from, int32_t to, struct route *out);
+/* Parts of the cluster that no link joins to each other, over any switches; part: (n_devices) the part of a device, numbered in the
+ * order of their first devices. Returns their number. O(devices + links). */
+int32_t topology_parts(struct arena *a, const struct cluster *c, int32_t *part);
 
 #endif

@@ -1,10 +1,13 @@
 #include "planner/baseline/baseline.h"
 
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
+#include "core/cluster/topology.h"
 
 #include <stdio.h>
 
 #define MIB (INT64_C(1) << 20)
+enum { APART_SHOWN = 6 }; /* runs of device names in a message */
 
 /* --- common to all families --- */
 
@@ -219,6 +222,26 @@ static enum status alpa_part(struct baseline_task *k, struct baseline_setting x,
 static enum status alpa_coarse(struct baseline_task *k, struct error *err)
 {
     return on_degrees(k, alpa_part, err);
+}
+
+bool baseline_apart(struct arena *a, const struct cluster *c, struct search_result *out)
+{
+    int32_t *part = ARENA_ARRAY(a, int32_t, (size_t)c->n_devices + 1), largest = 0;
+    int32_t parts = topology_parts(a, c, part);
+    int32_t *size = ARENA_ARRAY(a, int32_t, (size_t)parts + 1);
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)c->n_devices + 1);
+    size_t n = 0;
+    if (parts <= 1) return false;
+    for (int32_t d = 0; d < c->n_devices; d++) size[part[d]]++;
+    for (int32_t k = 1; k < parts; k++)
+        if (size[k] > size[largest]) largest = k;
+    for (int32_t d = 0; d < c->n_devices; d++)
+        if (part[d] != largest) names[n++] = c->devices[d].name;
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        out->baselines[i].why =
+            arena_printf(a, "uses all devices, but no link joins %s to the others",
+                         ranges_of_names(a, names, n, APART_SHOWN));
+    return true;
 }
 
 /* --- the table --- */

@@ -68,6 +68,9 @@ typedef enum status baseline_family(struct baseline_task *k, struct error *err);
 
 int32_t baseline_count(void);
 const char *baseline_name(int32_t i);
+/* Whether links join the cluster's devices in several parts only. Every preset uses all devices, so none has a plan: "no link joins
+ * b.0 to the others", those outside the largest part, is the reason of all. */
+bool baseline_apart(struct arena *a, const struct cluster *c, struct search_result *out);
 baseline_family *baseline_settings(int32_t i); /* NULL: harp-published and hap, which have no settings */
 
 /* Sets class_of, the degrees (unless there are some) and the empty list of spaces. ERR_INPUT: those of the cluster's links. */

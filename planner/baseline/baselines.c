@@ -421,6 +421,7 @@ enum status baselines_score(struct search_context *q, const struct baselines_req
     struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count()), hap;
     int32_t n = 0, at_hap = -1;
     int64_t fastest = r->known_ns ? r->known_ns : INT64_MAX;
+    if (baseline_apart(q->arena, k.cluster, out)) return OK;
     TRY(baseline_degrees(&k, err));
     for (int32_t i = 0; i < baseline_count() && !search_context_stopped(q); i++) {
         if (q->o->baseline && strcmp(q->o->baseline, baseline_name(i)) != 0) continue;

@@ -41,4 +41,20 @@ code=$?
 ((code == 2)) && ok "a negative --what-if is refused" || not_ok "a negative --what-if is refused" "exit code $code"
 "$MUSHER" simulate "$plan" --explain --trace "$scratch/t" >/dev/null 2>&1 && "$MUSHER" simulate "$plan" --trace "$scratch/u" >/dev/null 2>&1
 cmp -s "$scratch/t" "$scratch/u" && ok "explaining does not change the trace" || not_ok "explaining does not change the trace" ""
+
+# 20 pipelines of two stages, each on a link of its own: links with equal figures are one line.
+{
+    printf 'version: 1\nname: links\nmicrobatch: 1\nreplicas:\n'
+    for ((r = 0; r < 20; r++)); do printf '  - {microbatches: 2, stages: [{layers: [0, 3], device: n%d.0}, {layers: [4, 7], device: n%d.1}]}\n' $r $r; done
+    echo 'job:'
+    small_job | sed 's/global_batch: 6/global_batch: 40/; s/^/  /'
+    printf 'cluster:\n  version: 1\n  name: links\n  device_types: [{name: cpu, device: T4}]\n  nodes:\n'
+    for ((r = 0; r < 20; r++)); do printf '    - {name: n%d, host: localhost, devices: {type: cpu, count: 2}}\n' $r; done
+    printf '  links:\n    - {name: lan, every: across, bandwidth: 1 GB/s, latency: 10 us}\n'
+    for ((r = 0; r < 20; r++)); do printf '    - {name: bus%d, between: [n%d], bandwidth: 1 GB/s, latency: 10 us}\n' $r $r; done
+} > "$scratch/links.yaml"
+says "many links" 0 "links, by exposed time:" "$MUSHER" simulate "$scratch/links.yaml" --explain
+grep -qE '^  bus.* messages in flight .* \([0-9]+ links\)$' "$scratch/out" && ok "with equal figures are one line" || not_ok "with equal figures are one line" "$(grep -A15 '^links' "$scratch/out")"
+(($(grep -c ' messages in flight ' "$scratch/out") <= 12)) && ok "and few lines" || not_ok "and few lines" "$(grep -A15 '^links' "$scratch/out")"
+says "--all lists each" 0 "  bus19 " "$MUSHER" simulate "$scratch/links.yaml" --explain --all
 exit $bad

@@ -110,12 +110,19 @@ says "is in the plan" 0 "2 × the even share" "$MUSHER" show stated.plan.yaml
 
 # Parameters of a sharded stage, on devices that are not the first of the cluster.
 two_stages | sed 's/{layers: \[0, 3\].*/{layers: [0, 3], device: n.1}, {layers: [4, 7], devices: [n.2, n.3], sharding: {operators: [{match: "*", shard: batch}]}}]}/; s/microbatch: 1/microbatch: 2/; s/microbatches: 2/microbatches: 1/; s/devices: \[{type: cpu}, {type: cpu}\]/devices: {type: cpu, count: 4}/; s/between: \[n\]/&, bandwidth: 1 GB\/s, latency: 10 us/' > late.yaml
-says "parameters of a stage on later devices" 0 "n.2 100 %, n.3 100 % of" "$MUSHER" show late.yaml
+says "parameters of a stage on later devices" 0 "parameters             100 % each of" "$MUSHER" show late.yaml
 has "are not 0" out " KiB"
+rules='operators: [{match: "h.*.mlp.gelu", shard: batch}, {match: "h.*.mlp.c_fc", shard: batch}, {match: "h.*.attn.*", shard: batch}, {match: "wte", shard: batch}, {match: "*", shard: batch}]'
+sed "s/device: n.1}/devices: [n.0, n.1], sharding: {$rules}}/; s/operators: \[{match: \"\*\", shard: batch}\]/$rules/" late.yaml > twice.yaml
+says "devices of a stage in few words" 0 "replica 0, stage 1: layers 4-7 on n.2-3" "$MUSHER" show twice.yaml
+has "equal rules on one line, with their number" out "h.*.mlp.gelu, h.*.mlp.c_fc, h.*.attn.* and 2 more"
+has "of several stages once" out "ratios, operators as   replica 0, stage 0"
+says "all rules" 0 "h.*.mlp.gelu, h.*.mlp.c_fc, h.*.attn.*, wte, *" "$MUSHER" show twice.yaml --all
 
 # Devices that no link reaches.
 small_team | sed 's/^  - {name: lan.*//' > apart.yaml
 says "devices that no link reaches" 0 "unused: b.0: no link joins it to the devices of the plan" "$MUSHER" plan job.yaml apart.yaml --evaluations 20 -o apart.plan.yaml
+has "which presets need" out "uses all devices, but no link joins b.0 to the others"
 says "in JSON too" 0 '"idle_without_link": [' "$MUSHER" plan job.yaml apart.yaml --evaluations 20 -o apart.plan.yaml --json
 
 # 10,240 GPUs of four types, 1,280 replicas: 30 lines at most.

@@ -118,13 +118,12 @@ static void text_devices(struct arena *a, const struct plan *plan, const struct 
     printf("\n");
 }
 
-static void text_link(struct arena *a, const struct program *p, const struct explain *x, int32_t i)
+static const char *link_text(struct arena *a, const struct explain_link *l)
 {
-    const struct explain_link *l = &x->links[i];
-    printf("  %-10s %" PRId64 " messages in flight for %s: %.1f %% hidden, %s exposed; %s queued\n",
-           p->links[i].name, l->messages, ns(a, l->carried_ns),
-           percent(l->carried_ns - l->exposed_ns, l->carried_ns), ns(a, l->exposed_ns),
-           ns(a, l->queued_ns));
+    return arena_printf(
+        a, "%" PRId64 " messages in flight for %s: %.1f %% hidden, %s exposed; %s queued",
+        l->messages, ns(a, l->carried_ns), percent(l->carried_ns - l->exposed_ns, l->carried_ns),
+        ns(a, l->exposed_ns), ns(a, l->queued_ns));
 }
 
 static int by_exposed(const void *a, const void *b, void *links)
@@ -135,17 +134,25 @@ static int by_exposed(const void *a, const void *b, void *links)
     return i < k ? -1 : 1;
 }
 
-/* Of many links those with the longest exposed time. */
+/* Of many links those with the longest exposed time, equal ones together. */
 static void text_links(struct arena *a, const struct program *p, const struct explain *x, bool all)
 {
-    int32_t *used = ARENA_ARRAY(a, int32_t, (size_t)p->n_links + 1), n = 0, shown;
+    int32_t *used = ARENA_ARRAY(a, int32_t, (size_t)p->n_links + 1), n = 0, classes, shown = 0;
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)p->n_links + 1);
+    const char **texts = ARENA_ARRAY(a, const char *, (size_t)p->n_links + 1);
+    struct print_class *c;
     for (int32_t i = 0; i < p->n_links; i++)
         if (x->links[i].messages || x->links[i].carried_ns) used[n++] = i;
     if (!n) return;
-    shown = all || n <= PRINT_ROWS_ONE_BY_ONE ? n : MAX_ROWS;
-    if (shown < n) qsort_r(used, (size_t)n, sizeof *used, by_exposed, x->links);
-    printf("links%s:\n", shown < n ? ", by exposed time" : "");
-    for (int32_t i = 0; i < shown; i++) text_link(a, p, x, used[i]);
+    bool few = all || n <= PRINT_ROWS_ONE_BY_ONE;
+    if (!few) qsort_r(used, (size_t)n, sizeof *used, by_exposed, x->links);
+    for (int32_t i = 0; i < n; i++)
+        names[i] = p->links[used[i]].name, texts[i] = link_text(a, &x->links[used[i]]);
+    classes = print_classes(a, n, names, texts, all, &c);
+    if (!few && classes > MAX_ROWS) classes = MAX_ROWS;
+    for (int32_t i = 0; i < classes; i++) shown += c[i].n;
+    printf("links%s:\n", few ? "" : ", by exposed time");
+    print_class_lines(c, classes, "links");
     if (shown < n) printf("  and %d more (--all)\n", (int)(n - shown));
 }
 
@@ -178,20 +185,35 @@ static void text_memory(const struct program *p, const struct sim_result *r,
     printf("%s\n", x->n_memory_breakdown > MAX_BREAKDOWN ? ", …" : "");
 }
 
+static const char *what_text(struct arena *a, const struct explain *x, const struct explain_what *w)
+{
+    return arena_printf(a, "%10s (%+.1f %%), at twice the speed %10s (%+.1f %%)", ns(a, w->free_ns),
+                        percent(w->free_ns - x->iteration_ns, x->iteration_ns), ns(a, w->half_ns),
+                        percent(w->half_ns - x->iteration_ns, x->iteration_ns));
+}
+
 static void text_what(struct arena *a, const struct program *p, const struct explain *x)
 {
-    if (!x->n_what) return;
+    int32_t n = (int32_t)x->n_what, shown = 0;
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)n + 1);
+    const char **texts = ARENA_ARRAY(a, const char *, (size_t)n + 1);
+    struct print_class *c;
+    if (!n) return;
     printf("what if, one at a time: no time at all (a lower bound for any speed-up of it), or half "
            "its time:\n");
-    for (size_t i = 0; i < x->n_what && i < MAX_WHAT; i++) {
-        const struct explain_what *w = &x->what[i];
-        printf("  %-8s %-16s %10s (%+.1f %%), at twice the speed %10s (%+.1f %%)\n",
-               what_kind(w->kind), what_name(p, w), ns(a, w->free_ns),
-               percent(w->free_ns - x->iteration_ns, x->iteration_ns), ns(a, w->half_ns),
-               percent(w->half_ns - x->iteration_ns, x->iteration_ns));
+    for (int32_t i = 0; i < n; i++) {
+        names[i] = what_name(p, &x->what[i]);
+        texts[i] = arena_printf(a, "%s %s", what_kind(x->what[i].kind), what_text(a, x, &x->what[i]));
     }
-    if (x->n_what > MAX_WHAT)
-        printf("  and %zu more with less to gain; --json has them all\n", x->n_what - MAX_WHAT);
+    int32_t classes = print_classes(a, n, names, texts, false, &c);
+    for (int32_t i = 0; i < classes && i < MAX_WHAT; i++) {
+        const struct explain_what *w = &x->what[c[i].rows[0]];
+        printf("  %-8s %-16s %s", what_kind(w->kind), c[i].names, what_text(a, x, w));
+        if (c[i].n > 1) printf(" (%d %ss)", (int)c[i].n, what_kind(w->kind));
+        puts("");
+        shown += c[i].n;
+    }
+    if (shown < n) printf("  and %d more with less to gain; --json has them all\n", (int)(n - shown));
     if (x->what_left_out)
         printf("  %zu more on the path were not simulated (--what-if)\n", x->what_left_out);
 }

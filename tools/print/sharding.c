@@ -1,6 +1,7 @@
 #include "tools/print/sharding.h"
 
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
 #include "core/base/units.h"
 #include "core/collective/tensor_shard.h"
 #include "tools/common.h"
@@ -9,8 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
+struct printed { /* rules of a stage */
+    int32_t replica, stage;
+    const char *rules;
+};
+
 struct sharding_report {
     struct arena *a;
+    bool all;
+    struct printed *printed; /* (sharded stages) distinct rules, in the order printed */
+    int32_t n_printed;
     const struct plan *plan;
     const struct program *program; /* NULL: lowering failed, see why */
     const char *why;
@@ -67,73 +76,136 @@ static const char *choice_text(struct arena *a, const struct sharding *s, const 
     return c->sufficient_factors ? arena_printf(a, "%s, sufficient factors", text) : text;
 }
 
-/* Patterns with the same choice on one line, in the order of the first of each. */
-static void print_operators(struct arena *a, const struct sharding *s)
+enum { MATCHES_SHOWN = 3, RUNS_SHOWN = 6 };
+
+/* "layers.*.w1, layers.*.w3, layers.*.silu and 4 more" of patterns with the same choice. */
+static const char *matches_text(const struct sharding_report *t, const struct sharding *s,
+                                const char *const *choices, int32_t first)
 {
-    const char **texts = ARENA_ARRAY(a, const char *, (size_t)s->n_operators);
+    const char *text = "";
+    int32_t n = 0;
+    for (int32_t k = first; k < s->n_operators; k++) {
+        if (strcmp(choices[k], choices[first]) != 0) continue;
+        if (t->all || n < MATCHES_SHOWN)
+            text = arena_printf(t->a, "%s%s%s", text, n ? ", " : "", s->operators[k].match);
+        n++;
+    }
+    if (t->all || n <= MATCHES_SHOWN) return text;
+    return arena_printf(t->a, "%s and %d more", text, (int)(n - MATCHES_SHOWN));
+}
+
+/* Patterns with the same choice on one line, in the order of the first of each. */
+static const char *operators_text(const struct sharding_report *t, const struct sharding *s)
+{
+    const char **choices = ARENA_ARRAY(t->a, const char *, (size_t)s->n_operators), *text = "";
     for (int32_t r = 0; r < s->n_operators; r++)
-        texts[r] = choice_text(a, s, &s->operators[r].choice);
+        choices[r] = choice_text(t->a, s, &s->operators[r].choice);
     for (int32_t r = 0; r < s->n_operators; r++) {
         int32_t first = 0;
-        while (strcmp(texts[first], texts[r]) != 0) first++;
+        while (strcmp(choices[first], choices[r]) != 0) first++;
         if (first < r) continue;
-        printf("    %-22s", texts[r]);
-        for (int32_t k = r; k < s->n_operators; k++)
-            if (!strcmp(texts[k], texts[r]))
-                printf("%s%s", k > r ? ", " : " ", s->operators[k].match);
-        puts("");
+        text = arena_printf(t->a, "%s    %-22s %s\n", text, choices[r],
+                            matches_text(t, s, choices, r));
     }
+    return text;
 }
 
-static void print_ratios(const struct sharding_report *t, const struct shared *x)
+static const char *devices_text(const struct sharding_report *t, const struct shared *x)
+{
+    const char **names = ARENA_ARRAY(t->a, const char *, (size_t)x->x->n_shards);
+    for (int32_t k = 0; k < x->x->n_shards; k++) names[k] = device_of(t, x, k);
+    return ranges_of_names(t->a, names, (size_t)x->x->n_shards, RUNS_SHOWN);
+}
+
+/* "12.5 % each", or "n.0 75 %, n.1 25 %" with equal shares of several devices together; part: (n_shards) of whole. */
+static const char *shares_text(const struct sharding_report *t, const struct shared *x,
+                               const double *part, double whole)
+{
+    const int32_t n = x->x->n_shards;
+    const char **shares = ARENA_ARRAY(t->a, const char *, (size_t)n), *text = "";
+    const char **names = ARENA_ARRAY(t->a, const char *, (size_t)n);
+    for (int32_t k = 0; k < n; k++)
+        shares[k] = arena_printf(t->a, "%.3g %%", whole > 0 ? 100 * part[k] / whole : 0.0);
+    for (int32_t k = 0; k < n; k++) {
+        int32_t first = 0, found = 0;
+        while (strcmp(shares[first], shares[k]) != 0) first++;
+        if (first < k) continue;
+        for (int32_t i = k; i < n; i++)
+            if (!strcmp(shares[i], shares[k])) names[found++] = device_of(t, x, i);
+        if (found == n && n > 1) return arena_printf(t->a, "%s each", shares[k]);
+        text = arena_printf(t->a, "%s%s%s %s%s", text, k ? ", " : "",
+                            ranges_of_names(t->a, names, (size_t)found, RUNS_SHOWN), shares[k],
+                            found > 1 ? " each" : "");
+    }
+    return text;
+}
+
+static const char *ratios_text(const struct sharding_report *t, const struct shared *x)
 {
     const struct sharding *s = x->x->sharding;
+    const char *text = "";
     for (int32_t v = 0; v < s->n_ratios; v++) {
+        const double *ratio = &s->ratios[v * s->n_devices];
         double sum = 0;
-        for (int32_t d = 0; d < s->n_devices; d++) sum += s->ratios[v * s->n_devices + d];
-        printf("    %-22s", v ? arena_printf(t->a, "ratios %d", (int)v) : "ratios");
-        for (int32_t d = 0; d < s->n_devices; d++)
-            printf("%s %s %.3g %%", d ? "," : "", device_of(t, x, d),
-                   100 * s->ratios[v * s->n_devices + d] / sum);
-        puts("");
+        for (int32_t d = 0; d < s->n_devices; d++) sum += ratio[d];
+        text = arena_printf(t->a, "%s    %-22s %s\n", text,
+                            v ? arena_printf(t->a, "ratios %d", (int)v) : "ratios",
+                            shares_text(t, x, ratio, sum));
     }
+    return text;
 }
 
-static void print_rest(const struct sharding_report *t, const struct shared *x)
+static const char *storage_text(struct arena *a, const struct sharding *s)
 {
-    const struct sharding *s = x->x->sharding;
-    char text[32];
+    const char *text = "";
     for (int32_t r = 0; r < s->n_parameters; r++)
-        printf("    %-22s %s\n",
-               !s->parameters[r].sharded                ? "replicated"
-               : s->parameters[r].reshard_after_forward ? "reshard after forward"
-                                                        : "sharded",
-               s->parameters[r].match);
-    for (int32_t r = 0; r < s->n_algorithms; r++)
-        printf("    %-22s %s%s%s\n",
-               arena_printf(t->a, "by %s", collective_algorithm_name(s->algorithms[r].algorithm)),
-               s->algorithms[r].kind < COLLECTIVE_CALL_KINDS ? collective_kind_word(s->algorithms[r].kind) : "",
-               s->algorithms[r].kind < COLLECTIVE_CALL_KINDS ? " " : "", s->algorithms[r].match);
-    printf("    %-22s", "parameters");
-    if (!t->program) printf(" not known: %s\n", t->why);
-    if (!t->program) return;
-    for (int32_t k = 0; k < x->x->n_shards; k++)
-        printf("%s %s %.3g %%", k ? "," : "", device_of(t, x, k),
-               x->whole ? 100 * (double)x->bytes[k] / (double)x->whole : 0.0);
-    printf(" of %s\n", units_print_bytes(text, (double)x->whole));
+        text = arena_printf(a, "%s    %-22s %s\n", text,
+                            !s->parameters[r].sharded                ? "replicated"
+                            : s->parameters[r].reshard_after_forward ? "reshard after forward"
+                                                                     : "sharded",
+                            s->parameters[r].match);
+    for (int32_t r = 0; r < s->n_algorithms; r++) {
+        const struct sharding_algorithm *w = &s->algorithms[r];
+        bool kind = w->kind < COLLECTIVE_CALL_KINDS;
+        text = arena_printf(
+            a, "%s    %-22s %s%s%s\n", text,
+            arena_printf(a, "by %s", collective_algorithm_name(w->algorithm)),
+            kind ? collective_kind_word(w->kind) : "", kind ? " " : "", w->match);
+    }
+    return text;
 }
 
-static void print_one(const struct sharding_report *t, const struct shared *x)
+static void print_parameters(const struct sharding_report *t, const struct shared *x)
+{
+    char text[32];
+    double *bytes = ARENA_ARRAY(t->a, double, (size_t)x->x->n_shards);
+    printf("    %-22s ", "parameters");
+    if (!t->program) printf("not known: %s\n", t->why);
+    if (!t->program) return;
+    for (int32_t k = 0; k < x->x->n_shards; k++) bytes[k] = (double)x->bytes[k];
+    printf("%s of %s\n", shares_text(t, x, bytes, (double)x->whole),
+           units_print_bytes(text, (double)x->whole));
+}
+
+/* Stages with the rules of an earlier one name it. */
+static void print_one(struct sharding_report *t, const struct shared *x)
 {
     const struct sharding *s = x->x->sharding;
-    printf("  replica %d, stage %d: layers %d-%d on", (int)x->replica, (int)x->stage,
-           (int)x->x->first_layer, (int)x->x->last_layer);
-    for (int32_t k = 0; k < x->x->n_shards; k++) printf("%s %s", k ? "," : "", device_of(t, x, k));
+    int32_t k = 0;
+    const char *rules = arena_printf(t->a, "%s%s%s", ratios_text(t, x), operators_text(t, s),
+                                     storage_text(t->a, s));
+    printf("  replica %d, stage %d: layers %d-%d on %s", (int)x->replica, (int)x->stage,
+           (int)x->x->first_layer, (int)x->x->last_layer, devices_text(t, x));
     if (s->n_axes > 1) printf(", a mesh of %d x %d", (int)s->mesh[0], (int)s->mesh[1]);
     puts("");
-    print_ratios(t, x);
-    print_operators(t->a, s);
-    print_rest(t, x);
+    while (k < t->n_printed && strcmp(t->printed[k].rules, rules) != 0) k++;
+    if (k < t->n_printed)
+        printf("    %-22s replica %d, stage %d\n", "ratios, operators as",
+               (int)t->printed[k].replica, (int)t->printed[k].stage);
+    else
+        printf("%s", rules);
+    if (k == t->n_printed) t->printed[t->n_printed++] = (struct printed){x->replica, x->stage, rules};
+    print_parameters(t, x);
 }
 
 /* --- JSON --- */
@@ -271,7 +343,7 @@ static int32_t sharded_stages(const struct plan *p)
 
 void print_sharding(struct arena *a, const struct plan *p, bool all, struct json *out)
 {
-    struct sharding_report t = {.a = a, .plan = p};
+    struct sharding_report t = {.a = a, .plan = p, .all = all};
     struct program *program = ARENA_ARRAY(a, struct program, 1);
     struct error why = {0};
     int32_t stages = sharded_stages(p);
@@ -280,6 +352,7 @@ void print_sharding(struct arena *a, const struct plan *p, bool all, struct json
         return;
     }
     if (out) json_put_list(out, "sharding");
+    t.printed = ARENA_ARRAY(a, struct printed, (size_t)stages + 1);
     if (stages && common_lower(a, p, false, program, &why) == OK) t.program = program;
     t.why = arena_strdup(a, why.text);
     struct plan_class *classes;
