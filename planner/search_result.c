@@ -21,6 +21,7 @@ enum status search_result_conclude(struct search_context *q, const struct profil
                    : q->exhausted  ? "evaluations"
                    : q->worked_out ? "work"
                                    : "end";
+    out->sampled = q->sampled_ns && out->n_plans && out->plans[0].iteration_ns == q->sampled_ns;
     for (int32_t i = 0; i < out->n_plans; i++) {
         out->plans[i].plan.profile_id = p->id;
         if (!q->o->baseline)

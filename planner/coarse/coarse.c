@@ -105,6 +105,12 @@ static enum status sample_now(struct coarse *q, const struct space *s, struct pl
     return OK;
 }
 
+void coarse_keep_sample(struct coarse *q, const struct plan *p, int64_t ns)
+{
+    q->t->sampled_ns = ns;
+    incumbents_add(&q->t->incumbents, p, ns);
+}
+
 /* A stopped search without a plan: the best candidate that fits is tried after all. */
 static enum status rescue(struct coarse *q, struct error *err)
 {
@@ -121,7 +127,7 @@ static enum status rescue(struct coarse *q, struct error *err)
         st = sample_now(q, &s, &p, &ns, &why);
         if (st == ERR_INPUT) st = OK; /* no such stage */
         if (st != OK && err) *err = why;
-        if (st == OK && ns < INT64_MAX) incumbents_add(&q->t->incumbents, &p, ns);
+        if (st == OK && ns < INT64_MAX) coarse_keep_sample(q, &p, ns);
     }
     stop_watch(watched);
     return st;

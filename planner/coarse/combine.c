@@ -262,17 +262,23 @@ static void find_most(struct combining *m)
             }
 }
 
+/* A stop counts from the first candidate on, so that there is a plan. */
+static bool is_over(struct combining *m)
+{
+    return m->left <= 0 || (m->q->offer->n_kept && search_context_stopped(m->q->t));
+}
+
 /* All sets of so many more teams that may take the batch within the limit. sum: what those so far take at most. */
 static void add_teams(struct combining *m, int32_t from, uint32_t used, int64_t sum, int32_t teams)
 {
     uint32_t all = (1U << m->q->n_classes) - 1;
     int64_t batch = m->q->spaces[m->q->size].microbatches;
-    for (int32_t i = from, next; i < m->n && m->left > 0; i = next) {
+    for (int32_t i = from, next; i < m->n && !is_over(m); i = next) {
         uint32_t here = m->order[i].of->classes;
         for (next = i; next < m->n && m->order[next].of->classes == here;) next++;
         int64_t more = teams > 1 ? m->most[teams - 1][all & ~(used | here)] : 0;
         if (here & used || (teams > 1 && !more)) continue;
-        for (int32_t k = i; k < next && m->left > 0 && sum + m->order[k].most + more >= batch; k++) {
+        for (int32_t k = i; k < next && !is_over(m) && sum + m->order[k].most + more >= batch; k++) {
             if (m->n_teams && !may_join(m, m->order[k].of)) continue;
             m->team[m->n_teams++] = m->order[k].of, m->left--;
             if (teams == 1)

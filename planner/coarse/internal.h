@@ -133,6 +133,8 @@ void coarse_class_bound(struct coarse *q);
 /* Iteration time of a plan from simulations of a part of its microbatches; *p is modified until it fits. INT64_MAX: it does not. */
 MUST_CHECK enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p,
                                     int64_t *ns, struct error *err);
+/* Keeps a plan of a stopped search by the time of its sample. */
+void coarse_keep_sample(struct coarse *q, const struct plan *p, int64_t ns);
 /* The best of all offers to the search's incumbents, with their simulated times. */
 MUST_CHECK enum status coarse_trials(struct coarse *q, struct error *err);
 

@@ -494,6 +494,6 @@ enum status coarse_trials(struct coarse *q, struct error *err)
     enum status st = try_candidates(q, x, err);
     const struct trial *best = fastest(x, LISTED); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
     if (search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas && best->ns < INT64_MAX)
-        incumbents_add(&q->t->incumbents, &best->plan, best->ns);
+        coarse_keep_sample(q, &best->plan, best->ns);
     return st;
 }

@@ -160,6 +160,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
     json_put_int(&j, "candidates", r->candidates);
     json_put_int(&j, "evaluated", r->evaluated);
     json_put_bool(&j, "exact", r->exact);
+    if (r->sampled) json_put_bool(&j, "sampled", true);
     json_put_text(&j, "stopped", x->timed_out ? "time" : r->stopped);
     print_bounds_json(&j, r);
     json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
@@ -184,7 +185,8 @@ static void print_plans(struct arena *a, const struct search_result *r)
         const struct search_plan *x = &r->plans[i];
         const char *cost =
             x->cost > 0 ? arena_printf(a, "costs %.4g per iteration  ", x->cost) : "";
-        int at = printf("  %-14s %10s  %s", x->plan.name, units_print_ns(text, x->iteration_ns), cost);
+        int at = printf("  %-14s %10s  %s%s", x->plan.name, units_print_ns(text, x->iteration_ns),
+                        cost, r->sampled && !i ? "(sample)  " : "");
         print_replicas(a, &x->plan, (struct print_replicas){.at = at, .indent = PLAN_INDENT});
     }
 }
@@ -248,6 +250,9 @@ void print_plan(struct arena *a, const struct plan_report *x)
            r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
     print_stated(a, x->cluster, &r->plans[0].plan.job, NULL);
     print_plans(a, r);
+    if (r->sampled)
+        puts("  (sample): the search was stopped before this plan was simulated whole; musher "
+             "simulate gives its time");
     if (r->robust)
         printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
                "fastest)\n",
