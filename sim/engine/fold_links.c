@@ -101,6 +101,8 @@ int32_t fold_links_get(struct folding *f, struct folding_links *l, uint64_t colo
             *messages = towards + all;
     bool several = false, each = !f->paths[path].messages;
     uint64_t key = fold_mix(2, f->paths[path].cost);
+    /* The flow of a ring has its pace to itself: another ring over equal links has a route of its own. */
+    if (f->p->links[f->paths[path].link].pace_Bps > 0) key = fold_mix(key, (uint64_t)path);
     for (int32_t i = 0; i < all; i++) {
         hop[n] = represent(f, l, fold_path_link(f, path, i), &towards[n]);
         int32_t *place = &l->place[2 * hop[n] + towards[n]];

@@ -48,6 +48,42 @@ START_TEST(flows_take_as_long_as_messages_and_fold)
 }
 END_TEST
 
+/* Whether all rings of messages have equal chunks: then folding is exact (sim/engine/fold.h). */
+static bool chunks_are_equal(const struct program *p, int32_t *rings)
+{
+    bool equal = true;
+    *rings = 0;
+    for (int32_t i = 0; i < p->n_collectives; i++) {
+        const struct collective *g = &p->collectives[i];
+        if (!program_collective_rings(g) || g->flow_link || g->stands_for || g->n_members < 2) continue;
+        (*rings)++;
+        equal &= g->elements % g->n_members == 0;
+    }
+    return equal;
+}
+
+/* 9 to 39 replicas of stages on one to four devices: gradients of shards are rings of messages beside flows. Flows of several stages
+ * over equal links have a pace each. */
+START_TEST(flows_fold_beside_rings_of_messages)
+{
+    int32_t n = 0, mixed = 0;
+    for (uint64_t seed = 0; seed < (suites_long() ? 900 : 100); seed++) {
+        struct symmetric c;
+        arena_reset(arena);
+        if (symmetric_make_of(&c, arena, seed, 9 + (int32_t)(seed * 7 % 31)) != OK) continue;
+        int32_t shorts, rings, flows = count(&c, &shorts);
+        if (!flows || !chunks_are_equal(ring_flow_make(arena, &c.program, c.cost, &c.scale), &rings))
+            continue;
+        struct sim_result whole = symmetric_simulated(&c, (struct sim_options){0}),
+                          folded = symmetric_simulated(&c, (struct sim_options){.fold = true});
+        ck_assert_msg(whole.iteration_ns == folded.iteration_ns, "seed %d: %ld ns, folded %ld",
+                      (int)seed, (long)whole.iteration_ns, (long)folded.iteration_ns);
+        n++, mixed += rings > 0;
+    }
+    ck_assert_msg(n >= 15 && mixed >= 5, "%d with flows, %d with rings of messages", (int)n, (int)mixed);
+}
+END_TEST
+
 START_TEST(a_trace_has_one_span_a_rank)
 {
     struct symmetric c;
@@ -123,6 +159,7 @@ Suite *ring_flow_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, flows_take_as_long_as_messages_and_fold);
     tcase_add_test(t, short_rings_over_the_devices_of_stages_take_their_steps);
+    tcase_add_test(t, flows_fold_beside_rings_of_messages);
     tcase_add_test(t, a_trace_has_one_span_a_rank);
     suite_add_tcase(s, t);
     return s;
