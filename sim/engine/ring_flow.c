@@ -143,6 +143,14 @@ static void set_pace(const struct flowing *w, const struct collective *g, struct
     x->pace_Bps = 1e9 * (double)chunk_bytes(g) / slowest_ns;
 }
 
+/* A message loads a link once, though its route may cross it twice (half duplex, between two devices behind it). */
+static bool crossed(const struct flowing *w, const struct program_link *l, int32_t hop)
+{
+    int32_t at = place_of(w, l->hop[hop], l->hop_direction[hop]), i = 0;
+    while (place_of(w, l->hop[i], l->hop_direction[i]) != at) i++;
+    return i < hop;
+}
+
 static int32_t make_route(struct flowing *w, const struct collective *g)
 {
     const struct program *p = w->p;
@@ -160,7 +168,8 @@ static int32_t make_route(struct flowing *w, const struct collective *g)
         const struct program_link *l = &p->links[g->link[i]];
         if (!l->n_hops) load(w, &x, messages, g->link[i], g->direction[i]);
         for (int32_t h = 0; h < l->n_hops; h++)
-            load(w, &x, messages, l->hop[h], l->hop_direction[h] ^ g->direction[i]);
+            if (!crossed(w, l, h))
+                load(w, &x, messages, l->hop[h], l->hop_direction[h] ^ g->direction[i]);
     }
     set_pace(w, g, &x);
     for (int32_t h = 0; h < x.n_hops; h++) w->at[place_of(w, x.hop[h], x.hop_direction[h])] = 0;

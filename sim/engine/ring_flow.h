@@ -13,7 +13,7 @@
  * Applies where all hops share their links fairly and no link slows down computing; on FIFO links, with jitter and in smaller rings every
  * message is simulated. Lanes of one colour fold whatever their places in such a ring (fold.h).
  * Error of the iteration against messages one by one: 0.0, 0.0, 0.9 and 3.9 % in plans for 192, 1,008, 2,016 and 10,200 GPUs
- * (docs/measurements.md, 2026-11-23); at most 22 % where slow rings are most of the iteration (tests/sim/test_ring_flow.c).
+ * (docs/measurements.md, 2026-11-23); mostly below 10 %, at most 29 % where slow rings are most of the iteration (265 random plans, 2026-11-26).
  * Cost: one flow over the ring's links instead of its messages; O(members * hops of a route) once a simulation.
  */
 #ifndef SIM_ENGINE_RING_FLOW_H

@@ -48,6 +48,20 @@ START_TEST(flows_take_as_long_as_messages_and_fold)
 }
 END_TEST
 
+/* The shortest route between two devices of a node is its half-duplex network link and back. */
+START_TEST(a_link_that_a_route_crosses_twice_is_loaded_once)
+{
+    struct symmetric c;
+    int32_t shorts;
+    ck_assert_int_eq(symmetric_make_of(&c, arena, 90, 51), OK);
+    ck_assert_int_gt(count(&c, &shorts), 0);
+    struct sim_result each = symmetric_simulated(&c, (struct sim_options){.each_message = true}),
+                      whole = symmetric_simulated(&c, (struct sim_options){0});
+    ck_assert_msg(llabs(whole.iteration_ns - each.iteration_ns) < each.iteration_ns / 20,
+                  "%ld ns by messages, %ld by flows", (long)each.iteration_ns, (long)whole.iteration_ns);
+}
+END_TEST
+
 /* Whether all rings of messages have equal chunks: then folding is exact (sim/engine/fold.h). */
 static bool chunks_are_equal(const struct program *p, int32_t *rings)
 {
@@ -159,6 +173,7 @@ Suite *ring_flow_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, flows_take_as_long_as_messages_and_fold);
     tcase_add_test(t, short_rings_over_the_devices_of_stages_take_their_steps);
+    tcase_add_test(t, a_link_that_a_route_crosses_twice_is_loaded_once);
     tcase_add_test(t, flows_fold_beside_rings_of_messages);
     tcase_add_test(t, a_trace_has_one_span_a_rank);
     suite_add_tcase(s, t);
