@@ -17,7 +17,6 @@ struct refuter {
     struct bound_windows trial, cases[DEPTH_MAX]; /* branching state: created on first use */
     int64_t steps;
     int32_t stage;
-    struct bound_witness *witness; /* or NULL */
 };
 
 static double least(double a, double b) { return a < b ? a : b; }
@@ -77,12 +76,9 @@ static size_t choose(const struct refuter *r, const struct bound_windows *w)
     return chosen;
 }
 
-/* Whether no schedule satisfies the windows at a fixed point. A schedule found ends the search. */
+/* Whether no schedule satisfies the windows at a fixed point. */
 static bool cases_refuted(struct refuter *r, const struct bound_windows *w, int depth)
 {
-    if (r->witness && bound_witness_try(r->witness, r->line, w) &&
-        r->witness->best_ns <= r->base_ns)
-        return false;
     size_t i = choose(r, w);
     if (i == r->n || depth == DEPTH_MAX) return false;
     if (!r->cases[depth].from) r->cases[depth] = windows_new(r->arena, r->n);
@@ -113,7 +109,6 @@ static bool refuted(struct refuter *r, int64_t ns)
         return true;
     struct bound_windows t = r->base;
     r->base = r->trial, r->trial = t, r->base_ns = ns;
-    if (r->witness) (void)bound_witness_try(r->witness, r->line, &r->base);
     return false;
 }
 
@@ -127,17 +122,11 @@ static bool refuted_by_cases(struct refuter *r, int64_t ns, int64_t most)
     return yes;
 }
 
-/* Makespan of the best known schedule. */
-static int64_t known(const struct refuter *r, int64_t best_ns)
-{
-    return r->witness && r->witness->best_ns < best_ns ? r->witness->best_ns : best_ns;
-}
-
 /* Bisection between `low`, a bound, and `high`, not refuted or known; returns the bound. part: each attempt with branching
  * gets 1 / part of the remaining steps; 0: propagation alone. */
 static int64_t bisect(struct refuter *r, int64_t low, int64_t high, int part, int32_t *stage)
 {
-    while (low < (high = known(r, high)) && r->steps > 0 && high - low > high / 1000000) {
+    while (low < high && r->steps > 0 && high - low > high / 1000000) {
         int64_t middle = low + (high - low) / 2;
         bool yes = part ? refuted_by_cases(r, middle, r->steps / part) : refuted(r, middle);
         if (yes)
@@ -166,7 +155,7 @@ static int64_t explore(struct refuter *r, int64_t low, int32_t *stage)
     return low;
 }
 
-/* Below a known schedule: by propagation, then by branching, repeated while shorter schedules are found. */
+/* Below a known schedule: by propagation, then by branching. */
 static int64_t aim(struct refuter *r, int64_t low, int64_t best_ns, int32_t *stage)
 {
     if (refuted(r, best_ns - 1)) {
@@ -174,22 +163,18 @@ static int64_t aim(struct refuter *r, int64_t low, int64_t best_ns, int32_t *sta
         return best_ns;
     }
     low = bisect(r, low, best_ns - 1, 0, stage);
-    for (int64_t best = INT64_MAX; r->steps > 0 && known(r, best_ns) < best;) {
-        best = known(r, best_ns);
-        if (low >= best) return low;
-        reopen(r);
-        if (r->steps > 0 && refuted_by_cases(r, best - 1, r->steps / 2)) {
-            *stage = r->stage;
-            return best;
-        }
+    if (r->steps > 0) reopen(r);
+    if (r->steps > 0 && refuted_by_cases(r, best_ns - 1, r->steps / 2)) {
+        *stage = r->stage;
+        return best_ns;
     }
-    return bisect(r, low, known(r, best_ns) - 1, 4, stage);
+    return bisect(r, low, best_ns - 1, 4, stage);
 }
 
 int64_t bound_refute(struct arena *a, const struct bound_line *l, int64_t low, int64_t best_ns,
-                     struct bound_witness *witness, int64_t *steps, int32_t *stage)
+                     int64_t *steps, int32_t *stage)
 {
-    struct refuter r = {.arena = a, .line = l, .steps = *steps, .stage = -1, .witness = witness};
+    struct refuter r = {.arena = a, .line = l, .steps = *steps, .stage = -1};
     r.n = (size_t)l->n * BOUND_KINDS * (size_t)l->m;
     r.walker = bound_walker_new(a, l);
     r.base = windows_new(a, r.n), r.trial = windows_new(a, r.n);

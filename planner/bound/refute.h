@@ -7,19 +7,17 @@
  * suffice. (It proved the most with the fewest branches among widest, narrowest and earliest windows.)
  *
  * With a known schedule of makespan C: first C - 1 by propagation, then bisection by propagation below it, then C - 1 by
- * branching, then bisection by branching, each attempt with a fraction of the remaining steps. A fixed point may yield a
- * shorter schedule (planner/bound/witness.h), which replaces the known one.
+ * branching, then bisection by branching, each attempt with a fraction of the remaining steps.
  */
 #ifndef PLANNER_BOUND_REFUTE_H
 #define PLANNER_BOUND_REFUTE_H
 
-#include "planner/bound/witness.h"
+#include "planner/bound/windows.h"
 
 /* Returns a lower bound of the makespan in ns, >= low, a valid bound. best_ns: makespan of a known schedule, 0: none; the
- * result never exceeds it. witness: with the same best_ns; NULL: no schedules are constructed. *steps: budget of lattice
- * points, decreased by those visited. *stage: stage of the last refutation; -1: heads and tails gave the bound; unchanged if
+ * result never exceeds it. *steps: budget of lattice points, decreased by those visited. *stage: stage of the last refutation; -1: heads and tails gave the bound; unchanged if
  * the result is `low`. */
 int64_t bound_refute(struct arena *a, const struct bound_line *l, int64_t low, int64_t best_ns,
-                     struct bound_witness *witness, int64_t *steps, int32_t *stage);
+                     int64_t *steps, int32_t *stage);
 
 #endif

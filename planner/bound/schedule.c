@@ -185,25 +185,6 @@ static bool sweeps_fit(const struct bound_line *l, int64_t steps)
     return 4 * points <= steps;
 }
 
-static void all_stages(struct arena *a, const struct pipeline *p, const struct bound_line *l,
-                       const struct bound_schedule_options *o, int64_t *steps,
-                       struct bound_schedule *out)
-{
-    struct bound_witness w = {
-        .pipeline = p, .arena = o->arena, .scratch = arena_new(), .best_ns = o->best_ns};
-    bool look = o->arena && o->best_ns && o->orders == BOUND_SPLIT;
-    int32_t stage = -1;
-    int64_t ns =
-        bound_refute(a, l, out->lower_bound_ns, o->best_ns, look ? &w : NULL, steps, &stage);
-    raise(out, ns, "windows", stage);
-    if (w.found) {
-        struct schedule *s = ARENA_ARRAY(o->arena, struct schedule, 1);
-        *s = w.schedule;
-        out->found = s, out->found_ns = w.best_ns;
-    }
-    arena_free(w.scratch);
-}
-
 void bound_schedule(const struct pipeline *p, int32_t microbatches,
                     const struct bound_schedule_options *o, struct bound_schedule *out)
 {
@@ -218,8 +199,11 @@ void bound_schedule(const struct pipeline *p, int32_t microbatches,
         cycles(a, &l, at, best, &steps, out);
         steps += given - given / 4;
         bool open = !best || out->lower_bound_ns < best;
-        if (o->depth == BOUND_DEEP && open && sweeps_fit(&l, steps))
-            all_stages(a, p, &l, o, &steps, out);
+        if (o->depth == BOUND_DEEP && open && sweeps_fit(&l, steps)) {
+            int32_t stage = -1;
+            int64_t ns = bound_refute(a, &l, out->lower_bound_ns, best, &steps, &stage);
+            raise(out, ns, "windows", stage);
+        }
         out->steps = given - steps;
     }
     arena_free(a);

@@ -25,9 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct arena;
 struct pipeline; /* of sim/pipeline/static.h */
-struct schedule; /* of core/plan/schedule.h */
 
 enum bound_depth { BOUND_CHEAP, BOUND_CYCLES, BOUND_DEEP };
 
@@ -45,9 +43,6 @@ struct bound_schedule_options {
     enum bound_orders orders;
     /* Makespan of a known schedule (0: none): deeper bounds stop there, so a proof of optimality is most likely. */
     int64_t best_ns;
-    /* With BOUND_DEEP, split orders and best_ns: a shorter schedule found on the way is returned in this arena. NULL: none is
-     * sought. */
-    struct arena *arena;
     int64_t steps; /* lattice points to visit at most; 0: BOUND_SCHEDULE_STEPS */
 };
 
@@ -58,9 +53,6 @@ struct bound_schedule {
     int32_t stage;          /* of the term; -1: all together. link: between stage and stage + 1 */
     const char *class_text; /* the orders for which the bound holds */
     int64_t steps;          /* lattice points visited */
-    /* NULL, or a schedule with makespan found_ns < best_ns within memory */
-    const struct schedule *found;
-    int64_t found_ns;
 };
 /* p: one chunk per device (n_stages == n_devices), valid by pipeline_check. Cost: CHEAP O(stages); CYCLES O(Σ_s lattice points
  * of s); DEEP the same per sweep. Both end at options.steps with a valid bound. Deterministic. Allocates and frees its own

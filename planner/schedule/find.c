@@ -277,12 +277,9 @@ static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
     struct bound_schedule_options o = {.depth = depth,
                                        .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
                                        .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0,
-                                       .arena = f->arena,
                                        .steps = steps};
     struct bound_schedule b;
     bound_schedule(f->p, f->shape->n_microbatches, &o, &b);
-    if (b.found) try_schedule(f, b.found); /* schedule found by the proof */
-    b.found = NULL;                        /* it lives in the search's scratch */
     if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
 }
 

@@ -38,8 +38,7 @@ struct schedule_found {
     int64_t makespan_ns;
     int64_t *peak_bytes; /* (n_devices) */
     int64_t operations; /* timed */
-    /* lower bound of every order of this placement; with several chunks per device none (lower_bound_ns 0, no term). found is
-     * NULL */
+    /* lower bound of every order of this placement; with several chunks per device none (lower_bound_ns 0, no term) */
     struct bound_schedule bound;
 };
 /* shape: placement of chunks on devices (stage, n_devices, n_chunks) and number of microbatches; its lanes are not read.

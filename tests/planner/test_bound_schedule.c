@@ -120,7 +120,7 @@ static int64_t bound_of(const struct pipe *p, enum bound_depth depth, enum bound
 {
     struct bound_schedule b;
     bound_schedule(&p->p, p->m,
-                   &(struct bound_schedule_options){depth, orders, best_ns, NULL, steps}, &b);
+                   &(struct bound_schedule_options){depth, orders, best_ns, steps}, &b);
     ck_assert(b.term && b.class_text);
     return b.lower_bound_ns;
 }
@@ -276,24 +276,10 @@ static int64_t exhaust(const struct pipe *p, struct orders *o, int32_t s, char *
     return best;
 }
 
-/* From a schedule that is too long, proof and witness meet; what is handed out is what it says. */
-static bool closed(struct arena *a, const struct pipe *p, int64_t best, int64_t known)
-{
-    struct bound_schedule b;
-    bound_schedule(
-        &p->p, p->m,
-        &(struct bound_schedule_options){.depth = BOUND_DEEP, .best_ns = known, .arena = a}, &b);
-    ck_assert_int_le(b.lower_bound_ns, best);
-    if (!b.found) return false;
-    ck_assert_int_eq(makespan_of(a, p, b.found), b.found_ns);
-    ck_assert(b.found_ns >= best && b.found_ns < known);
-    return b.found_ns == best && b.lower_bound_ns == best;
-}
-
 START_TEST(bounds_of_tiny_pipelines_are_their_optimum_nearly_always_and_never_above_it)
 {
     uint64_t cases = suites_long() ? 4000 : 250;
-    int32_t tried = 0, met = 0, cheaply = 0, both = 0;
+    int32_t tried = 0, met = 0, cheaply = 0;
     struct arena *a = arena_new();
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
         struct draw d = {seed, 1000000};
@@ -311,12 +297,11 @@ START_TEST(bounds_of_tiny_pipelines_are_their_optimum_nearly_always_and_never_ab
         tried++;
         met += deep == best;
         cheaply += bound_of(&p, BOUND_CHEAP, BOUND_SPLIT, 0, 0) == best;
-        both += closed(a, &p, best, best + 1 + best / 8);
+        ck_assert_int_le(bound_of(&p, BOUND_DEEP, BOUND_SPLIT, best + 1 + best / 8, 0), best);
     }
     arena_free(a);
     ck_assert_int_gt(tried, (int)cases / 2);
-    ck_assert_msg(100 * met >= 97 * tried && 100 * both >= 97 * tried,
-                  "%d of %d met, %d cheaply, %d with a schedule", met, tried, cheaply, both);
+    ck_assert_msg(100 * met >= 97 * tried, "%d of %d met, %d cheaply", met, tried, cheaply);
 }
 END_TEST
 
