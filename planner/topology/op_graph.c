@@ -38,56 +38,6 @@ static enum status make_graph(const struct edges *e, int32_t n_vertices, igraph_
     return st;
 }
 
-/* --- separators --- */
-
-static enum status dominators(const igraph_t *g, int32_t root, igraph_vector_int_t *above,
-                              struct error *err)
-{
-    return igraph_guard(igraph_dominator_tree(g, root, above, NULL, NULL, IGRAPH_OUT),
-                        "dominators of the loss", err);
-}
-
-enum status op_graph_separators(struct arena *a, const struct graph *g, int32_t *n, int32_t **out,
-                                struct error *err)
-{
-    struct edges e = {.arena = a};
-    int32_t root = g->n_forward, last = g->n_forward - 1;
-    *n = 0, *out = NULL;
-    if (!g->n_forward) return OK;
-    for (int32_t i = 0; i < g->n_forward; i++) {
-        bool starts = true;
-        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
-            int32_t p = g->tensors[g->ops[i].input[k]].producer;
-            if (p < 0) continue;
-            add_edge(&e, p, i, 1), starts = false;
-        }
-        if (starts) add_edge(&e, root, i, 1);
-    }
-    igraph_t graph;
-    igraph_vector_int_t above;
-    igraph_guard_enter();
-    enum status st = make_graph(&e, root + 1, &graph, err);
-    if (st != OK) goto leave;
-    st = igraph_guard(igraph_vector_int_init(&above, 0), "dominators", err);
-    if (st != OK) goto graph;
-    st = dominators(&graph, root, &above, err);
-    *out = ARENA_ARRAY(a, int32_t, (size_t)g->n_forward);
-    for (int32_t i = last; st == OK && i != root && i >= 0; i = (int32_t)VECTOR(above)[i])
-        (*out)[(*n)++] = i;
-    for (int32_t i = 0; i < *n / 2; i++) {
-        int32_t x = (*out)[i];
-        (*out)[i] = (*out)[*n - 1 - i], (*out)[*n - 1 - i] = x;
-    }
-    igraph_vector_int_destroy(&above);
-graph:
-    igraph_destroy(&graph);
-leave:
-    igraph_guard_leave();
-    return st;
-}
-
-/* --- least cuts --- */
-
 /* Vertices: the operators of the range, the tensors that live in it, and the two sides. */
 struct network {
     const struct graph *g;

@@ -1,9 +1,7 @@
-/* planner/topology/op_graph.h - separators and minimum cuts of a forward graph, independent of its order of operators.
+/* planner/topology/op_graph.h - minimum cuts of a forward graph, independent of its order of operators.
  *
  * Layers are cut in the one topological order of the file, by the tensors live at each place (core/graph/graph,
- * core/model/layers). This module computes the same quantities over all orders. *Separators* are the operators on every path
- * from the inputs to the loss: the dominators of the last operator (igraph's dominator tree; Lengauer and Tarjan 1979); the
- * default layers end with them. The *least cut* between two sets of operators is the least number of bytes that crosses
+ * core/model/layers). The *least cut* between two sets of operators is the least number of bytes that crosses
  * between them in any order: a minimum s-t cut (igraph's push-relabel) of a network in which each tensor is counted once for
  * all its readers and no operator precedes a tensor that it reads:
  *     producer --bytes--> tensor --inf--> reader,   reader --inf--> producer.
@@ -16,11 +14,6 @@
 #include "core/graph/graph.h"
 
 #include <stdint.h>
-
-/* Operators on every path from inputs and parameters to the last operator, ascending, the last one included.
- * O(operators log operators). Errors: igraph's (planner/topology/igraph_guard.h). */
-MUST_CHECK enum status op_graph_separators(struct arena *a, const struct graph *g, int32_t *n,
-                                           int32_t **out, struct error *err);
 
 /* Side of a cut to which an operator is fixed. */
 enum op_side { OP_SIDE_FREE, OP_SIDE_BEFORE, OP_SIDE_BEHIND };
