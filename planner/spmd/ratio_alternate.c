@@ -283,39 +283,8 @@ static void drop_unused(struct arena *a, const struct spmd_question *q, struct r
     sharding_set_choices(a, s, q->g, x->answer.choices, x->answer.gathered);
 }
 
-/* The best answer with its vector duplicated: operators sharded by rows use the first copy, all others the second. The cost
- * is equal, and the linear program may now separate them. */
-static enum status by_families(struct turns *t, const struct spmd_question *two,
-                               struct spmd_answer *out, struct error *err)
-{
-    const struct spmd_answer *x = &t->best->answer;
-    struct spmd_tables *y;
-    TRY(spmd_tables_new(t->a, two, &y, err));
-    *out = *x;
-    out->tables = y;
-    out->found.rule = ARENA_ARRAY(t->a, int32_t, (size_t)y->problem.n_ops);
-    for (int32_t k = 0; k < y->problem.n_ops; k++) {
-        const struct spmd_meaning *m = chosen(x, k);
-        int32_t *rule = &out->found.rule[k], family = m->choice.index[0] != INDEX_batch;
-        *rule = k < y->n_entries ? x->found.rule[k] : -1;
-        for (int32_t r = 0; r < y->problem.ops[k].n_rules && *rule < 0; r++) {
-            const struct spmd_meaning *z = spmd_meaning_of(y, k, r);
-            bool plain = z->choice.index[0] == INDEX_none || z->choice.index[0] == INDEX_partial;
-            if (z->choice.index[0] == m->choice.index[0] && z->gather == m->gather &&
-                z->sufficient_factors == m->sufficient_factors && (plain || z->choice.ratio[0] == family))
-                *rule = r;
-        }
-        if (*rule < 0) BUG("a rule of one vector is none of two");
-    }
-    out->choices = ARENA_ARRAY(t->a, struct op_choice, (size_t)two->g->n_forward);
-    for (int32_t k = y->n_entries; k < y->problem.n_ops; k++)
-        out->choices[y->first_op + k - y->n_entries] = chosen(out, k)->choice;
-    return OK;
-}
-
-/* Starts from the best single vector. Operators sharded by rows and all others get one vector each, which the linear program
- * separates; then the best, even and proportional vectors are offered together. Each operator uses one of them, and tensors
- * between different vectors are resharded. Only results better than one vector are kept. */
+/* Offers the best, even and proportional vectors together. Each operator uses one of them, and tensors between different vectors are
+ * resharded. Only results better than one vector are kept. */
 static enum status by_segments(struct turns *t, const double *even, const double *fast,
                                struct error *err)
 {
@@ -323,25 +292,14 @@ static enum status by_segments(struct turns *t, const double *even, const double
     const struct spmd_question *one = t->q;
     struct spmd_question several = *one;
     struct sharding *s = arena_copy(t->a, one->s, sizeof *s);
-    double *ratios = ARENA_ARRAY(t->a, double, 3 * n), ns;
+    double *ratios = ARENA_ARRAY(t->a, double, 3 * n);
     int64_t before = t->best_ns;
     if (before == INT64_MAX) return OK;
     memcpy(ratios, t->best->sharding->ratios, n * sizeof *ratios);
-    memcpy(ratios + n, ratios, n * sizeof *ratios);
-    s->n_ratios = 2, s->ratios = ratios;
+    memcpy(ratios + n, even, n * sizeof *ratios), memcpy(ratios + 2 * n, fast, n * sizeof *ratios);
+    s->n_ratios = 3, s->ratios = ratios;
     several.s = s, several.limits.enough_ns = before;
     t->q = &several;
-    struct spmd_answer separate;
-    struct ratio_problem p;
-    TRY(by_families(t, &several, &separate, err));
-    TRY(ratio_of_answer(t->a, &several, &separate, &p, err));
-    t->best->work_ns += separate.tables->work_ns + p.work_ns;
-    double *next = arena_copy(t->a, ratios, 2 * n * sizeof *ratios);
-    TRY(ratio_solve(t->a, &p, next, &ns, err));
-    if (ns < INFINITY) TRY(chain(t, next, err));
-    memcpy(ratios + n, even, n * sizeof *ratios), memcpy(ratios + 2 * n, fast, n * sizeof *ratios);
-    s->n_ratios = 3;
-    several.limits.enough_ns = t->best_ns;
     TRY(chain(t, ratios, err));
     t->q = one;
     if (t->best_ns < before) drop_unused(t->a, one, t->best);
