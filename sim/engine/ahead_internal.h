@@ -9,6 +9,13 @@
 
 #include "sim/engine/collectives_internal.h"
 
+enum {
+    /* Parts of a ring that are computed before a period is looked for. A ring whose members begin apart takes about as many parts
+     * as it has hops of different durations (8 GPUs a node) to become periodic; each part more is computed in vain when the claim is
+     * broken. 2,048 GPUs with ZeRO-3, folded: 0.32 s with 12, 0.36 s with 24, 0.51 s with 64. */
+    AHEAD_PARTS = 16
+};
+
 struct ahead_member {
     int64_t began_ns, ends_ns; /* of its part; ends: of the message that has ended, else began */
     int64_t seen_ns;           /* when the engine would have processed the last end */
@@ -80,9 +87,10 @@ static inline struct member *ahead_member(const struct engine *e, int32_t group,
                 ->members[e->collectives->first_member[group] + ahead_of(e, group)->member[i]];
 }
 
-/* ahead_walk.c: the collective's state by then, into `ahead`; as far as is worth it, or to its end: returns the part that is reached */
+/* ahead_walk.c: the collective's state by then, into `ahead`; as far as is worth it, or to its end: returns the part that is reached,
+ * and the instant, not before now, until which no member has passed it */
 struct ahead_walk ahead_walk(struct engine *e, int32_t group, int32_t target, int64_t until_ns);
-int32_t ahead_run(struct engine *e, int32_t group);
+int32_t ahead_run(struct engine *e, int32_t group, int64_t *first_ns);
 
 /* ahead_queues.c */
 void ahead_queues_add(int32_t *queues, int32_t *n, int32_t resource); /* once */

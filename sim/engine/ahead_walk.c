@@ -118,7 +118,7 @@ static int64_t find_period(struct ahead_walk *w)
     return ns;
 }
 
-int32_t ahead_run(struct engine *e, int32_t group)
+int32_t ahead_run(struct engine *e, int32_t group, int64_t *first_ns)
 {
     struct ahead *r = ahead_of(e, group);
     bool ring = program_collective_rings(&e->program->collectives[group]);
@@ -139,5 +139,9 @@ int32_t ahead_run(struct engine *e, int32_t group)
             target = r->parts;
         }
     }
+    *first_ns = INT64_MAX;
+    for (int32_t i = 0; i < r->n; i++)
+        if (r->ahead[i].seen_ns < *first_ns) *first_ns = r->ahead[i].seen_ns;
+    if (*first_ns < e->now_ns) *first_ns = e->now_ns;
     return target;
 }
