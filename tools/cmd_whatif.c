@@ -60,31 +60,6 @@ static double wall_seconds(void)
 
 /* --- one variant --- */
 
-/* A plan that cannot run on the changed cluster is a row of the table, not a failure. */
-static enum status as_it_stands(struct arena *a, const struct plan *p,
-                                const struct profile *profile, struct variant *v, struct plan *out,
-                                struct error *err)
-{
-    const char *missing;
-    struct sim_result result;
-    struct program program;
-    struct error why = {0};
-    replan_carry(a, p, &v->team, out, &missing);
-    if (missing) {
-        v->old_why = arena_printf(a, "it uses %s", missing);
-        return OK;
-    }
-    enum status st = common_simulate(a, out, profile, &(struct sim_options){.fold = true}, &result,
-                                     &program, &why);
-    if (st == OK)
-        v->old_ns = result.iteration_ns;
-    else if (st != ERR_INFEASIBLE && st != ERR_INPUT)
-        return error_set(err, st, "%s", why.text);
-    else
-        v->old_why = arena_strdup(a, why.text);
-    return OK;
-}
-
 /* From the old plan; with --search also without it, as `plan` does: the faster plan. */
 static enum status search_variant(struct arena *a, const struct request *q,
                                   const struct search_options *o, const struct plan *p,
@@ -118,7 +93,7 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
     struct search_result r = {0};
     struct error why = {0};
     if (!o.evaluations && v->team.n_devices <= SEARCH_DEVICES_MAX) o.evaluations = EVALUATIONS;
-    TRY(as_it_stands(a, p, profile, v, old, err));
+    TRY(replan_as_it_stands(a, p, &p->job, &v->team, profile, old, &v->old_ns, &v->old_why, err));
     double start = wall_seconds();
     enum status st = search_variant(a, q, &o, p, profile, v, &r, &why);
     v->search_s = wall_seconds() - start;
@@ -140,7 +115,36 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
     }
     if (v->stays) v->best = old, v->best_ns = v->old_ns;
     if (v->best_ns < v->lower_bound_ns) v->lower_bound_ns = 0; /* outside the class of the bound */
-    if (v->best_ns) predict_metrics(a, v->best, profile, v->best_ns, 0, &v->metrics);
+    return OK;
+}
+
+/* --- plans of other variants --- */
+
+/* The plan of another variant, if it is a faster one of this variant too. */
+static enum status adopt(struct variant *v, const struct plan *p, const struct profile *profile,
+                         struct error *err)
+{
+    struct plan *own = ARENA_ARRAY(v->arena, struct plan, 1);
+    const char *why;
+    int64_t ns;
+    TRY(replan_as_it_stands(v->arena, p, &p->job, &v->team, profile, own, &ns, &why, err));
+    if (!ns || (v->best_ns && ns >= v->best_ns)) return OK;
+    v->best = own, v->best_ns = ns, v->stays = v->exact = false;
+    if (ns < v->lower_bound_ns) v->lower_bound_ns = 0;
+    return OK;
+}
+
+/* Every variant is offered the plans of the faster ones, so that a device more or a faster link never gives a slower plan than the
+ * cluster without it. O(n²) simulations at most. */
+static enum status share_plans(struct variant *v, size_t n, const struct profile *profile,
+                               struct error *err)
+{
+    const struct plan **found = ARENA_ARRAY(v->arena, const struct plan *, n);
+    for (size_t i = 0; i < n; i++) found[i] = v[i].best_ns && !v[i].stays ? v[i].best : NULL;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n && !*stop; k++)
+            if (found[k] && k != i && (!v[i].best_ns || v[k].best_ns < v[i].best_ns))
+                TRY(adopt(&v[i], found[k], profile, err));
     return OK;
 }
 
@@ -405,6 +409,9 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
     stop = common_stop_on_end_signals();
     struct planning all = {q, &p, &profile, v, n};
     enum status st = plan_variants(&all, &done, err);
+    if (st == OK && done) st = share_plans(v, done, &profile, err);
+    for (size_t i = 0; i < done && st == OK; i++)
+        if (v[i].best_ns) predict_metrics(v[i].arena, v[i].best, &profile, v[i].best_ns, 0, &v[i].metrics);
     if (st == OK) st = report(a, q, common->json, &p, v, done, n, &profile, err);
     for (size_t i = 0; i < n; i++)
         if (v[i].arena) arena_free(v[i].arena);

@@ -60,7 +60,7 @@ static enum status worth(struct baseline_task *k, int32_t size, int64_t *least, 
     return OK;
 }
 
-/* Sizes from the largest on, which has the fewest calls; smaller ones may fit. */
+/* Sizes from the largest on, which has the fewest calls; smaller ones may fit. Once one does, half of the work is left for simulations. */
 static enum status find(struct scoring *x, struct found *f, struct error *err)
 {
     struct baseline_task *k = x->k;
@@ -84,9 +84,10 @@ static enum status find(struct scoring *x, struct found *f, struct error *err)
             good = least < before && !too_long(k, 0);
             continue;
         }
-        TRY(hap_plan_make(k, i, false, &f->plans[f->n], err));
-        f->n += f->plans[f->n].ns != INT64_MAX;
-        good = !too_long(k, 0);
+        struct hap_plan *one = &f->plans[f->n];
+        TRY(hap_plan_make(k, i, false, one, err));
+        f->n += one->ns != INT64_MAX;
+        good = !too_long(k, f->n ? scorer_work(k->t->scorer) - start : 0);
     }
     if (f->n) f->each_ns = (scorer_work(k->t->scorer) - start) / f->n;
     qsort(f->plans, (size_t)f->n, sizeof *f->plans, by_ns);

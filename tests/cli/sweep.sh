@@ -33,6 +33,12 @@ END
 read -r -a t <<< "$(times "$scratch/devices.json")"
 ((t[1] <= t[0] && t[2] <= t[1])) && ok "a device more never slows" || not_ok "a device more never slows" "${t[*]}"
 
+# Few evaluations find a plan at one bandwidth only: it is simulated at the others.
+"$MUSHER" sweep "$job" "$team" --vary link:lan=50MB/s,250MB/s,100MB/s,150MB/s,200MB/s --evaluations 20 --json > "$scratch/links.json"
+read -r -a t <<< "$(times "$scratch/links.json")"
+((t[0] >= t[2] && t[2] >= t[3] && t[3] >= t[4] && t[4] >= t[1] && t[1] < t[0])) && ok "a faster link never slows" || not_ok "a faster link never slows" "${t[*]}"
+((t[2] < t[0] && t[3] < t[2])) && ok "a plan of one point is tried at the others" || not_ok "a plan of one point is tried at the others" "${t[*]}"
+
 # Same bytes on two runs and for any number of threads.
 for threads in 1 2 5; do "$MUSHER" sweep "$job" "$team" --vary batch=6,12 --vary nodes:b=0..2 --evaluations 100 --threads $threads -o "$scratch/$threads.csv" > "$scratch/$threads.out"; done
 cmp -s "$scratch/1.csv" "$scratch/2.csv" && cmp -s "$scratch/1.csv" "$scratch/5.csv" && cmp -s "$scratch/1.out" "$scratch/5.out" && ok "the same bytes for one, two and five threads" || not_ok "the same bytes for one, two and five threads" "$(diff "$scratch/1.csv" "$scratch/5.csv" | head -n 4)"

@@ -50,6 +50,12 @@ times=($(sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/one.json"))
 ((times[2] <= times[0])) && ok "nor does a faster link" || not_ok "nor does a faster link" "${times[*]}"
 ((times[3] >= times[0])) && ok "a slower link never helps" || not_ok "a slower link never helps" "${times[*]}"
 [[ ${times[4]} == "$(cat "$scratch/less")" ]] && ok "a removed device: the plan of plan --from" || not_ok "a removed device: the plan of plan --from" "${times[4]}, not $(cat "$scratch/less")"
+# A plan found for one change is tried with the others.
+"$MUSHER" plan "$job" "$team" --evaluations 5 -o "$scratch/rough.yaml" > "$scratch/out"
+"$MUSHER" whatif "$scratch/rough.yaml" --evaluations 60 --link lan=90MB/s --json > "$scratch/one.json"
+"$MUSHER" whatif "$scratch/rough.yaml" --evaluations 60 --link lan=90MB/s --link lan=130MB/s --json > "$scratch/two.json"
+[[ $(number "$scratch/two.json" iteration_ns 2) -lt $(number "$scratch/one.json" iteration_ns 2) ]] && ok "the plan of a faster link with a slower one" ||
+    not_ok "the plan of a faster link with a slower one" "$(number "$scratch/two.json" iteration_ns 2), not less than $(number "$scratch/one.json" iteration_ns 2)"
 says "no change" 2 "whatif needs a change" "$MUSHER" whatif "$old"
 says "an unknown link" 3 "links are: bus (a:a), lan (a:b)" "$MUSHER" whatif "$old" --link wan=1GB/s
 says "an unknown end" 3 "nodes are: a, b" "$MUSHER" whatif "$old" --link a:c=1GB/s

@@ -115,6 +115,23 @@ START_TEST(what_fits_lowering_takes)
 }
 END_TEST
 
+/* At 32 GPUs lowering takes longer than the search. */
+START_TEST(lowering_for_memory_is_counted_as_work)
+{
+    struct spmd_model *m = model_of(0);
+    struct error err = {0};
+    struct spmd_answer without, with;
+    int64_t memory[8];
+    for (int32_t d = 0; d < 8; d++) memory[d] = INT64_C(1) << 40;
+    m->q.memory_bytes = memory;
+    must(spmd_best(arena, &m->q, &without, &err), &err);
+    m->q.lay = lay;
+    must(spmd_best(arena, &m->q, &with, &err), &err);
+    ck_assert_int_eq(with.ns, without.ns);
+    ck_assert_int_ge(with.work_ns - without.work_ns, 1000 * 8 * (int64_t)m->q.g->n_ops);
+}
+END_TEST
+
 Suite *spmd_memory_suite(void)
 {
     Suite *s = suite_create("spmd_memory");
@@ -122,6 +139,7 @@ Suite *spmd_memory_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, what_is_counted_is_never_more_than_lowering_lays_out, 0, 4);
     tcase_add_loop_test(t, what_fits_lowering_takes, 0, 4);
+    tcase_add_test(t, lowering_for_memory_is_counted_as_work);
     suite_add_tcase(s, t);
     return s;
 }

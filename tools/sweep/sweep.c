@@ -3,7 +3,11 @@
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/base/parallel.h"
+#include "core/document/document.h"
+#include "planner/bound/any.h"
+#include "planner/candidate/incumbents.h"
 #include "profiles/team.h"
+#include "tools/common.h"
 #include "tools/team/replan.h"
 
 #include <math.h>
@@ -74,18 +78,27 @@ static enum status apply(struct arena *a, const struct sweep_search *q, const st
     return OK;
 }
 
-static void keep(struct arena *scratch, struct arena *a, const struct search_result *r,
-                 const struct cluster *c, enum objective objective, struct sweep_point *x)
+/* lower_bound_ns, lower_cost: of the point; 0: unknown. */
+static void put_plan(struct arena *scratch, struct arena *a, const struct search_plan *p,
+                     enum objective objective, struct sweep_point *x)
 {
-    const struct search_plan *best = &r->plans[0];
-    x->iteration_ns = best->iteration_ns;
-    x->lower_bound_ns = r->lower_bound_ns <= best->iteration_ns ? r->lower_bound_ns : 0;
-    x->outcome = outcome_of(&best->plan, x->iteration_ns, x->lower_bound_ns);
-    if (objective == OBJECTIVE_COST) x->outcome.gap = r->lower_cost > 0 ? r->cost_gap : NAN;
-    x->devices = c->n_devices;
-    x->devices_used =
-        replan_mark(&best->plan, ARENA_ARRAY(scratch, bool, (size_t)best->plan.cluster.n_devices));
-    x->plan = arena_strdup(a, plan_describe(scratch, &best->plan));
+    x->iteration_ns = p->iteration_ns;
+    if (x->lower_bound_ns > x->iteration_ns) x->lower_bound_ns = 0; /* not of the bound's class */
+    x->outcome = outcome_of(&p->plan, x->iteration_ns, x->lower_bound_ns);
+    if (objective == OBJECTIVE_COST)
+        x->outcome.gap = x->lower_cost > 0 ? bound_cost_gap(p->cost, x->lower_cost) : NAN;
+    x->devices = p->plan.cluster.n_devices;
+    x->devices_used = replan_mark(&p->plan, ARENA_ARRAY(scratch, bool, (size_t)x->devices));
+    x->plan = arena_strdup(a, plan_describe(scratch, &p->plan));
+    x->file = common_plan_text(a, &p->plan);
+}
+
+static void keep(struct arena *scratch, struct arena *a, const struct search_result *r,
+                 enum objective objective, struct sweep_point *x)
+{
+    x->lower_bound_ns = r->lower_bound_ns;
+    x->lower_cost = r->lower_cost;
+    put_plan(scratch, a, &r->plans[0], objective, x);
     x->exact = r->exact;
     x->stopped = arena_strdup(a, r->stopped);
     x->evaluated = r->evaluated;
@@ -121,7 +134,7 @@ static enum status search(struct arena *scratch, struct arena *a, const struct r
     if (st == OK) st = team_precision(&c, j.precision, &why);
     if (st == OK) st = search_plans(scratch, &j, &c, r->q->profile, &o, &found, &why);
     if (st == OK)
-        keep(scratch, a, &found, &c, o.objective, x);
+        keep(scratch, a, &found, o.objective, x);
     else if (st == ERR_INTERRUPTED)
         return OK; /* not done */
     else if (st == ERR_INFEASIBLE || st == ERR_INPUT)
@@ -149,9 +162,89 @@ static void search_one(void *user, int64_t index, int32_t thread)
 /* Texts of the points in the sweep's own arena. */
 static void adopt(struct arena *a, struct sweep_point *x)
 {
-    const char **texts[] = {&x->why, &x->plan, &x->stopped, &x->baseline};
+    const char **texts[] = {&x->why, &x->plan, &x->file, &x->stopped, &x->baseline};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*texts[i]) *texts[i] = arena_strdup(a, *texts[i]);
+}
+
+/* --- plans of neighbours --- */
+
+/* The point with the next value of an axis, up or down; NULL: there is none. O(values). */
+static const struct sweep_point *neighbour(const struct sweep_grid *s, const struct sweep_point *x,
+                                           int32_t axis, bool up)
+{
+    const struct axis *of = &s->axes[axis];
+    int32_t at = x->at[axis], best = -1;
+    int64_t stride = 1;
+    for (int32_t i = 0; i < of->n; i++) {
+        double v = of->values[i];
+        bool beyond = up ? v > of->values[at] : v < of->values[at];
+        if (beyond && (best < 0 || (up ? v < of->values[best] : v > of->values[best]))) best = i;
+    }
+    for (int32_t k = axis + 1; k < s->n_axes; k++) stride *= s->axes[k].n;
+    return best < 0 ? NULL : x + (best - at) * stride;
+}
+
+/* Whether the plan is a better answer to the point's question than the one there is. */
+static bool is_better(const struct search_options *o, const struct search_plan *p,
+                      const struct sweep_point *x)
+{
+    const struct incumbents by = {.o = o};
+    const struct search_plan own = {.iteration_ns = x->iteration_ns, .cost = x->outcome.cost};
+    return incumbents_inside(&by, p) && (x->why || incumbents_better(&by, p, &own));
+}
+
+/* *better: whether the other point's plan became that of x, simulated there. */
+static enum status offer(struct arena *scratch, struct arena *a, const struct sweep_search *q,
+                         const struct sweep_grid *s, const struct sweep_point *from,
+                         struct sweep_point *x, bool *better, struct error *err)
+{
+    struct job j;
+    struct cluster c;
+    struct plan read;
+    struct node *root;
+    struct search_plan p = {.cost = 0};
+    const char *why;
+    struct error refused = {0};
+    *better = false;
+    if (apply(scratch, q, s, x, &j, &c, &refused) != OK || team_precision(&c, j.precision, &refused) != OK)
+        return OK; /* the point's own reason stands */
+    TRY(document_parse(scratch, "plan", from->file, strlen(from->file), &root, err));
+    TRY(plan_parse(scratch, root, ".", &read, err));
+    TRY(replan_as_it_stands(scratch, &read, &j, &c, q->profile, &p.plan, &p.iteration_ns, &why, err));
+    p.cost = p.iteration_ns ? plan_cost(&p.plan, p.iteration_ns) : 0;
+    if (!p.iteration_ns || !is_better(q->options, &p, x)) return OK;
+    put_plan(scratch, a, &p, q->options->objective, x);
+    if (x->why) x->stopped = "end";
+    x->why = NULL, x->exact = false, *better = true;
+    return OK;
+}
+
+/* Every point is offered the plans of its neighbours on every axis, until none improves, so that along an axis on which questions are nested
+ * (bandwidth, devices, nodes, prices, sequence lengths) a point that has more never has a slower plan. About two simulations for each point
+ * and axis. */
+static enum status share_plans(struct arena *a, const struct sweep_search *q, struct sweep_grid *s,
+                               struct error *err)
+{
+    size_t n = (size_t)s->n_points * 2 * (size_t)s->n_axes;
+    const char **tried = ARENA_ARRAY(a, const char *, n); /* plans by point, axis and direction */
+    for (bool any = true; any;) {
+        any = false;
+        for (size_t i = 0; i < n; i++) {
+            struct sweep_point *x = &s->points[i / 2 / (size_t)s->n_axes];
+            const struct sweep_point *from =
+                neighbour(s, x, (int32_t)(i / 2 % (size_t)s->n_axes), i % 2);
+            if (q->options->stop && *q->options->stop) return OK;
+            if (!x->done || !from || !from->file || from->file == tried[i]) continue;
+            struct arena *scratch = arena_new();
+            bool better;
+            enum status st = offer(scratch, a, q, s, from, x, &better, err);
+            arena_free(scratch);
+            TRY(st);
+            tried[i] = from->file, any |= better;
+        }
+    }
+    return OK;
 }
 
 static enum status check(const struct sweep_search *q, const struct sweep_grid *s,
@@ -195,5 +288,5 @@ enum status sweep_run(struct arena *a, const struct sweep_search *q, struct swee
         adopt(a, &s->points[i]);
         arena_free(r.arenas[i]);
     }
-    return st;
+    return st == OK ? share_plans(a, q, s, err) : st;
 }

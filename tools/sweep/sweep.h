@@ -1,7 +1,7 @@
 /* tools/sweep/sweep.h - the points of a sweep: the cartesian product of its axes, a plan search at each.
  *
- * Points are independent: each is a search as `plan` makes it (planner/search.h), so its result is that of `plan` for the changed job and
- * cluster. The last axis varies fastest. A point without a plan has a reason (`why`) and is no failure of the sweep.
+ * Points are independent searches as `plan` makes them (planner/search.h). The plan of a point is then simulated at its neighbours on each
+ * axis, and becomes their answer where it is better: a point's answer is that of `plan` for the changed job and cluster, or a better one. The last axis varies fastest. A point without a plan has a reason (`why`) and is no failure of the sweep.
  * Results are the same for any number of threads, unless `stop` ends the searches.
  */
 #ifndef TOOLS_SWEEP_SWEEP_H
@@ -23,7 +23,9 @@ struct sweep_point {
     int64_t iteration_ns, lower_bound_ns; /* lower bound 0: unknown */
     struct outcome outcome;               /* gap: of the cost, if that is the objective */
     int32_t devices, devices_used;
+    double lower_cost;    /* 0: unknown */
     const char *plan;     /* plan_describe */
+    const char *file;     /* the text of its plan file */
     const char *baseline; /* the fastest textbook plan; NULL: none fits */
     int64_t baseline_ns;
     bool exact;

@@ -1,6 +1,7 @@
 #include "tools/team/replan.h"
 
 #include "core/base/arena.h"
+#include "tools/common.h"
 
 #include <string.h>
 
@@ -51,6 +52,43 @@ void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c
     }
     *missing = k.missing;
     if (!k.missing) *out = made;
+}
+
+static bool has_size(const struct job *j, int64_t microbatch)
+{
+    bool has = !j->n_microbatches_sizes;
+    for (int32_t i = 0; i < j->n_microbatches_sizes; i++) has |= j->microbatch_sizes[i] == microbatch;
+    return has;
+}
+
+enum status replan_as_it_stands(struct arena *a, const struct plan *p, const struct job *j,
+                                const struct cluster *c, const struct profile *profile,
+                                struct plan *out, int64_t *ns, const char **why, struct error *err)
+{
+    const char *missing;
+    struct sim_result result;
+    struct program program;
+    struct error refused = {0};
+    *ns = 0;
+    if (p->job.global_batch != j->global_batch || !has_size(j, p->microbatch)) {
+        *why = "the job has another batch, or other microbatch sizes";
+        return OK;
+    }
+    replan_carry(a, p, c, out, &missing);
+    if (missing) {
+        *why = arena_printf(a, "it uses %s", missing);
+        return OK;
+    }
+    out->job = *j;
+    enum status st = common_simulate(a, out, profile, &(struct sim_options){.fold = true}, &result,
+                                     &program, &refused);
+    if (st == OK)
+        *ns = out->predicted_ns = result.iteration_ns;
+    else if (st != ERR_INFEASIBLE && st != ERR_INPUT)
+        return error_set(err, st, "%s", refused.text);
+    else
+        *why = arena_strdup(a, refused.text);
+    return OK;
 }
 
 int32_t replan_mark(const struct plan *p, bool *used)

@@ -20,6 +20,15 @@ struct arena;
 void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c, struct plan *out,
                   const char **missing);
 
+/* The plan as it stands on cluster c, for job j: *out, which embeds both, and its simulated time *ns. 0: it cannot run there, for *why (a
+ * device that it uses is missing, memory, a batch or a microbatch size that the job has not). Answers to nested questions are compared
+ * so: a plan of one question that is also a plan of another is never faster than the answer to the other.
+ * Cost: one lowering and one simulation. */
+MUST_CHECK enum status replan_as_it_stands(struct arena *a, const struct plan *p,
+                                           const struct job *j, const struct cluster *c,
+                                           const struct profile *profile, struct plan *out,
+                                           int64_t *ns, const char **why, struct error *err);
+
 /* used: (n_devices) of the plan's cluster; marks those that hold a stage or a shard of one. Returns their number. */
 int32_t replan_mark(const struct plan *p, bool *used);
 
