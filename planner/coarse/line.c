@@ -114,15 +114,7 @@ static bool least_recompute(const struct coarse_line *l, const struct stage_cost
     return stage <= room;
 }
 
-/* Gradients in the precision in which they are sent, and what of them is in flight; as many of the bytes are needed at a time as a
- * bucket has. */
-int64_t coarse_line_wire_bytes(const struct coarse_line *l, const struct stage_cost *c)
-{
-    enum dtype t = l->s->graph->dtype;
-    if (!dtype_is_half(t)) return c->gradient_bytes;
-    return c->gradient_bytes / dtype_bytes(dtype_master(t)) * dtype_bytes(t);
-}
-
+/* Gradients as they are sent, and what of them is in flight; as many of the bytes are needed at a time as a bucket has. */
 static int64_t packed_bytes(const struct coarse_line *l, int32_t i, const struct stage_cost *c)
 {
     int64_t holders = l->replicas * units_max(1, coarse_line_degree(l, i)->copies);
@@ -347,16 +339,6 @@ static bool fill_back(struct coarse_line *l, int64_t pace_ns, int64_t *slowest_n
         likely = end - first, end = first;
     }
     return end == 0;
-}
-
-int32_t coarse_line_routes(struct coarse_line *l)
-{
-    for (int32_t i = 0; i + 1 < l->n; i++) {
-        l->route[i] = device_graph_route(l->q->graph, l->device[i], l->device[i + 1],
-                                         coarse_line_degree(l, i)->type, coarse_line_degree(l, i + 1)->type);
-        if (!l->route[i]) return i;
-    }
-    return -1;
 }
 
 bool coarse_line_balance(struct coarse_line *l)
