@@ -123,13 +123,18 @@ bool common_is_trace(const char *path)
            (head[0] == '{' && strstr(head, "\"musher-trace\"") != NULL);
 }
 
-enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
-                         struct program *out, struct error *err)
+enum status common_lower_with(struct arena *a, const struct plan *p, struct lower_options o,
+                              struct program *out, struct error *err)
 {
-    struct lower_options o = {.check_memory = check_memory};
     TRY(team_precision(&p->cluster, p->job.precision, err));
     TRY(team_fused(a, &p->cluster, &o, err));
     return lower_plan(a, p, &o, out, err);
+}
+
+enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
+                         struct program *out, struct error *err)
+{
+    return common_lower_with(a, p, (struct lower_options){.check_memory = check_memory}, out, err);
 }
 
 enum status common_simulate(struct arena *a, const struct plan *p, const struct profile *profile,

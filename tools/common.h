@@ -52,6 +52,10 @@ bool common_is_program(const char *path);
 bool common_is_trace(const char *path);
 MUST_CHECK enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
                                     struct program *out, struct error *err);
+/* With other options; those that depend on the cluster are set. */
+MUST_CHECK enum status common_lower_with(struct arena *a, const struct plan *p,
+                                         struct lower_options o, struct program *out,
+                                         struct error *err);
 MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
                                        const struct profile *profile, const struct sim_options *o,
                                        struct sim_result *out, struct program *program,

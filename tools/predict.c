@@ -55,14 +55,16 @@ static bool reduce(struct arena *a, const struct plan *plan, const struct progra
     return true;
 }
 
+/* unproved: a deadlock is found by the simulation. */
 static enum status metrics_in(struct arena *scratch, struct arena *a, const struct plan *plan,
-                              const struct profile *profile, struct metrics_input *in,
+                              const struct profile *profile, bool unproved, struct metrics_input *in,
                               struct metrics *out, struct error *err)
 {
     struct program whole, some;
     struct sim_result r = {0};
     int32_t *stands_for = NULL;
-    TRY(common_lower(scratch, plan, false, &whole, err));
+    struct sim_options o = {.fold = true, .steps = in->iteration_ns ? EXPLAINED_STEPS : 0};
+    TRY(common_lower_with(scratch, plan, (struct lower_options){.unproved = unproved}, &whole, err));
     in->program = &whole;
     if (!profile && !in->iteration_ns)
         return error_set(err, ERR_INPUT, "the plan states no predicted time");
@@ -70,7 +72,7 @@ static enum status metrics_in(struct arena *scratch, struct arena *a, const stru
         struct cost *k = cost_new(scratch, profile, &plan->cluster);
         if (in->iteration_ns && reduce(scratch, plan, &whole, k, &some, &stands_for))
             in->program = &some, in->stands_for = stands_for;
-        TRY(sim_run(scratch, in->program, k, &(struct sim_options){.fold = true}, &r, err));
+        TRY(sim_run(scratch, in->program, k, &o, &r, err));
         in->devices = r.devices, in->simulated_ns = r.iteration_ns;
         if (!in->iteration_ns) in->iteration_ns = r.iteration_ns;
     }
@@ -83,7 +85,11 @@ void predict_metrics(struct arena *a, const struct plan *plan, const struct prof
     struct arena *scratch = arena_new();
     struct metrics_input in = {.plan = plan, .iteration_ns = known_ns, .tokens = tokens};
     struct error err = {0};
-    if (metrics_in(scratch, a, plan, profile, &in, out, &err) != OK)
+    bool known = profile && known_ns;
+    enum status st = metrics_in(scratch, a, plan, profile, known, &in, out, &err);
+    if (st == ERR_INPUT && known) /* only the check gives it more buffers */
+        st = metrics_in(scratch, a, plan, profile, false, &in, out, &err);
+    if (st != OK)
         *out = (struct metrics){.failed = arena_strdup(a, err.text)};
     arena_free(scratch);
 }

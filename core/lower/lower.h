@@ -36,6 +36,8 @@ struct lower_options {
     /* For callers that only time the program. Its plan_hash stays 0, because hashing takes as long as lowering a small plan; with a
      * memo the loss may be weighted as for the global batch of an earlier plan. */
     bool timed_only;
+    /* Without the deadlock check and its repair: the program is simulated next, or an equal one was checked. */
+    bool unproved;
     /* Keeps graphs of sharded stages, and lowered stages, for the next plan; NULL: nothing is kept.
      * The program is the same with it and without, unless timed_only. */
     struct lower_memo *memo;

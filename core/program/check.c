@@ -79,23 +79,22 @@ static bool block(struct game_lane *l, enum wait wait, int32_t index, int64_t se
     return true;
 }
 
-static bool group_ready(const struct game *g, int32_t group)
-{
-    return g->at_head[group] == program_collective_launches(&g->p->collectives[group]);
-}
-
-/* The head of a lane's stream was just launched or became the head. */
+/* The head of a lane's stream was just launched or became the head. The group is put on the stack of those that end when its last member
+ * comes, which is once in a round. */
 static void head_changed(struct game *g, const struct game_lane *l)
 {
-    if (l->handed > l->ended) g->at_head[l->stream[l->ended % l->n_stream]]++;
+    if (l->handed <= l->ended) return;
+    int32_t group = l->stream[l->ended % l->n_stream];
+    if (++g->at_head[group] == program_collective_launches(&g->p->collectives[group]))
+        g->ending[g->n_ending++] = group;
 }
 
 static void end_group(struct game *g, int32_t group)
 {
     const struct collective *x = &g->p->collectives[group];
+    int32_t step = g->group_ended[group]++, launches = program_collective_launches(x);
     g->at_head[group] = 0;
-    int32_t step = g->group_ended[group]++;
-    for (int32_t k = 0; k < program_collective_launches(x); k++) {
+    for (int32_t k = 0; k < launches; k++) {
         struct game_lane *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
         l->ended++;
         head_changed(g, l);
@@ -103,27 +102,12 @@ static void end_group(struct game *g, int32_t group)
     }
 }
 
+/* Ending one group may uncover others at its members. */
 static void hand_group(struct game *g, struct game_lane *l, int64_t *launched)
 {
     if (launched) ++*launched;
     if (l->handed++ == l->ended) head_changed(g, l);
-    /* Ending one group may uncover another at any of its members: follow them all. */
-    int32_t group = l->stream[l->ended % l->n_stream];
-    if (!group_ready(g, group)) return;
-    int32_t *stack = g->ready + g->p->n_devices, n = 0; /* behind the lanes: (n_groups + 1) */
-    stack[n++] = group;
-    while (n) {
-        group = stack[--n];
-        end_group(g, group);
-        const struct collective *x = &g->p->collectives[group];
-        for (int32_t k = 0; k < program_collective_launches(x); k++) {
-            const struct game_lane *m = &g->lanes[g->lane_of_stage[x->members[k].stage]];
-            int32_t next = m->stream[m->ended % m->n_stream];
-            bool known = false;
-            for (int32_t i = 0; i < n; i++) known |= stack[i] == next;
-            if (m->handed > m->ended && group_ready(g, next) && !known) stack[n++] = next;
-        }
-    }
+    while (g->n_ending) end_group(g, g->ending[--g->n_ending]);
 }
 
 /* Whether a message must still leave a buffer that this call writes. */
@@ -270,7 +254,8 @@ static void set_lanes(struct game *g)
     g->lanes = ARENA_ARRAY(g->a, struct game_lane, (size_t)p->n_devices);
     g->lane_of_stage = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_stages);
     g->holders = ARENA_ARRAY(g->a, int64_t **, (size_t)p->n_stages);
-    g->ready = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_devices + (size_t)p->n_collectives + 1);
+    g->ready = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_devices);
+    g->ending = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_collectives);
     g->at_head = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_collectives);
     g->launched_by = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_collectives);
     g->launched_times = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_collectives);

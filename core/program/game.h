@@ -56,6 +56,7 @@ struct game {
     int32_t *launched_by;           /* (n_groups) last lane that launched it, + 1 */
     int32_t *launched_times;        /* (n_groups) launches by the last lane in one step */
     int32_t *ready, n_ready;        /* (n_lanes) stack */
+    int32_t *ending, n_ending;      /* (n_groups) stack */
     struct error *err;
 };
 

@@ -29,6 +29,10 @@ struct combining {
     size_t capacity;
     struct coarse_template *templates;
     int64_t left; /* combinations */
+    /* Microbatches a nanosecond, without fill and tail: of the best template of each set of classes, < 0: not made yet; and of teams of a set
+     * at most. */
+    double made[1 << COARSE_CLASSES], rate[1 << COARSE_CLASSES];
+    double ideal[COARSE_CLASSES]; /* of a class whose GPUs never wait */
     struct counted *order; /* (n) */
     int64_t most[COARSE_TEAM][1 << COARSE_CLASSES]; /* microbatches of so many teams of a set of classes */
     int32_t n_teams;
@@ -137,6 +141,15 @@ static void keep(struct coarse_offer *q, const struct coarse_candidate *c)
     q->kept[at] = *c;
 }
 
+/* Whether the teams may take the batch in less time than the worst candidate kept, with the least tail of each. */
+static bool may_be_kept(struct combining *m, int64_t batch)
+{
+    const struct coarse_offer *o = m->q->offer;
+    m->tail_ns = 0;
+    for (int32_t i = 0; i < m->n_teams; i++) m->tail_ns = units_max(m->tail_ns, m->team[i]->tail_ns);
+    return o->n_kept < COARSE_KEPT || all_within(m, o->kept[COARSE_KEPT - 1].estimate_ns) >= batch;
+}
+
 /* The least time in which the teams take the batch together. */
 static void share(struct combining *m)
 {
@@ -149,11 +162,10 @@ static void share(struct combining *m)
         replicas += t->replicas;
         high = units_max(high, t->fill_ns + (batch / t->replicas + 1) * t->pace_ns);
     }
-    m->tail_ns = 0;
+    if (replicas > batch || !may_be_kept(m, batch)) return;
     for (int32_t i = 0; i < m->n_teams; i++)
         m->tail_ns = units_max(m->tail_ns, coarse_tail_ns(q, m->team[i], replicas, m->team, m->n_teams));
     high += m->tail_ns;
-    if (replicas > batch) return;
     if (q->offer->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
         high = units_min(high, q->offer->kept[COARSE_KEPT - 1].estimate_ns);
         if (all_within(m, high) < batch) return;
@@ -248,7 +260,7 @@ static void find_most(struct combining *m)
     for (int32_t i = 0; i < m->n; i++) {
         struct counted *x = &m->order[i];
         x->of = &m->templates[i], x->most = batch;
-        m->tail_ns = least_tail(m->q, x->of);
+        m->tail_ns = x->of->tail_ns;
         if (limit < INT64_MAX)
             x->most = units_min(batch, x->of->replicas * units_min(batch, within(m, x->of, limit)));
         m->most[1][x->of->classes] = units_max(m->most[1][x->of->classes], x->most);
@@ -326,6 +338,24 @@ static bool gives_fewer(const struct coarse *q, uint32_t classes, int32_t replic
     return false;
 }
 
+/* What a team of so many replicas must do so that it takes the batch within the limit beside teams of all other classes. */
+static struct coarse_need need_of(const struct combining *m, uint32_t classes, int32_t replicas)
+{
+    const struct coarse *q = m->q;
+    int64_t limit = limit_of(q->offer);
+    uint32_t others = ((1U << q->n_classes) - 1) & ~classes;
+    double rest = m->rate[others] * (double)limit;
+    return (struct coarse_need){limit, (q->spaces[q->size].microbatches - rest) / replicas - 1};
+}
+
+/* The candidates of one team, at once: they limit the templates of other teams. */
+static void share_alone(struct combining *m, const struct coarse_template *t)
+{
+    m->team[0] = t, m->n_teams = 1;
+    share(m);
+    m->n_teams = 0;
+}
+
 /* Templates for all useful numbers of replicas. whole: GPUs of the classes, of which some may be left idle. */
 static void add_team(struct combining *m, uint32_t classes, const int32_t *whole)
 {
@@ -345,12 +375,16 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
     bool any_order = !idle && !q->offer->n && q->task->job->model.measured;
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         struct coarse_template out[COARSE_TEMPLATE_LISTS * TEMPLATES_EACH];
-        int32_t found = coarse_templates(q, classes, tried[i], TEMPLATES_EACH, any_order, out);
+        int32_t found = coarse_templates(q, classes, tried[i], TEMPLATES_EACH, any_order,
+                                         need_of(m, classes, tried[i]), out);
         for (int32_t k = 0; k < found; k++) {
             m->templates =
                 arena_grow(q->templates, m->templates, (size_t)m->n, &m->capacity, sizeof *out);
-            out[k].idle = idle;
+            out[k].idle = idle, out[k].tail_ns = least_tail(q, &out[k]);
             m->templates[m->n++] = out[k];
+            double rate = (double)out[k].replicas / (double)out[k].pace_ns;
+            if (rate > m->made[classes]) m->made[classes] = rate;
+            share_alone(m, arena_copy(q->templates, &out[k], sizeof *out));
         }
     }
 }
@@ -393,15 +427,68 @@ static void keep_templates(struct coarse *q)
     }
 }
 
+/* Microbatches a nanosecond of a class, in its best degree and without waits; 0: no degree is usable. */
+static double class_rate(const struct coarse *q, const struct coarse_class *x)
+{
+    const struct space *s = &q->spaces[q->size];
+    double best = 0;
+    for (int32_t i = 0; i < x->n_degrees; i++) {
+        const struct coarse_degree *d = &x->degree[i];
+        if (!d->usable || (q->offer->n && d->n != q->offer->n)) continue;
+        const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
+        double ns = (double)(c->forward_ns + c->input_ns + c->weight_ns + 1), rate = x->n / d->n / ns;
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+/* Sets m->rate: a team has the rate of its best template, before they are made that of its classes. O(3^classes). */
+static void set_rates(struct combining *m)
+{
+    const struct coarse *q = m->q;
+    uint32_t all = (1U << q->n_classes) - 1;
+    double own[1 << COARSE_CLASSES] = {0};
+    for (uint32_t set = 1; set <= all; set++) {
+        int32_t k = 0;
+        while (!(set >> k & 1)) k++;
+        own[set] = own[set & (set - 1)] + m->ideal[k];
+        m->rate[set] = m->rate[set & (set - 1)];
+        for (uint32_t one = set; one; one = (one - 1) & set) {
+            if (one != all && count(one) > COARSE_TEAM) continue;
+            double here = (m->made[one] < 0 ? own[one] : m->made[one]) + m->rate[set & ~one];
+            if (here > m->rate[set]) m->rate[set] = here;
+        }
+    }
+}
+
+static void add_templates(struct combining *m, uint32_t classes)
+{
+    set_rates(m);
+    add_teams_of(m, classes);
+    if (m->made[classes] < 0) m->made[classes] = 0;
+}
+
+/* The templates of all classes first, because their candidates limit those of others; then small sets, which limit what others are of use
+ * beside. */
+static void add_all_templates(struct combining *m)
+{
+    const struct coarse *q = m->q;
+    uint32_t all = (1U << q->n_classes) - 1;
+    for (uint32_t set = 0; set <= all; set++) m->made[set] = -1;
+    for (int32_t k = 0; k < q->n_classes; k++) m->ideal[k] = class_rate(q, &q->classes[k]);
+    add_templates(m, all);
+    for (int32_t n = 1; n <= COARSE_TEAM; n++)
+        for (uint32_t set = all - 1; set; set--)
+            if (count(set) == n) add_templates(m, set);
+}
+
 void coarse_combine(struct coarse *q)
 {
     struct combining m = {.q = q, .left = COMBINATIONS};
     arena_reset(q->templates);
-    uint32_t all = (1U << q->n_classes) - 1;
-    for (uint32_t set = all; set; set--)
-        if (set == all || count(set) <= COARSE_TEAM) add_teams_of(&m, set);
+    add_all_templates(&m);
     m.order = ARENA_ARRAY(q->templates, struct counted, (size_t)m.n + 1);
-    for (int32_t teams = 1; teams <= COARSE_TEAM; teams++) {
+    for (int32_t teams = 2; teams <= COARSE_TEAM; teams++) {
         find_most(&m);
         add_teams(&m, 0, 0, 0, teams);
     }

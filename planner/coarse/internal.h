@@ -65,6 +65,12 @@ struct coarse_template {
     int32_t replicas, zero, n_stages;
     struct coarse_stage *stages;
     int64_t pace_ns, fill_ns;
+    int64_t tail_ns; /* at least, beside any other teams */
+};
+/* After the first of a replica, so many microbatches within a time; <= 0: no limit. */
+struct coarse_need {
+    int64_t ns;
+    double microbatches;
 };
 struct coarse_candidate {
     int32_t size, n_teams;
@@ -110,9 +116,10 @@ MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error
 MUST_CHECK enum status coarse_priced(struct coarse *q, int32_t size, bool groups,
                                      struct space **out, struct error *err);
 /* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1 and
- * each placement. Their stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage. */
+ * each placement. Their stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage.
+ * Those that do not do what is needed are of no use. */
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
-                         bool any_order, struct coarse_template *out);
+                         bool any_order, struct coarse_need need, struct coarse_template *out);
 /* The time of the rings of a stage, and of those beside it, over a route between nodes. O(hops). */
 int64_t coarse_ring_ns(const struct coarse *q, const struct coarse_stage *x, const struct device_route *r);
 /* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. with: (n) the teams

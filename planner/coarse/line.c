@@ -84,14 +84,19 @@ static void recompute_some(const struct coarse_line *l, int32_t i, int32_t first
     out->ns += some < all ? again * some / all : again;
 }
 
-/* The least recomputation with which so many microbatches in flight take at most `room` bytes; false: none. */
-static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
-                            int64_t in_flight, int64_t room, struct fitted *out)
+static int64_t work_ns(const struct stage_cost *c)
 {
-    const struct stage_cost *c = coarse_line_cost(l, i, first, last);
+    return c->forward_ns + c->input_ns + c->weight_ns;
+}
+
+/* The least recomputation with which so many microbatches in flight take at most `room` bytes; false: none. */
+static bool least_recompute(const struct coarse_line *l, const struct stage_cost *c, int32_t i,
+                            int32_t first, int32_t last, int64_t in_flight, int64_t room,
+                            struct fitted *out)
+{
     int64_t largest = 0;
     out->recompute = RECOMPUTE_NONE, out->recompute_blocks = 0;
-    out->ns = c->forward_ns + c->input_ns + c->weight_ns;
+    out->ns = work_ns(c);
     if (!l->recompute && in_flight * c->activation_bytes <= room) return true;
     int64_t kept = block_inputs(l, i, first, last, &largest);
     int64_t blocks = l->recompute != RECOMPUTE_STAGE && kept >= 0 ? in_flight * kept + largest
@@ -109,15 +114,7 @@ static bool least_recompute(const struct coarse_line *l, int32_t i, int32_t firs
     return stage <= room;
 }
 
-/* Gradients in the precision in which they are sent, and what of them is in flight; as many of the bytes are needed at a time as a
- * bucket has. */
-int64_t coarse_line_wire_bytes(const struct coarse_line *l, const struct stage_cost *c)
-{
-    enum dtype t = l->s->graph->dtype;
-    if (!dtype_is_half(t)) return c->gradient_bytes;
-    return c->gradient_bytes / dtype_bytes(dtype_master(t)) * dtype_bytes(t);
-}
-
+/* Gradients as they are sent, and what of them is in flight; as many of the bytes are needed at a time as a bucket has. */
 static int64_t packed_bytes(const struct coarse_line *l, int32_t i, const struct stage_cost *c)
 {
     int64_t holders = l->replicas * units_max(1, coarse_line_degree(l, i)->copies);
@@ -148,11 +145,11 @@ static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first,
                    4 * c->input_bytes;
     int64_t packed = packed_bytes(l, i, c);
     *out = (struct fitted){.bucket_bytes = 0};
-    if (least_recompute(l, i, first, last, in_flight, room - packed, out) &&
+    if (least_recompute(l, c, i, first, last, in_flight, room - packed, out) &&
         out->recompute == RECOMPUTE_NONE)
         return true;
     out->bucket_bytes = packed ? c->gradient_bytes / BUCKETS : 0;
-    return least_recompute(l, i, first, last, in_flight, room - packed / BUCKETS, out);
+    return least_recompute(l, c, i, first, last, in_flight, room - packed / BUCKETS, out);
 }
 
 /* With the microbatches in flight of 1F1B, and one more where weight gradients are apart: its output gradients are kept. Interleaved
@@ -277,34 +274,53 @@ static int64_t busy_beside(const struct coarse_line *l, int32_t i, int32_t first
     return coarse_line_busy_ns(l, i - 1, first - 1) + coarse_line_busy_ns(l, i, last);
 }
 
+/* Of a stage within a pace: what it depends on beside its layers, and its time with the messages that keep its GPUs from computing. */
+struct paced {
+    struct fitted fitted;
+    int64_t ns;
+};
+
+/* *out is set if the stage keeps the pace. */
 static bool keeps_pace(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
-                       int64_t pace_ns)
+                       int64_t pace_ns, struct paced *out)
 {
-    struct fitted t;
-    return stage_time(l, i, first, last, &t) &&
-           t.ns + busy_beside(l, i, first, last) <= pace_ns;
+    struct paced x;
+    if (work_ns(coarse_line_cost(l, i, first, last)) > pace_ns) return false; /* for most, without their memory */
+    if (!stage_time(l, i, first, last, &x.fitted)) return false;
+    x.ns = x.fitted.ns + busy_beside(l, i, first, last);
+    if (x.ns > pace_ns) return false;
+    *out = x;
+    return true;
 }
 
-int32_t coarse_line_longest(const struct coarse_line *l, int32_t i, int32_t least, int32_t end,
-                            int32_t likely, int64_t pace_ns)
+/* As coarse_line_longest; *out: of the stage, if there is one. */
+static int32_t longest(const struct coarse_line *l, int32_t i, int32_t least, int32_t end,
+                       int32_t likely, int64_t pace_ns, struct paced *out)
 {
     int32_t low = least, high = end, guess = end - likely;
     if (likely > 0 && guess >= low) {
-        if (!keeps_pace(l, i, guess, end - 1, pace_ns))
+        if (!keeps_pace(l, i, guess, end - 1, pace_ns, out))
             low = guess + 1;
-        else if (guess == low || !keeps_pace(l, i, guess - 1, end - 1, pace_ns))
+        else if (guess == low || !keeps_pace(l, i, guess - 1, end - 1, pace_ns, out))
             return guess;
         else
             high = guess - 1;
     }
     while (low < high) {
         int32_t first = low + (high - low) / 2;
-        if (keeps_pace(l, i, first, end - 1, pace_ns))
+        if (keeps_pace(l, i, first, end - 1, pace_ns, out))
             high = first;
         else
             low = first + 1;
     }
     return low;
+}
+
+int32_t coarse_line_longest(const struct coarse_line *l, int32_t i, int32_t least, int32_t end,
+                            int32_t likely, int64_t pace_ns)
+{
+    struct paced ignored;
+    return longest(l, i, least, end, likely, pace_ns, &ignored);
 }
 
 /* Longest stages within the pace, from the last one backwards; *slowest_ns: of them. false: layers are left. */
@@ -313,27 +329,16 @@ static bool fill_back(struct coarse_line *l, int64_t pace_ns, int64_t *slowest_n
     int32_t end = l->s->n_layers, likely = 0;
     *slowest_ns = 0;
     for (int32_t i = l->n - 1; i >= 0; i--) {
-        struct fitted t;
-        int32_t first = coarse_line_longest(l, i, i, end, likely, pace_ns);
+        struct paced x;
+        struct coarse_stage *y = &l->stage[i];
+        int32_t first = longest(l, i, i, end, likely, pace_ns, &x);
         if (first >= end || (i == 0 && first > 0)) return false;
-        stage_time(l, i, first, end - 1, &t);
-        l->stage[i].recompute = t.recompute, l->stage[i].recompute_blocks = t.recompute_blocks;
-        l->stage[i].bucket_bytes = t.bucket_bytes;
-        l->stage[i].first = first, l->stage[i].last = end - 1;
-        *slowest_ns = units_max(*slowest_ns, t.ns + busy_beside(l, i, first, end - 1));
+        y->recompute = x.fitted.recompute, y->recompute_blocks = x.fitted.recompute_blocks;
+        y->bucket_bytes = x.fitted.bucket_bytes, y->first = first, y->last = end - 1;
+        *slowest_ns = units_max(*slowest_ns, x.ns);
         likely = end - first, end = first;
     }
     return end == 0;
-}
-
-int32_t coarse_line_routes(struct coarse_line *l)
-{
-    for (int32_t i = 0; i + 1 < l->n; i++) {
-        l->route[i] = device_graph_route(l->q->graph, l->device[i], l->device[i + 1],
-                                         coarse_line_degree(l, i)->type, coarse_line_degree(l, i + 1)->type);
-        if (!l->route[i]) return i;
-    }
-    return -1;
 }
 
 bool coarse_line_balance(struct coarse_line *l)
@@ -342,9 +347,10 @@ bool coarse_line_balance(struct coarse_line *l)
     if (l->n > l->s->n_layers) return false;
     for (int32_t i = 0; i < l->n; i++) {
         const struct stage_cost *c = coarse_line_cost(l, i, 0, l->s->n_layers - 1);
-        rate += 1 / (double)(c->forward_ns + c->input_ns + c->weight_ns + 1);
+        rate += 1 / (double)(work_ns(c) + 1);
     }
-    int64_t low = (int64_t)(1 / rate), high = l->most_ns ? l->most_ns : PACE_MOST * low;
+    int64_t low = (int64_t)(1 / rate), high = PACE_MOST * low;
+    if (l->most_ns) high = units_min(high, l->most_ns);
     if (low >= high || !fill_back(l, high, &high)) return false;
     struct coarse_stage best[COARSE_LINE];
     memcpy(best, l->stage, (size_t)l->n * sizeof *best);

@@ -1,7 +1,24 @@
-/* planner/coarse/rings.c - gradient all-reduces of a template's stages. */
+/* planner/coarse/rings.c - routes between the stages of a pipeline; gradient all-reduces of a template's stages. */
 #include "core/base/units.h"
 #include "planner/candidate/group.h"
 #include "planner/coarse/line.h"
+
+int32_t coarse_line_routes(struct coarse_line *l)
+{
+    for (int32_t i = 0; i + 1 < l->n; i++) {
+        l->route[i] = device_graph_route(l->q->graph, l->device[i], l->device[i + 1],
+                                         coarse_line_degree(l, i)->type, coarse_line_degree(l, i + 1)->type);
+        if (!l->route[i]) return i;
+    }
+    return -1;
+}
+
+int64_t coarse_line_wire_bytes(const struct coarse_line *l, const struct stage_cost *c)
+{
+    enum dtype t = l->s->graph->dtype;
+    if (!dtype_is_half(t)) return c->gradient_bytes;
+    return c->gradient_bytes / dtype_bytes(dtype_master(t)) * dtype_bytes(t);
+}
 
 /* What a stage sends in an all-reduce of its gradients, or a reduce-scatter and an all-gather of its parameters, over very many replicas. */
 static double ring_bytes(const struct coarse_line *l, const struct stage_cost *c)

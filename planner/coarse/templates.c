@@ -18,6 +18,7 @@ struct making {
     struct coarse *q;
     uint32_t classes;
     int32_t replicas, microbatches, most, n[COARSE_TEMPLATE_LISTS];
+    struct coarse_need need;
     int64_t ns[COARSE_TEMPLATE_LISTS][COARSE_KEPT];
     struct coarse_template *out; /* (COARSE_TEMPLATE_LISTS, most) by ZeRO and placement */
     struct arena *scratch;
@@ -93,12 +94,34 @@ static int zero_levels(const struct making *m, const struct coarse_line *l)
     return shared ? 2 : 1;
 }
 
-/* Layers of a line whose devices are given; false: none that is of use, because its slowest stage alone takes longer than the templates
- * that are kept. */
-static bool balance(const struct making *m, struct coarse_line *l)
+/* The first microbatch's way down and up takes at least as long as its forwards and input gradients on the fastest stage. */
+static int64_t least_fill(const struct coarse_line *l)
+{
+    int64_t least = INT64_MAX;
+    for (int32_t i = 0; i < l->n; i++) {
+        const struct stage_cost *c = coarse_line_cost(l, i, 0, l->s->n_layers - 1);
+        least = units_min(least, c->forward_ns + c->input_ns);
+    }
+    return least;
+}
+
+/* The slowest stage of a line that is of use: better than the templates that are kept, and fast enough for a candidate. */
+static int64_t slowest_of_use(const struct making *m, const struct coarse_line *l)
 {
     int z = l->zero;
-    l->most_ns = m->n[z] == m->most ? m->ns[z][m->most - 1] / m->microbatches + 1 : 0;
+    int64_t fill = least_fill(l), most = INT64_MAX;
+    if (m->n[z] == m->most && m->microbatches > 1)
+        most = (m->ns[z][m->most - 1] - fill) / (m->microbatches - 1);
+    if (m->need.microbatches > 0)
+        most = units_min(most, (int64_t)((double)(m->need.ns - fill) / m->need.microbatches));
+    return most;
+}
+
+/* Layers of a line whose devices are given; false: none that is of use. */
+static bool balance(const struct making *m, struct coarse_line *l)
+{
+    int64_t most = slowest_of_use(m, l);
+    l->most_ns = most < INT64_MAX ? units_max(most, 0) + 1 : 0;
     return coarse_line_balance(l);
 }
 
@@ -203,7 +226,8 @@ static void choose(struct choosing *c, int32_t k, int32_t kind, double rate, dou
                    double held)
 {
     if (!k) {
-        if (held >= 1) keep_choice(c, (c->m->microbatches - 1 + stages) / rate);
+        if (held >= 1 && rate * (double)c->m->need.ns >= c->m->need.microbatches)
+            keep_choice(c, (c->m->microbatches - 1 + stages) / rate);
         return;
     }
     for (int32_t i = 0; i < c->n_parts[k - 1]; i++) {
@@ -247,12 +271,13 @@ static void swap(int32_t *x, int32_t *y)
 }
 
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
-                         bool any_order, struct coarse_template *out)
+                         bool any_order, struct coarse_need need, struct coarse_template *out)
 {
     struct making m = {.q = q,
                        .classes = classes,
                        .replicas = replicas,
                        .most = most,
+                       .need = need,
                        .out = out,
                        .scratch = arena_new()};
     int32_t order[COARSE_CLASSES] = {0}, n = 0;

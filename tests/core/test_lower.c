@@ -376,6 +376,20 @@ START_TEST(orders_that_cannot_be_are_refused_by_name)
 }
 END_TEST
 
+/* Without the check the plan is lowered as it is. */
+START_TEST(a_deadlock_is_found_by_the_check_only)
+{
+    struct plan plan = two_stages(2);
+    struct lower_options o = {.fused = plans_fused, .unproved = true};
+    struct program p;
+    struct error err = {0};
+    plan.replicas[0].stages[0].order = "F0 B0 F1 B1", plan.replicas[0].stages[1].order = "F0 F1 B0 B1";
+    ck_assert_msg(lower_plan(arena, &plan, &o, &p, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(program_check(arena, &p, &err), ERR_INPUT);
+    ck_assert_msg(!strncmp(err.text, "deadlock: ", 10), "%s", err.text);
+}
+END_TEST
+
 START_TEST(a_plan_without_a_link_names_both_devices)
 {
     struct plan plan = two_stages(2);
@@ -436,6 +450,7 @@ Suite *lower_suite(void)
     tcase_add_test(t, layouts_of_parameter_gradient_and_state_are_one);
     tcase_add_loop_test(t, orders_that_cannot_be_are_refused_by_name, 0,
                         (int)(sizeof orders / sizeof *orders));
+    tcase_add_test(t, a_deadlock_is_found_by_the_check_only);
     tcase_add_test(t, a_plan_without_a_link_names_both_devices);
     tcase_add_test(t, a_stage_that_does_not_fit_says_what_fills_it);
     suite_add_tcase(s, t);

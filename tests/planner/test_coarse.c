@@ -20,6 +20,8 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
+static const struct coarse_need any = {0};
+
 START_TEST(equal_nodes_are_a_class_wherever_their_links_are_stated)
 {
     struct coarse_rack m;
@@ -166,7 +168,7 @@ START_TEST(zero_divides_the_state_among_the_gpus_of_a_stage)
     ck_assert_int_gt(divided, 1);
     struct coarse_template t[4 * COARSE_TEMPLATE_LISTS];
     m.coarse.n_classes = 1; /* no other holders */
-    int32_t n = coarse_templates(&m.coarse, 1, 1, 4, false, t), zero = 0;
+    int32_t n = coarse_templates(&m.coarse, 1, 1, 4, false, any, t), zero = 0;
     for (int32_t i = 0; i < n; i++) {
         const struct coarse_stage *y = &t[i].stages[0];
         zero += t[i].zero;
@@ -331,13 +333,36 @@ START_TEST(without_sharding_every_stage_has_one_gpu)
 }
 END_TEST
 
+/* None takes a pace that is faster than all templates, and all a pace that is slower. */
+START_TEST(templates_too_slow_for_a_limit_are_left_out)
+{
+    struct coarse_rack m;
+    struct coarse_template t[4 * COARSE_TEMPLATE_LISTS], some[4 * COARSE_TEMPLATE_LISTS];
+    coarse_rack_priced(arena, &m);
+    int32_t n = coarse_templates(&m.coarse, 3, 2, 4, false, any, t);
+    int64_t least = INT64_MAX, most = 0;
+    for (int32_t i = 0; i < n; i++)
+        least = units_min(least, t[i].pace_ns), most = units_max(most, t[i].pace_ns);
+    ck_assert_int_gt(n, 1);
+    struct coarse_need need = {.ns = 1000 * (most + most / 10), .microbatches = 1000};
+    ck_assert_int_eq(coarse_templates(&m.coarse, 3, 2, 4, false, need, some), n);
+    for (int32_t i = 0; i < n; i++) {
+        ck_assert_int_eq(some[i].pace_ns, t[i].pace_ns);
+        ck_assert_int_eq(some[i].fill_ns, t[i].fill_ns);
+    }
+    need.ns = 1000 * (least - least / 10);
+    ck_assert_int_eq(coarse_templates(&m.coarse, 3, 2, 4, false, need, some), 0);
+    coarse_rack_end(&m);
+}
+END_TEST
+
 START_TEST(a_replica_takes_no_more_gpus_than_its_team_has)
 {
     struct coarse_rack m;
     coarse_rack_priced(arena, &m);
     for (int32_t replicas = 1; replicas <= 8; replicas++) {
         struct coarse_template t[4 * COARSE_TEMPLATE_LISTS];
-        int32_t n = coarse_templates(&m.coarse, 3, replicas, 4, false, t);
+        int32_t n = coarse_templates(&m.coarse, 3, replicas, 4, false, any, t);
         ck_assert_int_gt(n, 0);
         for (int32_t i = 0; i < n; i++) {
             int32_t used[2] = {0}, next = 0;
@@ -392,7 +417,7 @@ START_TEST(a_templates_estimate_is_near_its_simulation)
     s.cluster = &m.cluster;
     for (int32_t replicas = 1; replicas <= 8; replicas *= 2) {
         struct coarse_template t[2 * COARSE_TEMPLATE_LISTS];
-        int32_t n = coarse_templates(&m.coarse, 3, replicas, 2, false, t);
+        int32_t n = coarse_templates(&m.coarse, 3, replicas, 2, false, any, t);
         for (int32_t i = 0; i < n; i++) {
             const struct coarse_template *x = &t[i];
             struct coarse_candidate c = {.n_teams = 1, .team = {x}, .share = {s.microbatches}};
@@ -432,6 +457,7 @@ Suite *coarse_suite(void)
     tcase_add_test(c, a_stage_recomputes_as_many_blocks_as_memory_requires);
     tcase_add_test(c, stages_of_groups_have_orders);
     tcase_add_test(c, without_sharding_every_stage_has_one_gpu);
+    tcase_add_test(c, templates_too_slow_for_a_limit_are_left_out);
     tcase_add_test(c, a_replica_takes_no_more_gpus_than_its_team_has);
     tcase_add_test(c, no_rules_are_offered_that_others_cover);
     tcase_add_test(c, a_templates_estimate_is_near_its_simulation);

@@ -10,6 +10,8 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
+static const struct coarse_need any = {0};
+
 /* A message of 33.5 MB takes 27 ms between nodes, a block of a stage 62 ms. */
 static const char *ethernet =
     "version: 1\nname: ethernet\ndevice_types: [{name: g, device: RTX-4090}]\n"
@@ -37,7 +39,7 @@ static int32_t compare(const char *rate, double *least, double *most)
     struct space s = q->spaces[0];
     s.cluster = &m.cluster;
     struct coarse_template x[2 * COARSE_TEMPLATE_LISTS];
-    int32_t n = coarse_templates(q, 1, 2, 2, false, x), simulated = 0;
+    int32_t n = coarse_templates(q, 1, 2, 2, false, any, x), simulated = 0;
     *least = 1e9, *most = 0;
     for (int32_t i = 0; i < n; i++) {
         struct coarse_candidate c = {.n_teams = 1, .team = {&x[i]}, .share = {s.microbatches}};

@@ -185,9 +185,9 @@ START_TEST(stages_of_measured_layers_are_of_any_class_and_degree)
     bool faster = false;
     for (int32_t replicas = 1; replicas <= 8; replicas++) {
         struct coarse_template alike[6 * COARSE_TEMPLATE_LISTS], any[6 * COARSE_TEMPLATE_LISTS];
-        int32_t n = coarse_templates(&q, 3, replicas, 6, false, alike);
+        int32_t n = coarse_templates(&q, 3, replicas, 6, false, (struct coarse_need){0}, alike);
         int64_t before = n ? estimate(&q, &alike[0]) : INT64_MAX;
-        n = coarse_templates(&q, 3, replicas, 6, true, any);
+        n = coarse_templates(&q, 3, replicas, 6, true, (struct coarse_need){0}, any);
         ck_assert_int_gt(n, 0);
         ck_assert_int_le(estimate(&q, &any[0]), before);
         faster |= estimate(&q, &any[0]) < before;

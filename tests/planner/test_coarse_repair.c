@@ -98,6 +98,29 @@ START_TEST(a_sample_is_repaired_once)
 }
 END_TEST
 
+/* A sample is lowered without the deadlock check, and a deadlock of its simulation is one of the check. */
+START_TEST(a_deadlock_of_a_sample_is_that_of_the_plan)
+{
+    struct coarse_rack m;
+    struct space s;
+    struct error err[2] = {{0}, {0}};
+    int64_t ns;
+    coarse_rack_make(arena, &m, coarse_rack_cluster(arena), coarse_rack_job);
+    struct scorer *w = m.context.scorer;
+    struct plan p = coarse_rack_four_stages(arena, &m, 2, &s);
+    p.replicas[0].microbatches = 2;
+    for (int32_t i = 0; i < 4; i++)
+        p.replicas[0].stages[i].order = i ? "F0 F1 B0 B1" : "F0 B0 F1 B1";
+    for (int quick = 0; quick < 2; quick++) {
+        scorer_quick(w, quick);
+        ck_assert_int_eq(scorer_fit(w, &s, &p, &ns, &err[quick]), ERR_INPUT);
+        ck_assert_msg(!strncmp(err[quick].text, "deadlock: ", 10), "%s", err[quick].text);
+    }
+    ck_assert_str_eq(err[0].text, err[1].text);
+    coarse_rack_end(&m);
+}
+END_TEST
+
 static const char *eight =
     "version: 1\nname: eight\ndevice_types: [{name: h, device: H100-SXM5, memory: 22 GiB}]\n"
     "nodes: [{name: n, count: 8, devices: {type: h, count: 1}}]\nswitches: [{name: core}]\n"
@@ -129,6 +152,7 @@ Suite *coarse_repair_suite(void)
     tcase_add_test(c, repairs_take_few_lowerings);
     tcase_add_test(c, blocks_to_recompute_are_bounded_by_those_of_the_stage);
     tcase_add_test(c, a_sample_is_repaired_once);
+    tcase_add_test(c, a_deadlock_of_a_sample_is_that_of_the_plan);
     tcase_add_test(c, plans_that_lack_little_memory_by_estimate_are_tried);
     suite_add_tcase(suite, c);
     return suite;
