@@ -10,7 +10,7 @@
 enum {
     TEMPLATES_EACH = 3,    /* of a team, for one number of replicas and ZeRO level */
     COMBINATIONS = 200000, /* per size: about 0.1 s */
-    IDLE_ANY = 8, /* GPUs of a class of which any number may be idle */
+    IDLE_ANY = 8,          /* GPUs of a class of which any number may be idle */
     /* Of which a node, or all but a power of two, may be: of more, another number of replicas uses them better. 102,400 GPUs of six classes: a
      * fifth of the templates, with the same candidates (2026-11-26). */
     IDLE_MOST = 512
@@ -33,8 +33,9 @@ struct combining {
      * at most. */
     double made[1 << COARSE_CLASSES], rate[1 << COARSE_CLASSES];
     double ideal[COARSE_CLASSES]; /* of a class whose GPUs never wait */
-    struct counted *order; /* (n) */
-    int64_t most[COARSE_TEAM][1 << COARSE_CLASSES]; /* microbatches of so many teams of a set of classes */
+    struct counted *order;        /* (n) */
+    int64_t most[COARSE_TEAM]
+                [1 << COARSE_CLASSES]; /* microbatches of so many teams of a set of classes */
     int32_t n_teams;
     const struct coarse_template *team[COARSE_TEAM];
     int64_t tail_ns; /* of the current teams together */
@@ -118,14 +119,27 @@ static bool same_teams(const struct coarse_candidate *x, const struct coarse_can
     return set == (uint32_t)y->n_teams;
 }
 
-/* Only the best COARSE_EACH of every division into teams and microbatch size are kept, because their estimates have different errors. */
+static int32_t replicas_of(const struct coarse_candidate *c)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < c->n_teams; i++) n += c->team[i]->replicas;
+    return n;
+}
+
+/* Of every division into teams and microbatch size only the best COARSE_EACH are kept, and of them TEMPLATES_EACH with equal numbers of
+ * replicas, because their estimates have different errors. */
 static void keep(struct coarse_offer *q, const struct coarse_candidate *c)
 {
-    int32_t at, worst = -1, same = 0;
+    int32_t at, worst = -1, same = 0, alike = 0;
     for (int32_t i = 0; i < q->n_kept; i++)
-        if (same_teams(&q->kept[i], c)) worst = i, same++;
-    if (same == COARSE_EACH && q->kept[worst].estimate_ns <= c->estimate_ns) return;
-    if (same == COARSE_EACH) {
+        if (same_teams(&q->kept[i], c)) same++, alike += replicas_of(&q->kept[i]) == replicas_of(c);
+    bool full = alike == TEMPLATES_EACH;
+    for (int32_t i = 0; i < q->n_kept; i++)
+        if (same_teams(&q->kept[i], c) && (!full || replicas_of(&q->kept[i]) == replicas_of(c)))
+            worst = i;
+    full |= same == COARSE_EACH;
+    if (full && q->kept[worst].estimate_ns <= c->estimate_ns) return;
+    if (full) {
         q->n_kept--;
         memmove(&q->kept[worst], &q->kept[worst + 1],
                 (size_t)(q->n_kept - worst) * sizeof *q->kept);
@@ -146,7 +160,8 @@ static bool may_be_kept(struct combining *m, int64_t batch)
 {
     const struct coarse_offer *o = m->q->offer;
     m->tail_ns = 0;
-    for (int32_t i = 0; i < m->n_teams; i++) m->tail_ns = units_max(m->tail_ns, m->team[i]->tail_ns);
+    for (int32_t i = 0; i < m->n_teams; i++)
+        m->tail_ns = units_max(m->tail_ns, m->team[i]->tail_ns);
     return o->n_kept < COARSE_KEPT || all_within(m, o->kept[COARSE_KEPT - 1].estimate_ns) >= batch;
 }
 
@@ -164,7 +179,8 @@ static void share(struct combining *m)
     }
     if (replicas > batch || !may_be_kept(m, batch)) return;
     for (int32_t i = 0; i < m->n_teams; i++)
-        m->tail_ns = units_max(m->tail_ns, coarse_tail_ns(q, m->team[i], replicas, m->team, m->n_teams));
+        m->tail_ns =
+            units_max(m->tail_ns, coarse_tail_ns(q, m->team[i], replicas, m->team, m->n_teams));
     high += m->tail_ns;
     if (q->offer->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
         high = units_min(high, q->offer->kept[COARSE_KEPT - 1].estimate_ns);
@@ -216,10 +232,7 @@ int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate)
     return n;
 }
 
-static int compare(double x, double y)
-{
-    return (x > y) - (x < y);
-}
+static int compare(double x, double y) { return (x > y) - (x < y); }
 
 /* Templates of one set of classes together, those that take most microbatches first. */
 static int by_classes(const void *x, const void *y)
@@ -228,7 +241,8 @@ static int by_classes(const void *x, const void *y)
     const struct coarse_template *t = a->of, *u = b->of;
     if (t->classes != u->classes) return t->classes > u->classes ? -1 : 1;
     if (a->most != b->most) return a->most > b->most ? -1 : 1;
-    int by = compare((double)u->replicas / (double)u->pace_ns, (double)t->replicas / (double)t->pace_ns);
+    int by =
+        compare((double)u->replicas / (double)u->pace_ns, (double)t->replicas / (double)t->pace_ns);
     if (by) return by;
     if (t->fill_ns != u->fill_ns) return t->fill_ns < u->fill_ns ? -1 : 1;
     return t < u ? -1 : t > u;
@@ -290,7 +304,8 @@ static void add_teams(struct combining *m, int32_t from, uint32_t used, int64_t 
         for (next = i; next < m->n && m->order[next].of->classes == here;) next++;
         int64_t more = teams > 1 ? m->most[teams - 1][all & ~(used | here)] : 0;
         if (here & used || (teams > 1 && !more)) continue;
-        for (int32_t k = i; k < next && !is_over(m) && sum + m->order[k].most + more >= batch; k++) {
+        for (int32_t k = i; k < next && !is_over(m) && sum + m->order[k].most + more >= batch;
+             k++) {
             if (m->n_teams && !may_join(m, m->order[k].of)) continue;
             m->team[m->n_teams++] = m->order[k].of, m->left--;
             if (teams == 1)
@@ -356,22 +371,42 @@ static void share_alone(struct combining *m, const struct coarse_template *t)
     m->n_teams = 0;
 }
 
+/* Descending, each once. */
+static int32_t add_number(int32_t *numbers, int32_t n, int32_t replicas)
+{
+    int32_t at = n;
+    for (int32_t i = 0; i < n; i++)
+        if (numbers[i] == replicas) return n;
+    if (n == COARSE_REPLICAS) return n;
+    for (; at > 0 && numbers[at - 1] < replicas; at--) numbers[at] = numbers[at - 1];
+    numbers[at] = replicas;
+    return n + 1;
+}
+
+/* Numbers of replicas that give each of them as many GPUs of some class as it could have: with others, GPUs of every class would be idle.
+ * (n), descending. */
+static int32_t numbers_of_replicas(const struct coarse *q, uint32_t classes, const int32_t *whole,
+                                   int32_t *out)
+{
+    int32_t n = 0, most = q->spaces[q->size].microbatches;
+    bool idle = gives_fewer(q, classes, 1, whole);
+    for (int32_t k = 0; k < q->n_classes; k++)
+        for (int32_t each = 1; (classes >> k & 1) && each <= q->classes[k].n;
+             each = next_number(each)) {
+            int32_t replicas = q->classes[k].n / each;
+            if (replicas > most || !takes_part(q, classes, replicas)) continue;
+            if (speed_of(q, classes, replicas) < USED_LEAST * speed_of(q, classes, 0)) continue;
+            if (!idle || gives_fewer(q, classes, replicas, whole)) n = add_number(out, n, replicas);
+        }
+    return n;
+}
+
 /* Templates for all useful numbers of replicas. whole: GPUs of the classes, of which some may be left idle. */
 static void add_team(struct combining *m, uint32_t classes, const int32_t *whole)
 {
     struct coarse *q = m->q;
-    int32_t tried[COARSE_REPLICAS], n = 0, most = q->spaces[q->size].microbatches, before = 0;
-    int32_t fewest = INT32_MAX;
     bool idle = gives_fewer(q, classes, 1, whole);
-    for (int32_t k = 0; k < q->n_classes; k++)
-        if ((classes >> k & 1) && q->classes[k].n < fewest) fewest = q->classes[k].n;
-    for (int32_t each = 1; each <= fewest && n < COARSE_REPLICAS; each = next_number(each)) {
-        int32_t replicas = fewest / each;
-        if (replicas == before || replicas > most || !takes_part(q, classes, replicas)) continue;
-        before = replicas;
-        if (speed_of(q, classes, replicas) < USED_LEAST * speed_of(q, classes, 0)) continue;
-        if (!idle || gives_fewer(q, classes, replicas, whole)) tried[n++] = replicas;
-    }
+    int32_t tried[COARSE_REPLICAS], n = numbers_of_replicas(q, classes, whole, tried);
     bool any_order = !idle && !q->offer->n && q->task->job->model.measured;
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
         struct coarse_template out[COARSE_TEMPLATE_LISTS * TEMPLATES_EACH];
@@ -400,8 +435,7 @@ static void add_teams_of(struct combining *m, uint32_t classes)
         int32_t *n = &q->classes[k].n;
         if (!(classes >> k & 1) || whole[k] > IDLE_MOST) continue;
         for (*n = whole[k] - 1; *n > 0; --*n)
-            if (whole[k] <= IDLE_ANY || *n == whole[k] - q->classes[k].per_node ||
-                !(*n & (*n - 1)))
+            if (whole[k] <= IDLE_ANY || *n == whole[k] - q->classes[k].per_node || !(*n & (*n - 1)))
                 add_team(m, classes, whole);
         *n = whole[k];
     }
@@ -436,7 +470,8 @@ static double class_rate(const struct coarse *q, const struct coarse_class *x)
         const struct coarse_degree *d = &x->degree[i];
         if (!d->usable || (q->offer->n && d->n != q->offer->n)) continue;
         const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
-        double ns = (double)(c->forward_ns + c->input_ns + c->weight_ns + 1), rate = x->n / d->n / ns;
+        double ns = (double)(c->forward_ns + c->input_ns + c->weight_ns + 1),
+               rate = x->n / d->n / ns;
         if (rate > best) best = rate;
     }
     return best;

@@ -13,7 +13,7 @@ enum {
     COARSE_DEGREES = 32, /* 1, 2, 4 … COARSE_GPUS, of each kind of rules */
     COARSE_STAGES = 64,  /* of a template */
     COARSE_LINE = 256,   /* of a preset's pipeline */
-    COARSE_REPLICAS = 64, /* numbers of replicas tried for a team */
+    COARSE_REPLICAS = 256, /* numbers of replicas tried for a team */
     COARSE_TEAM = 3, /* classes of a team (one of all classes is tried in any case), and teams of a candidate */
     COARSE_KEPT = 64,     /* candidates by estimate */
     COARSE_EACH = 8,      /* of them of one division into teams */
