@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum {
-    TEMPLATES_EACH = 3,    /* of a team, for one number of replicas and ZeRO level */
     COMBINATIONS = 200000, /* per size: about 0.1 s */
     IDLE_ANY = 8,          /* GPUs of a class of which any number may be idle */
     /* Of which a node, or all but a power of two, may be: of more, another number of replicas uses them better. 102,400 GPUs of six classes: a
@@ -103,58 +102,6 @@ static int64_t all_within(const struct combining *m, int64_t ns)
     return sum;
 }
 
-/* Whether two candidates divide the classes into the same teams, at one microbatch size. */
-static bool same_teams(const struct coarse_candidate *x, const struct coarse_candidate *y)
-{
-    uint32_t set = 0;
-    if (x->size != y->size) return false;
-    for (int32_t i = 0; i < x->n_teams; i++) {
-        bool found = false;
-        for (int32_t k = 0; k < y->n_teams; k++)
-            found |=
-                x->team[i]->classes == y->team[k]->classes && x->team[i]->idle == y->team[k]->idle;
-        if (!found) return false;
-        set++;
-    }
-    return set == (uint32_t)y->n_teams;
-}
-
-static int32_t replicas_of(const struct coarse_candidate *c)
-{
-    int32_t n = 0;
-    for (int32_t i = 0; i < c->n_teams; i++) n += c->team[i]->replicas;
-    return n;
-}
-
-/* Of every division into teams and microbatch size only the best COARSE_EACH are kept, and of them TEMPLATES_EACH with equal numbers of
- * replicas, because their estimates have different errors. */
-static void keep(struct coarse_offer *q, const struct coarse_candidate *c)
-{
-    int32_t at, worst = -1, same = 0, alike = 0;
-    for (int32_t i = 0; i < q->n_kept; i++)
-        if (same_teams(&q->kept[i], c)) same++, alike += replicas_of(&q->kept[i]) == replicas_of(c);
-    bool full = alike == TEMPLATES_EACH;
-    for (int32_t i = 0; i < q->n_kept; i++)
-        if (same_teams(&q->kept[i], c) && (!full || replicas_of(&q->kept[i]) == replicas_of(c)))
-            worst = i;
-    full |= same == COARSE_EACH;
-    if (full && q->kept[worst].estimate_ns <= c->estimate_ns) return;
-    if (full) {
-        q->n_kept--;
-        memmove(&q->kept[worst], &q->kept[worst + 1],
-                (size_t)(q->n_kept - worst) * sizeof *q->kept);
-    }
-    at = q->n_kept;
-    if (at == COARSE_KEPT && c->estimate_ns >= q->kept[at - 1].estimate_ns) return;
-    if (at < COARSE_KEPT)
-        q->n_kept++;
-    else
-        at--;
-    for (; at > 0 && q->kept[at - 1].estimate_ns > c->estimate_ns; at--)
-        q->kept[at] = q->kept[at - 1];
-    q->kept[at] = *c;
-}
-
 /* Whether the teams may take the batch in less time than the worst candidate kept, with the least tail of each. */
 static bool may_be_kept(struct combining *m, int64_t batch)
 {
@@ -201,7 +148,7 @@ static void share(struct combining *m)
         c.team[i] = m->team[i], c.share[i] = (int32_t)(all - less);
     }
     c.estimate_ns = high;
-    if (over == 0) keep(q->offer, &c);
+    if (over == 0) coarse_offer_keep(q->offer, &c);
 }
 
 /* The degree of all stages; 0: stages differ. */
@@ -223,13 +170,6 @@ static bool may_join(const struct combining *m, const struct coarse_template *t)
     if (first->zero != t->zero) return false;
     int32_t n = t->zero ? only_degree(m->q, t) : 1;
     return n && (!t->zero || n == only_degree(m->q, first));
-}
-
-int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate)
-{
-    int32_t n = 0;
-    for (int32_t k = 0; k < candidate; k++) n += same_teams(&o->kept[k], &o->kept[candidate]);
-    return n;
 }
 
 static int compare(double x, double y) { return (x > y) - (x < y); }
@@ -409,8 +349,8 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
     int32_t tried[COARSE_REPLICAS], n = numbers_of_replicas(q, classes, whole, tried);
     bool any_order = !idle && !q->offer->n && q->task->job->model.measured;
     for (int32_t i = 0; i < n && !search_context_stopped(q->t); i++) {
-        struct coarse_template out[COARSE_TEMPLATE_LISTS * TEMPLATES_EACH];
-        int32_t found = coarse_templates(q, classes, tried[i], TEMPLATES_EACH, any_order,
+        struct coarse_template out[COARSE_TEMPLATE_LISTS * COARSE_ALIKE];
+        int32_t found = coarse_templates(q, classes, tried[i], COARSE_ALIKE, any_order,
                                          need_of(m, classes, tried[i]), out);
         for (int32_t k = 0; k < found; k++) {
             m->templates =

@@ -17,6 +17,7 @@ enum {
     COARSE_TEAM = 3, /* classes of a team (one of all classes is tried in any case), and teams of a candidate */
     COARSE_KEPT = 64,     /* candidates by estimate */
     COARSE_EACH = 8,      /* of them of one division into teams */
+    COARSE_ALIKE = 3, /* templates of a team, and candidates of a division, with one number of replicas */
     COARSE_FAR = 160, /* percent of the best estimate, also of the best trial: candidates above are not tried */
     COARSE_OFFERS = 9,    /* 1, 2, 4 … 128 GPUs, and any of them */
     COARSE_TEMPLATE_LISTS = 4 /* of a team: ZeRO 0 and 1, replicas side by side or stage by stage */
@@ -140,6 +141,8 @@ void coarse_class_bound(struct coarse *q);
 /* Iteration time of a plan from simulations of a part of its microbatches; *p is modified until it fits. INT64_MAX: it does not. */
 MUST_CHECK enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p,
                                     int64_t *ns, struct error *err);
+/* kept.c: a candidate of the offer, if it is among the best. */
+void coarse_offer_keep(struct coarse_offer *q, const struct coarse_candidate *c);
 /* Keeps a plan of a stopped search by the time of its sample. */
 void coarse_keep_sample(struct coarse *q, const struct plan *p, int64_t ns);
 /* The best of all offers to the search's incumbents, with their simulated times. */

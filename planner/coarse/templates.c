@@ -7,10 +7,7 @@
 
 #include <string.h>
 
-enum {
-    CHOICES = 12,     /* of degrees of a team's classes, whose layers are divided */
-    CHOICES_LEAST = 4 /* of them, whatever their estimates */
-};
+enum { CHOICES = 12 }; /* of degrees of a team's classes, whose layers are divided */
 
 /* --- enumeration ------------------------------------------------------------------------------- */
 
@@ -27,7 +24,8 @@ struct making {
 static void keep(struct making *m, struct coarse_template *x)
 {
     int z = x->zero + 2 * x->by_stage;
-    int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns + coarse_tail_ns(m->q, x, x->replicas, NULL, 0);
+    int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns +
+                 coarse_tail_ns(m->q, x, x->replicas, NULL, 0);
     int32_t at = m->n[z];
     for (int like = x->zero; like <= z; like += 2) /* also one placed in the other way */
         for (int32_t i = 0; i < m->n[like]; i++)
@@ -260,7 +258,7 @@ static void try_order(struct making *m, const int32_t *order, int32_t n)
             c.n_parts[k] += part_of(m, x, d, &c.parts[k][c.n_parts[k]]);
     }
     choose(&c, n, -1, 0, 0, 0);
-    for (int32_t i = 0; i < c.n_best && (i < CHOICES_LEAST || !beaten(m, c.best[i].ns)); i++)
+    for (int32_t i = 0; i < c.n_best && !beaten(m, c.best[i].ns); i++)
         try_degrees(m, order, n, c.best[i].degree);
 }
 
