@@ -23,6 +23,7 @@ enum {
         103, /* percent: a sample of 160 replicas that share links of racks took 43 % less than all, of 64 on a flat network 2 % less */
     MISSES =
         8, /* trials that are made one by one, whatever they take, until one fits: memory is estimated */
+    FIRST = 3, /* of the plans of an offer, by buckets and schedules */
     /* Each of all plans has a third of the work for improvements by every move. Measured layers: the first three only, because the best 64
      * plans, which a user chooses from, are to differ. */
     IMPROVED = 3,
@@ -251,21 +252,33 @@ static enum status improve(struct coarse *q, struct trial *x, bool orders_only, 
     return OK;
 }
 
-static bool near_best(const struct trial *x, int32_t i)
+/* The plan of offer k to improve next, from *at on; n: none. Plans of equal time differ in their devices only. */
+static int32_t next_of(const struct trial *x, const int64_t *ns, int32_t n, int32_t k, int32_t at)
 {
-    return x[i].ns < INT64_MAX && x[i].ns <= x[0].ns / 100 * COARSE_FAR;
+    while (at < n && (x[at].offer != k || (at && ns[at] == ns[at - 1]))) at++;
+    return at < n && ns[at] < INT64_MAX && ns[at] <= ns[0] / 100 * COARSE_FAR ? at : n;
 }
 
-/* A few steps, which find buckets and a schedule, for the best of every offer: the gains of plans of different numbers of GPUs a
+/* A few steps, which find buckets and a schedule, for the best of every offer in turn: the gains of plans of different numbers of GPUs a
  * stage differ by tens of percent. */
 static enum status improve_first(struct coarse *q, struct trial *x, int32_t n,
                                  struct plan_set *tried, struct error *err)
 {
-    int32_t *best = ARENA_ARRAY(q->arena, int32_t, (size_t)q->n_offers), found = 0;
-    for (int32_t i = 0; i < n; i++)
-        if (leads(x, i) && near_best(x, i)) best[found++] = i;
-    for (int32_t i = 0; i < found; i++) TRY(improve(q, &x[best[i]], true, false, tried, err));
+    int32_t at[COARSE_OFFERS] = {0};
+    int64_t *ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) ns[i] = x[i].ns;
+    for (int32_t rank = 0; rank < FIRST; rank++)
+        for (int32_t k = 0; k < q->n_offers; k++) {
+            int32_t i = next_of(x, ns, n, k, at[k]);
+            at[k] = i + 1;
+            if (i < n) TRY(improve(q, &x[i], true, false, tried, err));
+        }
     return OK;
+}
+
+static bool near_best(const struct trial *x, int32_t i)
+{
+    return x[i].ns < INT64_MAX && x[i].ns <= x[0].ns / 100 * COARSE_FAR;
 }
 
 /* The best of every offer by a few steps, then the others by more, from the best on, until the work is spent. */
