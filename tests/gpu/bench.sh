@@ -2,7 +2,7 @@
 # tests/gpu/bench.sh BUILD - PyTorch first, where python3 has it, 90 and 110 s at most, then musher beside it in what is left of
 # GPU_SECONDS (385). The table comes last; BUILD/gpu-bench.json has it all. GPU_TORCH=file: lines of tests/gpu/torch_gpt2.py that are there already.
 set -u
-BUILD=$1
+BUILD=${1:?usage: bench.sh BUILD}
 . tests/gpu/common.inc
 all=$(seconds 385)
 needs gpu-bench trained

@@ -2,7 +2,7 @@
 # tests/gpu/check.sh BUILD - the checks, and the kernels under compute-sanitizer in what they leave of GPU_SECONDS (420), within which all
 # ends by itself. GPU_LATER=1: without compute-sanitizer, which will have a call of its own.
 set -u
-BUILD=$1
+BUILD=${1:?usage: check.sh BUILD}
 . tests/gpu/common.inc
 needs gpu-check cases
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null

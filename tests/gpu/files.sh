@@ -3,8 +3,12 @@
 # GPU=name of the catalogue (musher devices) of the GPU they will run on; MUSHER=program; SMALL=1: the same checks with little
 # work in each, and a tiny model for the bench, for a GPU that is emulated (tests/standin).
 set -eu
-folder=$1
+folder=${1:?usage: files.sh FOLDER}
 : "${MUSHER:=build/musher}" "${GPU:=H200-SXM}" "${SMALL:=}"
+"$MUSHER" devices | grep -q "^$GPU " || {
+    echo "files.sh: GPU=$GPU: no such device: '$MUSHER devices' lists all" >&2
+    exit 3
+}
 here=$(dirname "$0")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/gpu/run.sh BUILD - the benches of profile --emit and the plans of the prediction, traces in BUILD/gpu-out.
 set -u
-BUILD=$1
+BUILD=${1:?usage: run.sh BUILD}
 . tests/gpu/common.inc
 needs gpu-run runs
 mkdir -p "$BUILD/gpu-out"

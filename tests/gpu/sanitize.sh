@@ -2,7 +2,7 @@
 # tests/gpu/sanitize.sh BUILD SECONDS - all kernels under compute-sanitizer, memcheck and racecheck, so long each at most. Exit 1:
 # something was found, or one did not come to its end, which shows nothing of what it did not reach.
 set -u
-BUILD=$1 seconds=$2 status=0
+BUILD=${1:?usage: sanitize.sh BUILD SECONDS} seconds=${2:?usage: sanitize.sh BUILD SECONDS} status=0
 . tests/gpu/common.inc
 needs gpu-sanitize cases
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
