@@ -63,7 +63,7 @@ static enum status metrics_in(struct arena *scratch, struct arena *a, const stru
     struct program whole, some;
     struct sim_result r = {0};
     int32_t *stands_for = NULL;
-    struct sim_options o = {.fold = true, .steps = in->iteration_ns ? EXPLAINED_STEPS : 0};
+    struct sim_options o = {.fold = true};
     TRY(common_lower_with(scratch, plan, (struct lower_options){.unproved = unproved}, &whole, err));
     in->program = &whole;
     if (!profile && !in->iteration_ns)

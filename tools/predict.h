@@ -34,7 +34,7 @@ MUST_CHECK enum status predict(struct arena *a, const struct plan *plan,
 
 /* The metrics of a plan. profile NULL: without a simulation, which leaves the use of devices unknown and takes the memory from
  * lowering. known_ns > 0: the plan's iteration time is known, and a plan of more than COMMON_REPLICAS_ONE_BY_ONE replicas is simulated
- * by one replica of each class, for one step; 0: the simulated time counts. tokens: of the run, 0: the job's own. Memory is not checked. */
+ * by one replica of each class; 0: the simulated time counts. tokens: of the run, 0: the job's own. Memory is not checked. */
 void predict_metrics(struct arena *a, const struct plan *plan, const struct profile *profile,
                      int64_t known_ns, int64_t tokens, struct metrics *out);
 

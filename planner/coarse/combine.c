@@ -449,6 +449,7 @@ static void add_all_templates(struct combining *m)
 {
     const struct coarse *q = m->q;
     uint32_t all = (1U << q->n_classes) - 1;
+    if (!all) return;
     for (uint32_t set = 0; set <= all; set++) m->made[set] = -1;
     for (int32_t k = 0; k < q->n_classes; k++) m->ideal[k] = class_rate(q, &q->classes[k]);
     add_templates(m, all);

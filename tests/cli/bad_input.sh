@@ -108,9 +108,9 @@ edit team.yaml 's/10 us/-10 us/' c.yaml
 refused "negative latency" 3 "latency" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/{type: cpu}]/{type: gpu}]/' c.yaml
 refused "an unknown device type lists the known ones" 3 "cpu" "$MUSHER" plan job.yaml c.yaml -o p
-edit team.yaml 's/device: host, slowdown: 1.5/device: B9000/' c.yaml
+edit team.yaml 's/device: host, slowdown: 1.5/device: Xylophone/' c.yaml
 refused "an unknown catalogue device lists the known ones" 3 "A100" "$MUSHER" plan job.yaml c.yaml -o p
-refused "with its line and column" 3 "musher: c.yaml:3:36: device_types[0].device: no device 'B9000'" "$MUSHER" plan job.yaml c.yaml -o p
+refused "with its line and column" 3 "musher: c.yaml:3:36: device_types[0].device: no device 'Xylophone'" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/between: \[n\]/between: [m]/' c.yaml
 refused "a link to an unknown node" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/64 MiB/64 KiB/' c.yaml
