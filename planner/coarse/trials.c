@@ -17,8 +17,8 @@
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
-    COMPARED =
-        16, /* replicas of a team by which two candidates are compared; a node holds at most eight */
+    BEYOND = 115,  /* percent of the best estimate: candidates above come after the best of all divisions into teams */
+    COMPARED = 16, /* replicas of a team by which two candidates are compared; a node holds at most eight */
     SAMPLE_NEAR =
         103, /* percent: a sample of 160 replicas that share links of racks took 43 % less than all, of 64 on a flat network 2 % less */
     MISSES =
@@ -27,22 +27,20 @@ enum {
     /* Each of all plans has a third of the work for improvements by every move. Measured layers: the first three only, because the best 64
      * plans, which a user chooses from, are to differ. */
     IMPROVED = 3,
-    CHUNK = 8, /* trials in parallel between two looks at the work */
+    CHUNK = 8,    /* trials in parallel between two looks at the work */
     /* Plans simulated whole: the moves fit a plan to its sample. GPT 1.5B on 8 GPUs took 2.91 s with three and 2.89 with eight (2026-11-26). */
     WHOLE = 8,
-    PART =
-        2, /* fraction of the work for each of: improvements by every move, plans simulated whole, their neighbours, orders */
+    PART = 2, /* fraction of the work for each of: improvements by every move, plans simulated whole, their neighbours, orders */
     WORK_MS =
         900, /* counted work of the trials, and again of the local searches; the first trial is made in any case. A fifth less gave
                 the same plans on fourteen questions, and one 11 % slower on one of 16 random ones. */
     /* The same where other searches follow: half of it gave equal plans on 16 questions of 4 to 12 devices (2026-11-23). */
     FEW_WORK_MS = 450,
-    MEASURED_WORK_MS =
-        2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
+    MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
     /* plans that receive orders because their slowest stages leave room for a better time: a refused order costs 5 to 50 ms; with 64 and
      * half of the work, 48 consumer GPUs took 9.46 s and not 9.9 (2026-11-26) */
     ORDERED = 64,
-    ORDERED_NEAR = 97,         /* percent of the best time that these stages take at most */
+    ORDERED_NEAR = 97, /* percent of the best time that these stages take at most */
     ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
 };
 
@@ -58,7 +56,9 @@ struct trial {
 static int64_t work_ns(const struct coarse *q)
 {
     bool few = q->task->cluster->n_devices <= SPACE_TABLES_MAX;
-    int64_t ms = few ? FEW_WORK_MS : q->task->job->model.measured ? MEASURED_WORK_MS : WORK_MS;
+    int64_t ms = few                                 ? FEW_WORK_MS
+                 : q->task->job->model.measured ? MEASURED_WORK_MS
+                                                : WORK_MS;
     return (int64_t)(1e6 * (double)ms * search_context_budget(q->t));
 }
 
@@ -78,11 +78,11 @@ static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool
 {
     int32_t r = 0;
     if (!coarse_place(q, x->candidate, a, out)) return false;
-    for (int32_t i = 0; i < x->candidate->n_teams && schedules && !q->task->job->model.measured;
-         i++) {
+    for (int32_t i = 0; i < x->candidate->n_teams && schedules && !q->task->job->model.measured; i++) {
         const struct coarse_template *t = x->candidate->team[i];
         for (int32_t k = 0; k < t->replicas; k++, r++)
-            if (t->n_stages > 1) (void)refine_schedule(&out->replicas[r], t->schedule);
+            if (t->n_stages > 1)
+                (void)refine_schedule(&out->replicas[r], t->schedule);
     }
     return true;
 }
@@ -120,13 +120,13 @@ static void list_candidate(struct listing *l, int32_t offer, const struct coarse
 }
 
 /* A plan of two offers is the narrower one's. */
-static void list_rank(struct listing *l, int32_t rank)
+static void list_rank(struct listing *l, int32_t rank, int32_t percent)
 {
     for (int32_t k = l->q->n_offers - 1; k >= 0; k--) {
         const struct coarse_offer *o = &l->q->offers[k];
         for (int32_t i = 0; i < o->n_kept && !(l->n && search_context_stopped(l->q->t)); i++)
             if (coarse_rank(o, i) == rank &&
-                o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * COARSE_FAR)
+                o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * percent)
                 list_candidate(l, k, &o->kept[i]);
     }
 }
@@ -154,14 +154,16 @@ static void order(struct arena *a, struct trial *x, int32_t n)
             if (leads(by, i) == leading) x[at++] = by[i];
 }
 
-/* The candidates' plans of all offers: the best of every division into teams and, unless layers are measured, the others. */
+/* The candidates' plans of all offers: the best of every division into teams within BEYOND; behind them the first of farther divisions, and
+ * then, unless layers are measured, the others. */
 static int32_t list(struct coarse *q, struct trial *out)
 {
     struct listing l = {
         .q = q, .out = out, .scratch = arena_new(), .seen = {.known = {.arena = q->arena}}};
     int32_t last = q->task->job->model.measured ? 1 : COARSE_EACH;
-    for (int32_t rank = 0; rank < last; rank++) list_rank(&l, rank);
+    for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND);
     order(q->arena, out, l.n);
+    for (int32_t rank = 0; rank < last; rank++) list_rank(&l, rank, COARSE_FAR);
     arena_free(l.scratch);
     return l.n;
 }
@@ -176,14 +178,14 @@ static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int
     struct parallel_score_item *items = ARENA_ARRAY(a, struct parallel_score_item, 2 * n);
     struct coarse_sample *samples = ARENA_ARRAY(a, struct coarse_sample, n);
     for (int32_t i = first; i < last; i++)
-        (void)coarse_sample_make(a, &x[i].space, &x[i].plan, whole || measured,
-                                 measured || q->all_replicas, &items[2 * (i - first)],
-                                 &samples[i - first]);
+        (void)coarse_sample_make(a, &x[i].space, &x[i].plan, whole || measured, measured || q->all_replicas,
+                                 &items[2 * (i - first)], &samples[i - first]);
     TRY(coarse_sample_score(q->t, q->task->profile, a, samples, last - first, err));
     for (int32_t i = first; i < last; i++) {
         x[i].ns = coarse_sample_ns(&samples[i - first]);
         coarse_sample_adopt(a, &samples[i - first], &x[i].plan);
-        if (measured && x[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &x[i].plan, x[i].ns);
+        if (measured && x[i].ns < INT64_MAX)
+            incumbents_add(&q->t->incumbents, &x[i].plan, x[i].ns);
     }
     return OK;
 }
@@ -355,8 +357,7 @@ static int64_t busiest_ns(const struct trial *x)
 /* Orders for plans that are slower than the best one with named schedules, because of their fill and their messages, but whose slowest
  * stages leave room for a better time. A plan's orders take a time between that of its slowest stage and that of its trial, so the plans come
  * by the mean of both. */
-static enum status order_busiest(struct coarse *q, const struct trial *x, int32_t n,
-                                 struct error *err)
+static enum status order_busiest(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
 {
     int64_t *mean = ARENA_ARRAY(q->arena, int64_t, (size_t)n + 1),
             end = scorer_work(q->t->scorer) + work_ns(q) / PART;
@@ -392,7 +393,8 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
-    if (LOCAL_SEARCH_BATCH * each <= work_ns(q) / PART) TRY(polish(q, items, taken, err));
+    if (LOCAL_SEARCH_BATCH * each <= work_ns(q) / PART)
+        TRY(polish(q, items, taken, err));
     for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));
     if (q->t->incumbents.n && !q->task->job->model.measured && q->t->o->objective == OBJECTIVE_TIME)
         TRY(order_busiest(q, x, n, err));
@@ -490,11 +492,8 @@ enum status coarse_trials(struct coarse *q, struct error *err)
 {
     struct trial *x = ARENA_ARRAY(q->arena, struct trial, LISTED);
     enum status st = try_candidates(q, x, err);
-    const struct trial *best = fastest(
-        x,
-        LISTED); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
-    if (search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas &&
-        best->ns < INT64_MAX)
+    const struct trial *best = fastest(x, LISTED); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
+    if (search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas && best->ns < INT64_MAX)
         coarse_keep_sample(q, &best->plan, best->ns);
     return st;
 }
