@@ -9,27 +9,27 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-struct crew {
+struct loop {
     int64_t n;
     atomic_int_fast64_t next;
     void (*work)(void *user, int64_t index, int32_t thread);
     void *user;
 };
-struct hand {
-    struct crew *crew;
+struct worker {
+    struct loop *loop;
     int32_t thread;
     pthread_t id;
     bool started;
 };
 
-static void *labour(void *p)
+static void *run_worker(void *p)
 {
-    struct hand *h = p;
-    struct crew *c = h->crew;
+    struct worker *w = p;
+    struct loop *l = w->loop;
     for (;;) {
-        int64_t i = atomic_fetch_add(&c->next, 1);
-        if (i >= c->n) return NULL;
-        c->work(c->user, i, h->thread);
+        int64_t i = atomic_fetch_add(&l->next, 1);
+        if (i >= l->n) return NULL;
+        l->work(l->user, i, w->thread);
     }
 }
 
@@ -37,19 +37,19 @@ void parallel_each(int64_t n, int32_t threads,
                    void (*work)(void *user, int64_t index, int32_t thread), void *user)
 {
     struct arena *a = arena_new();
-    struct crew crew = {.n = n, .work = work, .user = user};
-    atomic_init(&crew.next, 0);
+    struct loop loop = {.n = n, .work = work, .user = user};
+    atomic_init(&loop.next, 0);
     if (threads > n) threads = (int32_t)n;
     if (threads < 1) threads = 1;
-    struct hand *hands = ARENA_ARRAY(a, struct hand, (size_t)threads);
+    struct worker *workers = ARENA_ARRAY(a, struct worker, (size_t)threads);
     for (int32_t i = 1; i < threads; i++) {
-        hands[i] = (struct hand){.crew = &crew, .thread = i};
-        hands[i].started = pthread_create(&hands[i].id, NULL, labour, &hands[i]) == 0;
+        workers[i] = (struct worker){.loop = &loop, .thread = i};
+        workers[i].started = pthread_create(&workers[i].id, NULL, run_worker, &workers[i]) == 0;
     }
-    hands[0] = (struct hand){.crew = &crew};
-    labour(&hands[0]);
+    workers[0] = (struct worker){.loop = &loop};
+    run_worker(&workers[0]);
     for (int32_t i = 1; i < threads; i++)
-        if (hands[i].started) pthread_join(hands[i].id, NULL);
+        if (workers[i].started) pthread_join(workers[i].id, NULL);
     arena_free(a);
 }
 

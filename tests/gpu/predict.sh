@@ -6,7 +6,7 @@
 #        predict.sh table FOLDER OUT   back there: profile of what gpu-run brought to OUT, predictions beside runs, calibration
 # The second writes OUT/predict.txt and OUT/predict.json. MUSHER=program, GPU=name of the catalogue, SMALL=1: a tiny model.
 set -eu
-part=$1 folder=$2
+part=${1:?usage: predict.sh files|table FOLDER [OUT]} folder=${2:?usage: predict.sh files|table FOLDER [OUT]}
 : "${MUSHER:=build/musher}" "${GPU:=H200-SXM}" "${SMALL:=}"
 here=$(dirname "$0")
 names=(even uneven parallel)
