@@ -8,26 +8,40 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The type of the first device whose type states no price; NULL: all do. *any: some price is not zero. */
+static const struct device_type *unpriced(const struct cluster *c, bool *any)
+{
+    const struct device_type *first = NULL;
+    *any = false;
+    for (int32_t d = c->n_devices - 1; d >= 0; d--) {
+        const struct device_type *t = &c->types[c->devices[d].type];
+        *any |= t->price_per_h > 0;
+        if (!t->priced) first = t;
+    }
+    return first;
+}
+
 enum status search_check_objective(const struct cluster *c, const struct search_options *o,
                                    struct error *err)
 {
-    bool prices = false;
+    bool any;
     char listed[160] = "";
-    for (int32_t t = 0; t < c->n_types; t++) {
-        const struct device_type *x = &c->types[t];
-        prices |= x->price_per_h > 0;
-        if (!*listed && x->list_price_per_h > 0)
-            snprintf(listed, sizeof listed,
-                     "; the catalogue lists %.4g USD/h for %.40s ('musher devices --json')",
-                     x->list_price_per_h, x->catalogue);
-    }
-    if ((o->objective == OBJECTIVE_COST || o->max_cost > 0) && !prices)
-        return error_set(err, ERR_INPUT,
-                         "no device type of cluster '%s' has a price (for example price: 3.2/h)%s",
-                         c->name, listed);
+    const struct device_type *x = unpriced(c, &any);
     if (o->objective == OBJECTIVE_RATE && !(o->max_cost > 0))
         return error_set(err, ERR_USAGE, "objective rate needs a budget: give --max-cost");
-    return OK;
+    if ((o->objective != OBJECTIVE_COST && !(o->max_cost > 0)) || (any && !x)) return OK;
+    if (!x)
+        return error_set(err, ERR_INPUT,
+                         "all device types of cluster '%s' are free (price: 0/h), so that every plan costs the same",
+                         c->name);
+    if (x->list_price_per_h > 0)
+        snprintf(listed, sizeof listed,
+                 "; the catalogue lists %.4g USD/h for %.40s ('musher devices --json')",
+                 x->list_price_per_h, x->catalogue);
+    return error_set(err, ERR_INPUT,
+                     "device type '%s' of cluster '%s' has no price, and cost is the objective or limited: write price: 3.2/h, or "
+                     "price: 0/h if it is free%s",
+                     x->name, c->name, listed);
 }
 
 /* A gradient and the optimizer's tensors are in the master precision, which half-precision parameters have a copy of. */

@@ -106,7 +106,7 @@ static void note(const char **why, const char *text)
 static bool states_price(const struct cluster *c)
 {
     for (int32_t t = 0; t < c->n_types; t++)
-        if (c->types[t].price_per_h > 0) return true;
+        if (c->types[t].priced) return true;
     return false;
 }
 
@@ -123,12 +123,12 @@ static void add_class(struct arena *a, const struct device_type *t, enum dtype d
     out->peak_flops += n * peak;
     out->power_w += n * t->power_w;
     out->price_per_h += n * price;
-    out->priced |= t->price_per_h > 0;
+    out->priced |= t->priced;
     out->powered |= t->power_w > 0;
     if (!(peak > 0))
         note(&out->no_peak,
              arena_printf(a, "no %s peak of %s is known", dtype_name(dtype), x->type));
-    if (!(price > 0)) note(&out->no_price, arena_printf(a, "no price of %s", x->type));
+    if (out->listed ? !(price > 0) : !t->priced) note(&out->no_price, arena_printf(a, "no price of %s", x->type));
     if (!(t->power_w > 0)) note(&out->no_power, arena_printf(a, "no power of %s", x->type));
 }
 

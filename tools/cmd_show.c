@@ -148,7 +148,7 @@ static void show_cluster(struct arena *a, const struct cluster *c, bool all, boo
             json_put_double(&out, "slowdown", t->slowdown);
             json_put_int(&out, "memory_bytes", t->memory_bytes);
             if (t->power_w > 0) json_put_double(&out, "power_w", t->power_w);
-            if (t->price_per_h > 0) json_put_double(&out, "price_per_h", t->price_per_h);
+            if (t->priced) json_put_double(&out, "price_per_h", t->price_per_h);
             if (t->list_price_per_h > 0)
                 json_put_double(&out, "list_price_per_h", t->list_price_per_h);
             json_close(&out);

@@ -238,7 +238,7 @@ const struct verb cmd_sweep = {
          "# a picture of the rate over the batch",
          "musher sweep job.yaml rack.yaml --vary batch=64..1024:x2 --picture batch.png",
          "# from which price on are the old GPUs worth it",
-         "musher sweep job.yaml rack.yaml --vary price:v100=0.1/h..1/h:10 --objective cost"},
+         "musher sweep job.yaml rack.yaml --vary price:h100=3/h --vary price:v100=0.1/h..1/h:10 --objective cost"},
     REQUEST(.threads = 1, .max_points = 256),
     .run = sweep,
 };

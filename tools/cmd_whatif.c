@@ -249,7 +249,7 @@ static bool is_priced(const struct variant *v, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         for (int32_t t = 0; t < v[i].team.n_types; t++)
-            if (v[i].team.types[t].price_per_h > 0) return true;
+            if (v[i].team.types[t].priced) return true;
     return false;
 }
 

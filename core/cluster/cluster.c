@@ -179,6 +179,7 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     TRY(node_get_int(n, "parameter_copies", 0, PARAMETER_COPIES_MAX, &copies, r->err));
     t->parameter_copies = (int32_t)copies;
     if (price) TRY(read_price(price, &t->price_per_h, r->err));
+    t->priced = price != NULL;
     TRY(read_rates(n, &t->stated, r->err));
     t->power_w = t->stated.power_w;
     return read_memory(r, n, t);

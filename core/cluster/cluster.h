@@ -95,6 +95,7 @@ struct device_type {
     int64_t memory_bytes;     /* > 0; 0 in the file: the catalogue's */
     int64_t reserve_bytes;    /* of memory_bytes, unavailable to tensors */
     int32_t parameter_copies; /* extra copies of each parameter that the framework keeps */
+    bool priced;              /* whether price_per_h is stated; 0/h is free */
     double price_per_h;       /* of one GPU, any currency; 0: not stated */
     struct device_rates stated;
     /* watts of one GPU under load: stated, or the catalogue's (profiles/team.h); 0: unknown */
@@ -190,7 +191,7 @@ MUST_CHECK enum status cluster_read(struct arena *a, const char *path, struct cl
                                     struct error *err);
 /* YAML in canonical form, each line indented by indent spaces; cluster_parse reads it back. */
 void cluster_write(FILE *out, const struct cluster *c, int indent);
-/* "3.2/h": money per hour; 0 is free. false: not a price. */
+/* "3.2/h": money per hour; "0/h" is free. false: not a price. */
 bool cluster_parse_price(const char *text, double *out);
 /* Name of a link's end, 0 or 1: a node, a device or a switch. */
 const char *cluster_link_end(const struct cluster *c, const struct link *l, int i);

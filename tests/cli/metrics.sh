@@ -67,9 +67,15 @@ says "in JSON too" 0 '"price_source": "catalogue"' "$MUSHER" show listed.plan.ya
 sed 's/device: H100-SXM5,/device: H100-SXM5, price: 3\/h,/' listed.yaml > mixed.yaml
 says "are not added to other prices" 0 "cost       unknown: no price of slow" "$MUSHER" plan job.yaml mixed.yaml --baseline even-pipeline -o mixed.plan.yaml
 
-# With the objective cost every baseline has its cost beside the plan's, and types without a price are named.
+# With the objective cost every baseline has its cost beside the plan's. A type needs a price, which may be zero.
 says "the cost of a baseline" 0 " times the cost, " "$MUSHER" plan job.yaml team.yaml --objective cost --evaluations 20 -o cheap.yaml
-says "types that count as free" 0 "device types without a price count as free: slow" "$MUSHER" plan job.yaml part.yaml --objective cost --evaluations 20 -o cheap.yaml
+says "a type without a price" 3 "device type 'slow' of cluster" "$MUSHER" plan job.yaml part.yaml --objective cost --evaluations 20 -o cheap.yaml
+has "what is to be written" err "write price: 3.2/h, or price: 0/h if it is free"
+sed 's/name: slow,/name: slow, price: 0\/h,/' part.yaml > free.yaml
+says "free types" 0 "no lower bound of cost, because device types are free: slow" "$MUSHER" plan job.yaml free.yaml --objective cost --evaluations 20 -o cheap.yaml
+says "free types are written" 0 "price: 0/h" cat cheap.yaml
+sed 's/price: 3.6/price: 0/' free.yaml > all-free.yaml
+says "all free" 3 "so that every plan costs the same" "$MUSHER" plan job.yaml all-free.yaml --objective cost -o cheap.yaml
 
 # The length of a run, from the job or the command line.
 (small_job; echo "tokens: 2 T") > long.yaml

@@ -121,7 +121,7 @@ ends "a rate without a budget" 2 "max-cost" "$MUSHER" plan "$job" "$team" --db m
 ends "the cheapest plan has a lower bound of cost" 0 "from the cheapest within --min-rate" "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --min-rate 0.02 --evaluations 50 -o cheap.yaml
 ends "measured layers have no FLOPs" 0 "MFU        unknown: measured layers have no FLOPs" "$MUSHER" show cheap.yaml --db mixed.db
 ends "as JSON too" 0 '"cost_gap": 0.' "$MUSHER" plan "$job" "$team" --db mixed.db --objective cost --evaluations 50 -o cheap.yaml --json
-sed '0,/, price: [0-9.]*\/h/s///' "$team" > partly.yaml
+sed '0,/, price: [0-9.]*\/h/s//, price: 0\/h/' "$team" > partly.yaml
 ends "devices of price 0 have no bound of cost" 0 "no lower bound of cost" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
 sed 's/, price: [0-9.]*\/h//' "$team" > free.yaml
 ends "without prices no cost is printed" 4 "s per iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --min-rate 5 --evaluations 50 -o x.yaml

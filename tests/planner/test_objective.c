@@ -70,8 +70,8 @@ static enum status find(const struct job *j, const struct cluster *c, const stru
 
 START_TEST(a_plan_costs_the_gpus_that_it_uses)
 {
-    struct device_type types[] = {{.name = "x", .price_per_h = 14},
-                                  {.name = "y", .price_per_h = 0.5}};
+    struct device_type types[] = {{.name = "x", .priced = true, .price_per_h = 14},
+                                  {.name = "y", .priced = true, .price_per_h = 0.5}};
     struct device devices[] = {{"a.0", 0, 0, 0}, {"b.0", 1, 1, 0}, {"b.1", 1, 1, 1}};
     struct plan_stage stages[] = {{.device = 1}, {.device = 0}, {.device = 1}};
     struct plan_replica replica = {.n_stages = 2, .stages = stages};

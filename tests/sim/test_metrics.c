@@ -114,7 +114,7 @@ START_TEST(days_cost_and_energy_by_hand)
     ck_assert(!m.priced && !m.powered);
     ck_assert_str_eq(m.no_price, "no price of plain");
     ck_assert_str_eq(m.no_power, "no power of plain");
-    p.cluster.types[0].price_per_h = 2.5, p.cluster.types[0].power_w = 400;
+    p.cluster.types[0].priced = true, p.cluster.types[0].price_per_h = 2.5, p.cluster.types[0].power_w = 400;
     m = metrics_at(&p, 3600000, INT64_C(1500000000));
     ck_assert(!m.no_price && !m.no_power);
     near(m.cost, 2.5 * 3.6e-3 / 3600);

@@ -53,11 +53,10 @@ static void print_bounds_json(struct json *j, const struct search_result *r)
     json_put_text(j, "class_searched", SEARCH_CLASS);
 }
 
-/* Device types without a price count as free. */
-static void print_unpriced(const struct cluster *c)
+/* A bound of cost is zero where a type is free. */
+static void print_free(const struct cluster *c)
 {
-    const char *between = "  no lower bound of cost, because device types without a price count as "
-                          "free: ";
+    const char *between = "  no lower bound of cost, because device types are free: ";
     for (int32_t t = 0; t < c->n_types; t++) {
         if (c->types[t].price_per_h > 0) continue;
         printf("%s%s", between, c->types[t].name);
@@ -91,7 +90,7 @@ static void print_bounds(const struct plan_report *x)
                "cheapest%s\n",
                r->lower_cost, 100 * r->cost_gap, x->min_rate > 0 ? " within --min-rate" : "");
     else if (cost)
-        print_unpriced(x->cluster);
+        print_free(x->cluster);
     if (r->lower_bound_ns <= 0) {
         printf("  no lower bound%s is known\n", cost ? " of time" : "");
         return;

@@ -51,7 +51,7 @@ static int items_of(struct arena *a, const struct device_type *t, bool price,
     }
     add(a, items, &n, "memory_Bps", "memory bandwidth", QUANTITY_BYTES_PER_S, r->memory_Bps);
     add(a, items, &n, "power_w", "power", QUANTITY_WATTS, r->power_w);
-    if (price && t->price_per_h > 0)
+    if (price && t->priced)
         items[n++] = (struct item){"price_per_h", arena_printf(a, "price %g/h", t->price_per_h),
                                    t->price_per_h};
     return n;

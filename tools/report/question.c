@@ -83,7 +83,7 @@ static void write_type(FILE *out, struct arena *a, const struct cluster *c, int3
               false);
     html_cell(out, a, units_print_capacity(memory, (double)t->memory_bytes), true);
     if (priced)
-        html_cell(out, a, t->price_per_h > 0 ? arena_printf(a, "%g/h", t->price_per_h) : "-", true);
+        html_cell(out, a, t->priced ? arena_printf(a, "%g/h", t->price_per_h) : "-", true);
     html_row_end(out);
 }
 
@@ -94,7 +94,7 @@ static void write_cluster(FILE *out, struct arena *a, const struct cluster *c)
                              *const links[] = {"Links", "Between", "Bandwidth, latency", "#Number"};
     struct print_class *x;
     bool priced = false;
-    for (int32_t t = 0; t < c->n_types; t++) priced |= c->types[t].price_per_h > 0;
+    for (int32_t t = 0; t < c->n_types; t++) priced |= c->types[t].priced;
     fputs("<h3>", out);
     html_text(out, a,
               arena_printf(a, "Cluster %s: %d devices%s", c->name, (int)c->n_devices,

@@ -274,7 +274,7 @@ static enum status set_price(struct arena *a, const struct axis *x, double price
                          x->name, x->object, type_names(a, c));
     struct device_type *types = ARENA_ARRAY(a, struct device_type, (size_t)c->n_types);
     memcpy(types, c->types, (size_t)c->n_types * sizeof *types);
-    types[type].price_per_h = price;
+    types[type].price_per_h = price, types[type].priced = true;
     c->types = types;
     return OK;
 }

@@ -6,6 +6,7 @@
 #include "core/document/document.h"
 #include "planner/bound/any.h"
 #include "planner/candidate/incumbents.h"
+#include "planner/search_check.h"
 #include "profiles/team.h"
 #include "tools/common.h"
 #include "tools/team/replan.h"
@@ -256,6 +257,7 @@ static enum status check(const struct sweep_search *q, const struct sweep_grid *
         struct job j;
         struct cluster c;
         st = apply(scratch, q, s, &s->points[i], &j, &c, err);
+        if (st == OK) st = search_check_objective(&c, q->options, err);
         if (st == ERR_INFEASIBLE) st = OK;
         arena_reset(scratch);
     }
