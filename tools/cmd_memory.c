@@ -68,14 +68,14 @@ static const char *fullest_in_short(struct arena *a, const void *user, const int
     return arena_printf(a, "the fullest, %s, %s", f[fullest].device, in_short(a, &f[fullest]));
 }
 
-/* For many devices: the breakdown of the fullest one, then one line a class. */
+/* The breakdown of the fullest device, then a line a device or, of many devices, a class. */
 static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
                        const struct footprint *f, bool all)
 {
     int32_t n = p->n_devices;
     const char **texts = ARENA_ARRAY(a, const char *, (size_t)n + 1);
     struct print_class *x;
-    if (all || n <= PRINT_ROWS_ONE_BY_ONE) {
+    if (all || n == 1) {
         for (int32_t d = 0; d < n; d++) {
             printf("%s %s\n", f[d].device, footprint_verdict(a, &f[d]));
             print_holders(&f[d]);
@@ -88,10 +88,11 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
         if (fuller(&f[d], &f[fullest])) fullest = d;
     }
     int32_t classes = print_device_classes(a, plan, p, texts, fullest_in_short, f, false, &x);
-    printf("%d devices in %d classes; the fullest:\n", (int)n, (int)classes);
-    printf("%s %s\n", f[fullest].device, footprint_verdict(a, &f[fullest]));
+    if (classes < n) printf("%d devices in %d classes; ", (int)n, (int)classes);
+    puts("the fullest device:");
+    printf("%s %s\n", f[fullest].device, texts[fullest]);
     print_holders(&f[fullest]);
-    printf("every class (--all: what each device holds):\n");
+    printf("every %s (--all: what each device holds):\n", classes < n ? "class" : "device");
     print_class_lines(x, classes, "devices");
 }
 

@@ -199,7 +199,7 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
     ck_assert_int_eq(team_fused(a, &cluster, &lower, &err), OK);
     struct draw money = {seed, 1000000};
     for (int32_t i = 0; i < cluster.n_types; i++)
-        cluster.types[i].priced = true;
+        cluster.types[i].priced = true,
         cluster.types[i].price_per_h = 0.1 * (double)(1 + random_teams_below(&money, 60));
     struct cost *cost = cost_new(a, &profile, &cluster);
     for (int i = 0; i < 2; i++)
