@@ -127,7 +127,8 @@ static bool make_route(const struct links *r, int32_t low, int32_t high, struct 
                                  .sharing = LINK_FAIR,
                                  .n_hops = route.n_hops,
                                  .hop = route.link,
-                                 .hop_direction = route.towards};
+                                 .hop_direction = route.towards,
+                                 .ends = {c->devices[low].name, c->devices[high].name}};
     bool clash = false;
     for (int32_t i = 0; i < route.n_hops; i++) {
         const struct link *hop = &c->links[route.link[i]];

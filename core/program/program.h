@@ -115,6 +115,7 @@ struct program_link {
      * by all traffic, even if the cluster states fifo, because no order of messages on one hop could be kept on all. */
     int32_t n_hops;
     int32_t *hop, *hop_direction;
+    const char *ends[2]; /* names of the devices that a route joins */
     /* sim/engine/fold, else NULL: (n_hops) equal messages on this hop, at the same time, that one message on the route stands
      * for. Such a route may have one hop. */
     const int32_t *hop_messages;

@@ -134,6 +134,14 @@ static int by_exposed(const void *a, const void *b, void *links)
     return i < k ? -1 : 1;
 }
 
+/* Routes of several pairs of devices pass the same links. */
+static const char *link_name(struct arena *a, const struct program *p, int32_t link)
+{
+    const struct program_link *l = &p->links[link];
+    if (!l->n_hops) return l->name;
+    return arena_printf(a, "%s-%s over %s", l->ends[0], l->ends[1], l->name);
+}
+
 /* Of many links those with the longest exposed time, equal ones together. */
 static void text_links(struct arena *a, const struct program *p, const struct explain *x, bool all)
 {
@@ -147,7 +155,7 @@ static void text_links(struct arena *a, const struct program *p, const struct ex
     bool few = all || n <= PRINT_ROWS_ONE_BY_ONE;
     if (!few) qsort_r(used, (size_t)n, sizeof *used, by_exposed, x->links);
     for (int32_t i = 0; i < n; i++)
-        names[i] = p->links[used[i]].name, texts[i] = link_text(a, &x->links[used[i]]);
+        names[i] = link_name(a, p, used[i]), texts[i] = link_text(a, &x->links[used[i]]);
     classes = print_classes(a, n, names, texts, all, &c);
     if (!few && classes > MAX_ROWS) classes = MAX_ROWS;
     for (int32_t i = 0; i < classes; i++) shown += c[i].n;
