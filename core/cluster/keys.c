@@ -30,7 +30,9 @@ const struct document_key cluster_type_keys[] = {
     {"power", "watts", "the catalogue's", "power of one device under load, e.g. 300 W"},
     {"reserve", "size", "what the catalogue states",
      "memory that tensors may not use: driver context, kernels, NCCL buffers"},
-    {"price", "money/h", "0", "price of one GPU of the type per hour, e.g. 3.2/h, in any currency, the same in the whole file; costs are sums of it over time"},
+    {"price", "money/h", "none",
+     "price of one GPU of the type per hour, e.g. 3.2/h (0/h: free), in any currency, the same in the whole file; costs are sums of "
+     "it over time"},
     {"parameter_copies", "number", "0",
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "
      "state"},
