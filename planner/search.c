@@ -22,7 +22,6 @@
 #include "planner/search_check.h"
 #include "planner/search_result.h"
 #include "planner/spmd_stage/spmd_stage.h"
-#include "planner/spmd_stage/tp_options.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -244,12 +243,11 @@ static enum status certify(struct search *q, struct search_result *out, struct e
 }
 
 /* Of measured layers: stages on all numbers of GPUs that were measured. */
-static enum status certify_measured(struct search *q, const struct search_task *task,
-                                    struct search_result *out, struct error *err)
+static enum status certify_measured(struct search *q, struct search_result *out, struct error *err)
 {
     struct bound_certificate b;
     const volatile sig_atomic_t *watched = stop_watch(NULL);
-    enum status st = tp_options_bound(&q->t, task, &b, err);
+    enum status st = coarse_measured_bound(q->coarse, &b, err);
     stop_watch(watched);
     if (st == OK) put_bound(q, out, &b);
     return st;
@@ -321,7 +319,7 @@ static enum status search_large(struct search *q, const struct profile *p,
     if (apart && q->cluster->n_devices <= LOCAL_SEARCH_STAGES_DEVICES) TRY(search_fine(q, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
-    return q->job->model.measured ? certify_measured(q, &q->task, out, err) : certify(q, out, err);
+    return q->job->model.measured ? certify_measured(q, out, err) : certify(q, out, err);
 }
 
 /* The warm start suffices, so no search follows; the bound covers its microbatch size only. */

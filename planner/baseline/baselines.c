@@ -13,12 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    PATIENCE = 10 /* settings of a family without a better time, after which the others are left out */
-};
-/* Least ratio of a simulated time to its estimate; and of a plan's time to that of its sample. */
+/* Least ratio of a simulated time to its estimate. */
 #define SURE 0.9
-#define NEAR 1.02
 
 /* --- results of a family --- */
 
@@ -37,30 +33,22 @@ bool baselines_plain(const struct plan *p)
     return true;
 }
 
+static bool has_plan(const struct scoring *x) { return x->b->iteration_ns < INT64_MAX; }
+
 void scoring_note(struct scoring *x, const char *why, int64_t miss)
 {
-    if (x->n_best || (*x->why && miss >= x->miss)) return;
+    if (has_plan(x) || (*x->why && miss >= x->miss)) return;
     snprintf(x->why, sizeof x->why, "%s", why);
     x->miss = miss;
-}
-
-static int64_t best_ns(const struct scoring *x)
-{
-    return x->n_best ? x->best[0].iteration_ns : INT64_MAX;
 }
 
 /* Plans of the exact search's class become incumbents there. */
 void scoring_keep(struct scoring *x, const struct plan *p, int64_t ns, bool whole)
 {
-    int32_t at = x->n_best < SCORING_BEST ? x->n_best : SCORING_BEST - 1;
     if (whole && baselines_plain(p)) incumbents_add(&x->k->t->incumbents, p, ns);
-    if (x->n_best == SCORING_BEST && ns >= x->best[at].iteration_ns) return;
-    if (x->n_best < SCORING_BEST) x->n_best++;
-    for (; at > 0 && x->best[at - 1].iteration_ns > ns; at--)
-        x->best[at] = x->best[at - 1], x->whole[at] = x->whole[at - 1];
-    x->best[at] = (struct search_plan){.plan = scorer_copy_plan(x->k->t->arena, p),
-                                       .iteration_ns = ns};
-    x->whole[at] = whole;
+    if (ns >= x->b->iteration_ns) return;
+    x->b->plan = scorer_copy_plan(x->k->t->arena, p);
+    x->b->iteration_ns = ns, x->b->sampled = !whole;
 }
 
 bool scoring_spent(const struct scoring *x)
@@ -142,13 +130,13 @@ static bool fits(const struct scoring *x, int32_t i)
  * lack memory by estimate are tried only if a baseline is requested alone. */
 static int32_t next_of(struct scoring *x, int64_t limit_ns)
 {
-    for (; x->at < x->n && x->worse < PATIENCE; x->at++) {
+    for (; x->at < x->n; x->at++) {
         double least = SURE * (double)estimate_of(x, x->at);
-        if (!fits(x, x->at) && (x->n_best || !x->k->t->o->baseline)) return x->n;
-        if (x->k->part ? least > (double)x->k->limit_ns : x->n_best && least >= (double)limit_ns)
+        if (!fits(x, x->at) && (has_plan(x) || !x->k->t->o->baseline)) return x->n;
+        if (x->k->part ? least > (double)x->k->limit_ns : has_plan(x) && least >= (double)limit_ns)
             return x->n;
         if (x->settings && lacks_memory_too(x, &x->settings[x->at])) continue;
-        if (!x->n_best || least < (double)best_ns(x)) return x->at;
+        if (least < (double)x->b->iteration_ns) return x->at;
     }
     return x->n;
 }
@@ -197,11 +185,8 @@ static void take(struct arena *a, struct trial *y)
         return;
     }
     /* An earlier one of the same chunk may have shown that this one is not needed: the result does not depend on the chunks. */
-    if (x->worse == PATIENCE ||
-        (x->n_best && SURE * (double)estimate_of(x, y->setting) >= (double)best_ns(x)))
-        return;
+    if (SURE * (double)estimate_of(x, y->setting) >= (double)x->b->iteration_ns) return;
     coarse_sample_adopt(a, &y->sample, &y->plan);
-    x->worse = ns < best_ns(x) ? 0 : x->worse + 1;
     scoring_keep(x, &y->plan, ns, !item->quick);
 }
 
@@ -262,8 +247,7 @@ static int32_t fill(struct scoring *all, int32_t n, int64_t fastest_ns, int32_t 
 static int64_t fastest_whole(const struct scoring *all, int32_t n, int64_t ns)
 {
     for (int32_t i = 0; i < n; i++)
-        for (int32_t m = 0; m < all[i].n_best; m++)
-            if (all[i].whole[m]) ns = units_min(ns, all[i].best[m].iteration_ns);
+        if (!all[i].b->sampled) ns = units_min(ns, all[i].b->iteration_ns);
     return ns;
 }
 
@@ -299,38 +283,15 @@ static const struct space *space_of(const struct baseline_task *k, const struct 
     return &k->spaces[i];
 }
 
-static void sort_best(struct scoring *x)
+/* The plan of a sample. */
+static enum status simulate_whole(struct scoring *x, struct error *err)
 {
-    for (int32_t i = 1; i < x->n_best; i++)
-        for (int32_t m = i; m > 0 && x->best[m].iteration_ns < x->best[m - 1].iteration_ns; m--) {
-            struct search_plan p = x->best[m];
-            bool whole = x->whole[m];
-            x->best[m] = x->best[m - 1], x->best[m - 1] = p;
-            x->whole[m] = x->whole[m - 1], x->whole[m - 1] = whole;
-        }
-}
-
-/* The plans whose samples are near the limit. */
-static enum status simulate_near(struct scoring *x, double limit_ns, struct error *err)
-{
-    struct parallel_score_item items[SCORING_BEST];
-    int32_t of[SCORING_BEST], n = 0;
-    for (int32_t i = 0; i < x->n_best; i++) {
-        struct search_plan *y = &x->best[i];
-        if (x->whole[i] || x->b->estimated || (double)y->iteration_ns > limit_ns) continue;
-        items[n] = (struct parallel_score_item){.plan = y->plan, .space = *space_of(x->k, &y->plan)};
-        of[n++] = i;
-    }
-    TRY(simulate(x->k, items, n, err));
-    for (int32_t i = 0; i < n; i++) {
-        struct search_plan *y = &x->best[of[i]];
-        if (items[i].ns == INT64_MAX) continue; /* stopped, or it lacks a few bytes: the sample's time remains */
-        *y = (struct search_plan){.plan = scorer_copy_plan(x->k->t->arena, &items[i].plan),
-                                  .iteration_ns = items[i].ns};
-        x->whole[of[i]] = true;
-        if (baselines_plain(&y->plan)) incumbents_add(&x->k->t->incumbents, &y->plan, y->iteration_ns);
-    }
-    sort_best(x);
+    struct search_baseline *b = x->b;
+    struct parallel_score_item item = {.plan = b->plan, .space = *space_of(x->k, &b->plan)};
+    TRY(simulate(x->k, &item, 1, err));
+    if (item.ns == INT64_MAX) return OK; /* stopped, or it lacks a few bytes: the sample's time remains */
+    b->iteration_ns = INT64_MAX;
+    scoring_keep(x, &item.plan, item.ns, true);
     return OK;
 }
 
@@ -338,26 +299,22 @@ static enum status simulate_near(struct scoring *x, double limit_ns, struct erro
 static enum status keep_estimate(struct scoring *x, struct error *err)
 {
     struct trial y = {.x = x, .setting = x->at};
-    if (x->n_best || x->at == x->n || !fits(x, x->at)) return OK;
+    if (has_plan(x) || x->at == x->n || !fits(x, x->at)) return OK;
     TRY(make_plan(&y, x->k->t->arena, err));
     scoring_keep(x, &y.plan, estimate_of(x, x->at), false);
     x->b->estimated = x->passed_over = true;
     return OK;
 }
 
-/* Of a baseline requested alone the best of the family, else those that may be faster than the fastest plan. */
+/* A sample's plan is simulated whole if the baseline was requested alone, or if it is faster than the fastest plan. */
 static enum status settle(struct scoring *x, int64_t fastest_ns, struct error *err)
 {
     struct search_baseline *b = x->b;
     TRY(keep_estimate(x, err));
-    if (x->k->t->o->baseline || best_ns(x) < fastest_ns) fastest_ns = best_ns(x);
-    if (x->n_best) TRY(simulate_near(x, NEAR * (double)fastest_ns, err));
-    b->iteration_ns = best_ns(x);
+    if (b->sampled && !b->estimated && (x->k->t->o->baseline || b->iteration_ns < fastest_ns))
+        TRY(simulate_whole(x, err));
     b->quick = x->passed_over || (x->at < x->n && next_of(x, INT64_MAX) < x->n);
-    if (!x->n_best) return OK;
-    b->plan = x->best[0].plan;
-    b->plan.predicted_ns = b->iteration_ns;
-    b->sampled = !x->whole[0];
+    if (has_plan(x)) b->plan.predicted_ns = b->iteration_ns;
     return OK;
 }
 
@@ -433,7 +390,7 @@ enum status baselines_score(struct search_context *q, const struct baselines_req
         TRY(baseline_settings(i) ? find_settings(x, baseline_settings(i), err) : find_harp(x, err));
     }
     TRY(score_all(all, n, r->known_ns, err));
-    for (int32_t i = 0; i < n; i++) fastest = units_min(fastest, best_ns(&all[i]));
+    for (int32_t i = 0; i < n; i++) fastest = units_min(fastest, all[i].b->iteration_ns);
     if (at_hap < 0) return OK;
     hap = (struct scoring){.k = &k, .b = &out->baselines[at_hap]};
     return score_hap(&hap, fastest, err);

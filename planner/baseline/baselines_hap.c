@@ -129,7 +129,7 @@ static enum status score_sizes(struct scoring *x, struct error *err)
     TRY(find(x, &f, err));
     if (!f.n) scoring_note(x, k->why, INT64_MAX);
     for (int32_t i = 0; i < f.n && !search_context_stopped(k->t); i++) {
-        if ((i >= TRIES && x->n_best) || (i && too_long(k, 0))) break;
+        if ((i >= TRIES && x->b->iteration_ns < INT64_MAX) || (i && too_long(k, 0))) break;
         bool thorough = !beyond(k, f.plans[i].ns) && !too_long(k, SEARCHES * f.each_ns);
         x->passed_over |= !thorough;
         k->t->worked_out |= alone && !thorough;
@@ -137,7 +137,7 @@ static enum status score_sizes(struct scoring *x, struct error *err)
     }
     if (!alone || !too_long(k, 0)) return OK;
     k->t->worked_out = true;
-    if (!x->n_best) snprintf(x->why, sizeof x->why, "its limit of work ended before a plan was found");
+    if (x->b->iteration_ns == INT64_MAX) snprintf(x->why, sizeof x->why, "its limit of work ended before a plan was found");
     return OK;
 }
 

@@ -6,27 +6,21 @@
 
 struct harp_plan;
 
-enum { SCORING_BEST = 3 }; /* plans of a family that are compared whole if it is requested alone */
-
 struct scoring { /* of one family */
     struct baseline_task *k;
-    struct search_baseline *b;
+    struct search_baseline *b; /* the best plan so far; iteration_ns INT64_MAX: none */
     int32_t n; /* best first: settings or HARP's plans */
     struct baseline_setting *settings;
     struct harp_plan *plans;
     int32_t at;       /* index of the next one */
-    int32_t worse;    /* settings simulated since the last better time */
     bool passed_over; /* settings were left out that may be faster */
-    int32_t n_best;
-    struct search_plan best[SCORING_BEST]; /* by the times of their samples */
-    bool whole[SCORING_BEST];              /* which is that of all of the plan */
     char why[ERROR_TEXT]; /* reason of the nearest miss, the first of equals */
     int64_t miss;         /* bytes missing; INT64_MAX: lowering rejected the plan */
 };
 
 /* Records a miss if it is the nearest so far. miss: bytes missing; INT64_MAX: lowering rejected the plan. */
 void scoring_note(struct scoring *x, const char *why, int64_t miss);
-/* Keeps a simulated plan. whole: ns is not that of a sample. */
+/* Keeps a simulated plan if it is the best. whole: ns is not that of a sample. */
 void scoring_keep(struct scoring *x, const struct plan *p, int64_t ns, bool whole);
 /* Whether the limit of work is reached, or the search was stopped. */
 bool scoring_spent(const struct scoring *x);

@@ -4,9 +4,12 @@
 #include "core/base/arena.h"
 #include "core/base/stop.h"
 #include "core/base/units.h"
+#include "core/model/measured.h"
+#include "planner/bound/cluster.h"
 #include "planner/bound/groups.h"
 #include "planner/bound/kept.h"
 #include "planner/candidate/group.h"
+#include "planner/spmd_stage/tp_options.h"
 
 #include <math.h>
 
@@ -184,4 +187,57 @@ void coarse_class_bound(struct coarse *q)
     for (q->size = 0; q->size < q->n_tried && ns > 0; q->size++) ns = size_ns(q, ns, &binding);
     t->equal_bound_ns = (int64_t)ns;
     t->equal_binding = binding;
+}
+
+/* --- measured layers --------------------------------------------------------------------------- */
+
+/* What stages on the given numbers of GPUs take at a microbatch size. */
+static enum status offer_measured(struct coarse *q, int32_t size, const int32_t *numbers, int32_t n,
+                                  struct bound_any *b, struct error *err)
+{
+    struct space *s;
+    TRY(coarse_priced(q, size, true, &s, err));
+    int32_t *gpus = ARENA_ARRAY(q->arena, int32_t, (size_t)q->priced.n_types);
+    int32_t *type = ARENA_ARRAY(q->arena, int32_t, (size_t)q->priced.n_types);
+    for (int32_t k = 0; k < q->n_classes; k++)
+        for (int32_t d = 0; d < q->classes[k].n_degrees; d++) {
+            const struct coarse_degree *x = &q->classes[k].degree[d];
+            bool priced = x->n == 1 || (s->groups && s->groups[x->type]);
+            for (int32_t i = 0; i < n && priced; i++)
+                if (x->n == numbers[i]) gpus[x->type] = x->n, type[x->type] = q->classes[k].type;
+        }
+    bound_cluster_offer(b, s, gpus, type);
+    return OK;
+}
+
+/* Whether the GPUs of a type, which are count, have prices: those of more than COARSE_CLASSES classes have not. */
+static bool has_class(const struct coarse *q, int32_t type, int64_t count)
+{
+    bool any = !count;
+    for (int32_t k = 0; k < q->n_classes; k++) any |= q->classes[k].type == type;
+    return any;
+}
+
+enum status coarse_measured_bound(struct coarse *q, struct bound_certificate *out, struct error *err)
+{
+    const struct search_task *t = q->task;
+    const struct cluster *c = t->cluster;
+    struct arena *a = q->t->arena;
+    int32_t numbers[TP_NUMBERS_MAX];
+    int32_t n = tp_options_numbers(t->job, c, t->profile, q->t->o->no_sharding, numbers);
+    int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
+    for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
+    struct bound_any *b = bound_any_new(a, (int32_t)t->job->model.measured->n_layers, c->n_types,
+                                        count, t->job->global_batch);
+    for (int32_t i = 0; i < t->n_sizes; i++) TRY(offer_measured(q, i, numbers, n, b, err));
+    *out = (struct bound_certificate){.binding = "no bound was computed", .class_text = ""};
+    for (int32_t i = 0; i < c->n_types; i++)
+        if (!has_class(q, i, count[i])) return OK;
+    TRY(bound_cluster_cuts(a, b, c, q->cost, err));
+    bound_cluster_prices(b, c, incumbents_max_ns(q->t->o));
+    TRY(bound_any_solve(b, out, err));
+    for (int32_t i = 0; i < n && n > 1; i++)
+        out->class_text = arena_printf(a, "%s%s%d", out->class_text,
+                                       i ? ", " : "; GPUs a stage: ", (int)numbers[i]);
+    return OK;
 }

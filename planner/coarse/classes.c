@@ -277,7 +277,7 @@ enum status coarse_priced(struct coarse *q, int32_t size, bool groups, struct sp
     struct space *s = &q->spaces[size];
     *out = s;
     if (!q->graph) TRY(coarse_classes(q, err));
-    if (s->arena) return OK;
+    if (s->arena && (s->groups || !groups)) return OK;
     if (groups) return coarse_space(q, size, err);
     return space_make_on(q->arena, q->task->job, &q->priced, q->cost, q->graph,
                          q->task->sizes[size], q->t->lower, s, err);

@@ -45,5 +45,9 @@ MUST_CHECK enum status coarse_search_apart(struct coarse *q, int32_t *n_tried,
                                            struct incumbents *out, struct error *err);
 /* The estimate of the best candidate, without a trial; INT64_MAX: there is none. */
 MUST_CHECK enum status coarse_estimate(struct coarse *q, int64_t *ns, struct error *err);
+/* Lower bound of all plans of measured layers whose stages have one of the numbers of GPUs of tp_options_numbers. */
+struct bound_certificate;
+MUST_CHECK enum status coarse_measured_bound(struct coarse *q, struct bound_certificate *out,
+                                             struct error *err);
 
 #endif

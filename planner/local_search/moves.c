@@ -65,7 +65,7 @@ static bool make_stage_bucket(const struct local_search *x, struct plan *p, int3
         int64_t all = group_stage(x->s, y)->parameter_bytes,
                 now = y->bucket_bytes ? y->bucket_bytes : all,
                 next = variant % 2 ? now * 2 : now / 2;
-        if (next < REFINE_BUCKET_MIN || now > all || (variant % 2 && !y->bucket_bytes)) return false;
+        if (next < 1 || now > all || (variant % 2 && !y->bucket_bytes)) return false;
         y->bucket_bytes = next >= all ? 0 : next;
     }
     return true;

@@ -8,14 +8,10 @@
 #include <string.h>
 
 enum {
-    /* searches of one variant; at most 6 were needed at 32 stages (2026-11-23) */
-    ATTEMPTS = 8,
     /* Timings of a replica's order below which the eager order is taken and not searched. At 32 stages and 96 microbatches, searches
      * of 25 to 330 timings gave orders as short, which the simulation made 1 to 12 % slower; at 720 operations, 280 timings gained
      * 0.1 to 0.4 % (docs/measurements.md, 2026-11-23). */
-    EAGER_TIMINGS = 100,
-    /* limit of timings per operation, because small pipelines need no large budget */
-    OPERATIONS_EACH = 1000
+    EAGER_TIMINGS = 100
 };
 
 /* Bytes alive from F to I, from F to W, from I to W. */
@@ -48,14 +44,6 @@ static bool stop_requested(void *user)
 static bool can_order(const struct plan_replica *r)
 {
     return r->n_stages > 1 && r->microbatches > 1;
-}
-
-static int64_t operations_of(const struct plan *p)
-{
-    int64_t n = 0;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        n += 3 * (int64_t)p->replicas[r].n_stages * p->replicas[r].microbatches;
-    return n;
 }
 
 /* The program has each stage of the plan once per device, in order. */
@@ -279,9 +267,8 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
 {
     struct plan_replica *replica = &x->plan->replicas[r];
     int64_t nodes = 3 * (int64_t)replica->n_stages * replica->microbatches;
-    int64_t enough = OPERATIONS_EACH * nodes;
     struct schedule_find_options o = {.seed = 1,
-                                      .operations = enough < x->operations ? enough : x->operations,
+                                      .operations = x->operations,
                                       .cheap = true,
                                       .eager = x->operations < EAGER_TIMINGS * nodes,
                                       .stop = stop_requested,
@@ -395,7 +382,7 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *n
     *ns = INT64_MAX;
     if (too_slow(x, best_ns)) return OK;
     TRY(describe_all(x, &possible, err));
-    for (int k = 1; k <= ATTEMPTS && possible && fits; k++) {
+    for (int k = 1; possible && fits; k++) {
         const struct program *program;
         enum status refusal;
         TRY(order_all(x, &fits, err));
@@ -462,7 +449,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;
     x.lacks = ARENA_ARRAY(x.scratch, bool, (size_t)stages);
     enum status st = OK;
-    if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan)) {
+    if (one_stage_a_device(plan)) {
         st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
         x.plan = &again;
         if (st == OK && recompute_lacking(&x, *iteration_ns))

@@ -15,8 +15,6 @@
 
 #include <signal.h>
 
-/* Plans of more operations (F, I and W of all stages) are not changed. */
-enum { SCHEDULE_PLAN_OPS_MAX = 30000 };
 /* `operations` of a search that has no limit of its own: about 10 ms for each replica. */
 enum { SCHEDULE_PLAN_OPERATIONS = 300000 };
 

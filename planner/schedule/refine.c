@@ -70,8 +70,7 @@ void refine_buckets(const struct space *s, struct plan *p, int64_t parts)
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             struct plan_stage *x = &p->replicas[r].stages[i];
-            int64_t bytes = parts ? group_stage(s, x)->parameter_bytes / parts : 0;
-            x->bucket_bytes = parts && bytes < REFINE_BUCKET_MIN ? REFINE_BUCKET_MIN : bytes;
+            x->bucket_bytes = parts ? group_stage(s, x)->parameter_bytes / parts : 0;
         }
 }
 

@@ -189,8 +189,6 @@ enum status ratio_of_answer(struct arena *a, const struct spmd_question *q,
 
 /* --- alternation --- */
 
-enum { ROUNDS_MAX = 8 };
-
 struct turns {
     struct arena *a;
     const struct spmd_question *q;
@@ -224,7 +222,7 @@ static enum status chain(struct turns *t, const double *start, struct error *err
     size_t n = (size_t)(t->q->s->n_ratios * t->q->s->n_devices);
     double *ratios = arena_copy(t->a, start, n * sizeof *start);
     int64_t before = INT64_MAX;
-    for (int round = 0; round < ROUNDS_MAX; round++) {
+    for (;;) {
         struct spmd_question q;
         struct spmd_answer x;
         struct ratio_problem p;
