@@ -18,7 +18,7 @@
 #include "planner/local_search/local_search.h"
 #include "planner/lp.h"
 #include "planner/replan/warm_start.h"
-#include "planner/schedule/refine.h"
+#include "planner/schedule/plan.h"
 #include "planner/search_check.h"
 #include "planner/search_result.h"
 #include "planner/spmd_stage/spmd_stage.h"
@@ -124,14 +124,14 @@ static enum status refine_one(struct search *q, const struct search_plan *x,
     while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
     if (!search_context_over(t) && s < q->n_spaces &&
         !hopeless(q, x, s, refined)) /* the size of a baseline may not have been searched */
-        TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
-                        &t->evaluations_left, t->work_end, t->o->stop, err));
+        TRY(schedule_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
+                          &t->evaluations_left, SCHEDULE_PLAN_OPERATIONS, t->o->stop, err));
     incumbents_add(refined, &better, ns);
     search_context_report(t);
     return OK;
 }
 
-/* After the class: refinement of the orders and buckets of the incumbents, alternating with the best plan of each choice of
+/* After the class: orders of the incumbents, alternating with the best plan of each choice of
  * devices, because the incumbents may be nearly equal. */
 static enum status refine_kept(struct search *q, struct error *err)
 {

@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Least ratio of a simulated time to its estimate. */
-#define SURE 0.9
 
 /* --- results of a family --- */
 
@@ -131,7 +129,7 @@ static bool fits(const struct scoring *x, int32_t i)
 static int32_t next_of(struct scoring *x, int64_t limit_ns)
 {
     for (; x->at < x->n; x->at++) {
-        double least = SURE * (double)estimate_of(x, x->at);
+        double least = BASELINE_SURE * (double)estimate_of(x, x->at);
         if (!fits(x, x->at) && (has_plan(x) || !x->k->t->o->baseline)) return x->n;
         if (x->k->part ? least > (double)x->k->limit_ns : has_plan(x) && least >= (double)limit_ns)
             return x->n;
@@ -185,7 +183,7 @@ static void take(struct arena *a, struct trial *y)
         return;
     }
     /* An earlier one of the same chunk may have shown that this one is not needed: the result does not depend on the chunks. */
-    if (SURE * (double)estimate_of(x, y->setting) >= (double)x->b->iteration_ns) return;
+    if (BASELINE_SURE * (double)estimate_of(x, y->setting) >= (double)x->b->iteration_ns) return;
     coarse_sample_adopt(a, &y->sample, &y->plan);
     scoring_keep(x, &y->plan, ns, !item->quick);
 }

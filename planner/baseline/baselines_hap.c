@@ -9,14 +9,11 @@
 
 enum {
     STAGE_MOST = 256, /* devices of a sharded stage (planner/spmd/spmd.c) */
-    TRIES = 3, /* microbatch sizes with optimised ratios, once a plan fits */
     /* Searches of optimised ratios and meshes for one of given ratios: 3 starts and 2 of several vectors, 4 rounds each, and meshes. */
     SEARCHES = 30,
     /* Searches of given ratios for a rough one, where memory is tight. */
     ROUGH = 10
 };
-/* Estimates have no overlap of messages with other work: those of 40 plans simulated on 4 to 12 GPUs were at most a third too long. */
-#define LEAST 0.75
 
 static int by_ns(const void *x, const void *y)
 {
@@ -28,7 +25,7 @@ static int by_ns(const void *x, const void *y)
 /* Whether a plan estimated so is slower than the one known before. */
 static bool beyond(const struct baseline_task *k, int64_t ns)
 {
-    return !k->t->o->baseline && k->known_ns && ns != INT64_MAX && LEAST * (double)ns > (double)k->known_ns;
+    return !k->t->o->baseline && k->known_ns && ns != INT64_MAX && BASELINE_SURE * (double)ns > (double)k->known_ns;
 }
 
 /* Whether so much more work would exceed the limit. */
@@ -119,7 +116,7 @@ static enum status score(struct scoring *x, struct hap_plan *h, bool thorough, s
     return OK;
 }
 
-/* Optimises ratios for the few sizes that are best with even or proportional ratios, until a plan fits. */
+/* Optimises ratios for the size that is best with even or proportional ratios; for the next one, where its plan does not fit. */
 static enum status score_sizes(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
@@ -129,7 +126,7 @@ static enum status score_sizes(struct scoring *x, struct error *err)
     TRY(find(x, &f, err));
     if (!f.n) scoring_note(x, k->why, INT64_MAX);
     for (int32_t i = 0; i < f.n && !search_context_stopped(k->t); i++) {
-        if ((i >= TRIES && x->b->iteration_ns < INT64_MAX) || (i && too_long(k, 0))) break;
+        if (x->b->iteration_ns < INT64_MAX || (i && too_long(k, 0))) break;
         bool thorough = !beyond(k, f.plans[i].ns) && !too_long(k, SEARCHES * f.each_ns);
         x->passed_over |= !thorough;
         k->t->worked_out |= alone && !thorough;

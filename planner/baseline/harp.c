@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESH_MAX = 5, MAXIMA_MAX = 48 }; /* meshes of 1, 2 … 16 GPUs */
-#define WORK_MAX INT64_C(40000000)      /* cells of tables filled for one size */
+enum { MESH_MAX = 5 };            /* meshes of 1, 2 … 16 GPUs */
+#define WORK_MAX INT64_C(4000000) /* cells of tables filled for one size */
 
 struct harp {
     struct arena *a;
@@ -266,16 +266,17 @@ static int64_t least_pace(const struct harp *h)
     return (int64_t)(1 / rate) + 1;
 }
 
-/* Bidirectional pruning: the least possible maximum by bisection. A maximum above that plan's T / (B - 1) cannot be optimal.
+/* Bidirectional pruning: the least possible maximum by bisection, to a 64th. A maximum above that plan's T / (B - 1) cannot be
+ * optimal.
  * From there the limit falls to just below each attained maximum, so no candidate for the optimum is missed. */
 static void prune_maxima(struct harp *h, struct harp_plan *out)
 {
     int64_t b = h->s->microbatches, low = 0, high = least_pace(h);
     int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
-    int64_t tries = WORK_MAX / cells < MAXIMA_MAX ? WORK_MAX / cells : MAXIMA_MAX;
+    int64_t tries = WORK_MAX / cells;
     while (high < INT64_MAX / 8 && !exists(h, high)) low = high, high *= 2;
     if (!exists(h, high)) return;
-    while (high - low > 1 + (tries < MAXIMA_MAX ? high / 64 : 0)) {
+    while (high - low > 1 + high / 64) {
         int64_t middle = low + (high - low) / 2;
         *(exists(h, middle) ? &high : &low) = middle;
     }

@@ -22,6 +22,7 @@
 
 enum warm_lost { LOST_LEVEL, LOST_SPARES, LOST_STAGE, LOST_REPLICA, LOST_COUNT };
 enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_REPLICAS, SPARE_COUNT };
+enum { WARM_VARIANTS = LOST_COUNT * SPARE_COUNT };
 
 /* Applies one pair of rules to `from`. where: (devices of from's cluster) index of the device in the space w->whole, -1: lost.
  * The microbatch size becomes the space's. false: a rule is not applicable (no spare device, no replica left) or gives no

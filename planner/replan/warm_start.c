@@ -13,11 +13,8 @@
 
 #include <string.h>
 
-enum {
-    BUDGET_US = 40000, /* of counted work: with 64 devices 0.05 of the 0.1 s that a re-plan may take, the rest is for prices */
-    BUDGET_DEVICE_US = 200,
-    VARIANTS_MAX = LOST_COUNT * SPARE_COUNT
-};
+/* Counted work for each device of the cluster: with 64 devices 0.05 of the 0.1 s that a re-plan may take, the rest is for prices. */
+enum { BUDGET_DEVICE_US = 800 };
 /* Plans above this multiple of the best estimate are not simulated. */
 #define HOPELESS 1.1
 /* Multiple of the time expected from the old plan. Of GPT-2.6B on 64 GPUs of four types less one, a search from nothing ends at 1.08 to 1.14
@@ -105,7 +102,7 @@ static void add_variant(struct warm *q, enum warm_lost lost, enum warm_spare spa
 static void insert_plan(struct warm *q, struct warm_plans *out, const struct plan *p, int64_t ns)
 {
     struct search_plan x = {.iteration_ns = ns, .cost = plan_cost(p, ns)};
-    int32_t at = out->n < WARM_PLANS_MAX ? out->n++ : WARM_PLANS_MAX;
+    int32_t at = out->n++;
     x.plan = scorer_copy_plan(q->t->arena, p);
     x.plan.predicted_ns = ns;
     for (; at > 0 && incumbents_better(&q->t->incumbents, &x, &out->plans[at - 1]); at--)
@@ -232,12 +229,12 @@ static enum status search_old_plan(struct warm *q, struct warm_plans *out,
                           &q->few, err));
         q->prices.few = &q->few;
     }
-    q->variants = ARENA_ARRAY(q->arena, struct variant, VARIANTS_MAX);
+    q->variants = ARENA_ARRAY(q->arena, struct variant, WARM_VARIANTS);
     q->made = (struct plan_set){.known = {.arena = q->arena}};
     for (int lost = 0; lost < LOST_COUNT; lost++)
         for (int spare = 0; spare < SPARE_COUNT; spare++)
             add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
-    q->end = scorer_work(q->t->scorer) + 1000 * (BUDGET_US + BUDGET_DEVICE_US * (int64_t)q->task->cluster->n_devices);
+    q->end = scorer_work(q->t->scorer) + 1000 * BUDGET_DEVICE_US * (int64_t)q->task->cluster->n_devices;
     TRY(simulate(q, out, err));
     if (out->n) TRY(improve(q, out, err));
     return finish(q, out, bound, err);

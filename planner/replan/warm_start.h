@@ -10,6 +10,7 @@
 #define PLANNER_REPLAN_WARM_START_H
 
 #include "planner/candidate/search_context.h"
+#include "planner/replan/adapt.h"
 
 struct bound_certificate;
 
@@ -20,15 +21,14 @@ struct warm_task {
     const int64_t *sizes; /* (n_sizes) of microbatches */
     int32_t n_sizes;
 };
-/* Plans derived from t->o->from, best first, at most WARM_PLANS_MAX; none if nothing of it can be kept or fits. bound: NULL,
+/* Plans derived from t->o->from, best first; none if nothing of it can be kept or fits. bound: NULL,
  * or a lower bound of all plans of the microbatch size. Plans live in t->arena. */
-enum { WARM_PLANS_MAX = 4 };
 struct warm_plans {
     int32_t n;
     /* The best plan is at most 16 % slower than the old one after scaling by the change of computing power. If not, or if this
      * is unknown, a search may find a better plan. */
     bool enough;
-    struct search_plan plans[WARM_PLANS_MAX + 1];
+    struct search_plan plans[WARM_VARIANTS + 1]; /* of each pair of rules, and the best of them improved */
 };
 MUST_CHECK enum status warm_start_search(struct search_context *t, const struct warm_task *task,
                                          struct warm_plans *out, struct bound_certificate *bound,

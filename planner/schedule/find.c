@@ -10,12 +10,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Timings of operations, and steps of a proof: about a second each. With them 148 of the 154 pipelines of tests/data/schedules are proved
- * optimal in 5 ms to 1.5 s each (docs/measurements.md, 2026-11-26). */
-#define OPERATIONS_DEFAULT INT64_C(30000000)
 /* Costs in timings of a word: of the list scheduler, and of the 31 other words that the zero-bubble scheduler times. */
 enum { DISPATCH_COST = 6, ZERO_BUBBLE_COST = 31 };
-enum { ELITE = 6, TURNS = 6 };
+/* Orders kept, and rounds of forward-backward improvement of one. */
+enum { ELITE = 6 };
 
 struct find {
     struct arena *arena;
@@ -224,7 +222,7 @@ static int64_t longest_type(const struct shop *z)
 /* Rounds of forward-backward improvement from f->word (timed in f->times), each from the result of the last. */
 static void turn_rounds(struct find *f, int64_t noise_ns, int32_t patience)
 {
-    for (int32_t k = 0; k < TURNS && !over(f); k++) {
+    for (int32_t k = 0; k < ELITE && !over(f); k++) {
         bool turned = k % 2 == 0;
         shop_rest(&f->shop, &f->times);
         remaining_priority(f, turned, noise_ns);
@@ -356,7 +354,7 @@ static enum status prepare(struct find *f, struct error *err)
     f->priority = ARENA_ARRAY(a, int64_t, n);
     f->word = ARENA_ARRAY(a, uint8_t, n), f->trial = ARENA_ARRAY(a, uint8_t, n);
     for (int i = 0; i < ELITE; i++) f->elite[i].word = ARENA_ARRAY(a, uint8_t, n);
-    f->left = f->o->operations ? f->o->operations : OPERATIONS_DEFAULT;
+    f->left = f->o->operations ? f->o->operations : BOUND_SCHEDULE_STEPS;
     return OK;
 }
 

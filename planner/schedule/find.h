@@ -25,7 +25,7 @@ struct arena;
 
 struct schedule_find_options {
     uint64_t seed;
-    int64_t operations; /* budget of operations timed (about 4e7 per second); 0: 30,000,000 */
+    int64_t operations; /* budget of operations timed (about 4e7 per second); 0: BOUND_SCHEDULE_STEPS */
     /* lower bound by closed forms only (BOUND_CHEAP), without an attempt at a proof */
     bool cheap;
     /* only the memory-limited order "eager" above and 1F1B, if it fits; no bound. O(operations · log devices) */

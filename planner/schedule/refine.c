@@ -2,7 +2,6 @@
 
 #include "core/base/arena.h"
 #include "planner/candidate/group.h"
-#include "planner/schedule/plan.h"
 
 enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
 
@@ -87,67 +86,4 @@ bool refine_schedule(struct plan_replica *r, int k)
     for (int32_t i = 0; i < r->n_stages && schedules[k].name; i++) r->stages[i].warmup = 0;
     r->schedule = schedules[k].name, r->split = schedules[k].split;
     return true;
-}
-
-struct refinement {
-    struct arena *arena;
-    struct scorer *scorer;
-    const struct space *space;
-    struct plan *plan;
-    int64_t *iteration_ns, *evaluations_left;
-    int64_t work_end;
-    const volatile sig_atomic_t *stop;
-};
-
-static enum status fit_variant(struct refinement *x, struct plan *variant, struct error *err)
-{
-    int64_t time_ns = 0;
-    if (*x->evaluations_left <= 0 || (x->stop && *x->stop)) return OK;
-    if (x->work_end && scorer_work(x->scorer) >= x->work_end) return OK;
-    --*x->evaluations_left;
-    struct error why = {0};
-    enum status st = scorer_fit(x->scorer, x->space, variant, &time_ns, &why);
-    if (st == ERR_INPUT) return OK; /* no route between members of a ring */
-    if (st != OK) return error_set(err, st, "%s", why.text);
-    if (time_ns >= *x->iteration_ns) return OK;
-    *x->plan = *variant;
-    *x->iteration_ns = time_ns;
-    return OK;
-}
-
-/* The first replica is fixed, because rotation does not change a ring. Exchanges of two others reach all three rings of four
- * replicas. */
-static enum status try_rings(struct refinement *x, struct error *err)
-{
-    for (int32_t i = 1; x->plan->n_replicas > 3 && i < x->plan->n_replicas; i++)
-        for (int32_t j = i + 1; j < x->plan->n_replicas; j++) {
-            struct plan variant = scorer_copy_plan(x->arena, x->plan);
-            struct plan_replica moved = variant.replicas[i];
-            variant.replicas[i] = variant.replicas[j];
-            variant.replicas[j] = moved;
-            TRY(fit_variant(x, &variant, err));
-        }
-    return OK;
-}
-
-enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s, struct plan *plan,
-                        int64_t *iteration_ns, int64_t *evaluations_left, int64_t work_end,
-                        const volatile sig_atomic_t *stop, struct error *err)
-{
-    static const int64_t parts[] = {2, 4, 8};
-    struct refinement x = {a, w, s, plan, iteration_ns, evaluations_left, work_end, stop};
-    for (int32_t rule = 0; rule < REFINE_WARMUPS; rule++) {
-        struct plan variant = scorer_copy_plan(a, plan);
-        refine_warmups(s, &variant, rule);
-        TRY(fit_variant(&x, &variant, err));
-    }
-    TRY(try_rings(&x, err));
-    bool hidden = plan->n_replicas > 1 && !space_awaits(s);
-    for (size_t i = 0; hidden && i < sizeof parts / sizeof *parts; i++) {
-        struct plan variant = scorer_copy_plan(a, plan);
-        refine_buckets(s, &variant, parts[i]);
-        TRY(fit_variant(&x, &variant, err));
-    }
-    return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, SCHEDULE_PLAN_OPERATIONS,
-                         stop, err);
 }

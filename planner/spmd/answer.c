@@ -30,8 +30,6 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
 
 /* --- where memory binds --- */
 
-enum { TURNS_MAX = 4 }; /* searches with other caps */
-
 /* Caps of successive searches, bytes per device. The bytes laid out beyond the counted ones differ between answers, so no
  * single cap is right: an answer that is too large lowers it, then bisection follows. */
 struct turns {
@@ -119,7 +117,7 @@ enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spm
     t.low = ARENA_ARRAY(a, int64_t, (size_t)q->s->n_devices);
     t.best = (struct spmd_answer){.ns = INT64_MAX, .tables = tables};
     bool more = true;
-    for (int turn = 0; turn < TURNS_MAX && more; turn++) {
+    for (int turn = 0; turn < SPMD_TURNS && more; turn++) {
         struct spmd_answer x = {.tables = tables};
         TRY(spmd_search(a, &tables->problem, &t.limits, &x.found, err));
         labels += x.found.n_labels;

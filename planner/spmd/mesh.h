@@ -2,7 +2,7 @@
  *
  * One-dimensional: one axis of all devices. Two-dimensional: devices in their order, rows of equal length. If the nodes have
  * equally many adjacent devices, rows of one node come first, because collectives within and between nodes are then separate;
- * then rows of half and of twice that length; then the other divisors. At most SPMD_MESHES_MAX meshes, in this order. The best
+ * then rows of half and of twice that length; then the other divisors. The best
  * cost so far is the upper bound of each search after the first, so a mesh whose lower bound is not below it ends after its
  * tables. The ratio of a position along an axis is the sum over its devices (core/sharding/sharding.h).
  */
@@ -11,7 +11,7 @@
 
 #include "planner/spmd/spmd.h"
 
-enum { SPMD_MESHES_MAX = 6 };
+enum { SPMD_MESHES_MAX = 32 }; /* numbers up to 256 have at most 20 divisors */
 
 struct spmd_shape {
     int32_t rows, columns; /* 1 row: one axis */

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Limits of states · rules: of one place with multipliers (solved many times), and of all places. */
-enum { WORK_PRICED = 40000, WORK_ALL = 40000000 };
+/* Limit of states · rules of all places. */
+enum { WORK_ALL = 40000000 };
 
 struct from { /* a tensor of one class, made in one placement; each (n_placements) */
     int64_t *forward;
@@ -238,7 +238,7 @@ static int64_t fit_place(struct spmd_relax *x, int32_t place, int64_t most)
 static void fit_places(struct spmd_relax *x)
 {
     const struct spmd_states *s = x->s;
-    int64_t most = x->price ? WORK_PRICED : WORK_ALL, all;
+    int64_t most = WORK_ALL, all;
     for (int32_t i = 0; i < x->p->n_ops; i++) /* unreachable states have no value */
         for (int32_t k = 0; s->live[i].n > SPMD_LIVE_MAX && k < s->live[i].n; k++)
             x->seen[s->live[i].tensor[k]].forgotten = true;

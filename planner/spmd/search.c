@@ -8,13 +8,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Limits of labels: of the pieces and of a proof; width of the beam per place, also at multipliers. Pieces of dense
- * Transformers of 80 and 126 blocks take 12,180 labels, those of Qwen3-MoE more than 30,000. With 20,000 and with 60,000 labels
- * the plans of Qwen3-MoE on 32 GPUs, of Llama-70B on 192 and of HAP's four models on 8 are the same (docs/measurements.md, 11-26). */
+/* Limit of labels of the pieces and of a proof, and labels that the beam search keeps at a place. Pieces of dense Transformers of 80
+ * and 126 blocks take 12,180 labels, those of Qwen3-MoE more than 30,000. With 20,000 and with 60,000 labels the plans of Qwen3-MoE on
+ * 32 GPUs, of Llama-70B on 192 and of HAP's four models on 8 are the same (docs/measurements.md, 11-26). With 6 labels a place the rules
+ * of BERT with experts on a mesh of 16 by 4 take 12.6 s, more than on one axis (9.4 s), and with 24 less (11-26). */
 enum {
     LABELS = 20000,
     BEAM = 24,
-    BEAM_PRICED = 6,
     BEAM_RUN = INT32_MAX,
     A_STAR_RUN = BEAM_RUN - 1
 };
@@ -88,27 +88,27 @@ static bool a_star(struct search *q, int32_t *goal, int64_t *bound)
 /* --- a beam --- */
 
 /* Moves the best of the first n labels by bound to the front. */
-static int32_t best_labels(struct search *q, int32_t *label, int32_t n, int32_t width)
+static int32_t best_labels(struct search *q, int32_t *label, int32_t n)
 {
     int32_t kept = 0;
     for (int32_t k = 0; k < n; k++) {
-        int32_t x = label[k], at = kept < width ? kept : width - 1;
-        if (q->labels[x].beaten || (kept == width && !sooner(q, x, label[at]))) continue;
+        int32_t x = label[k], at = kept < BEAM ? kept : BEAM - 1;
+        if (q->labels[x].beaten || (kept == BEAM && !sooner(q, x, label[at]))) continue;
         for (; at && sooner(q, x, label[at - 1]); at--) label[at] = label[at - 1];
         label[at] = x;
-        if (kept < width) kept++;
+        if (kept < BEAM) kept++;
     }
     return kept;
 }
 
-/* Beam search: a good solution, place by place; -1: none. O(operators · width · rules). */
-static int32_t beam(struct search *q, int32_t width)
+/* Beam search: a good solution, place by place; -1: none. O(operators · BEAM · rules). */
+static int32_t beam(struct search *q)
 {
-    int32_t n = 1, most = width;
+    int32_t n = 1, most = BEAM;
     if (stop_requested()) return -1; /* the relaxation may be incomplete */
     for (int32_t i = 0; i < q->p->n_ops; i++)
         for (int32_t k = 0; q->rules[i][k] >= 0; k++)
-            if ((k + 1) * width > most) most = (k + 1) * width;
+            if ((k + 1) * BEAM > most) most = (k + 1) * BEAM;
     int32_t *now = ARENA_ARRAY(q->a, int32_t, (size_t)most),
             *next = ARENA_ARRAY(q->a, int32_t, (size_t)most);
     now[0] = spmd_new_root(q, 0, BEAM_RUN, NULL);
@@ -122,7 +122,7 @@ static int32_t beam(struct search *q, int32_t width)
                 int32_t id = spmd_extend(q, now[k], *r);
                 if (id >= 0) next[made++] = id;
             }
-        n = best_labels(q, next, made, width);
+        n = best_labels(q, next, made);
         now = next, next = swap;
     }
     return n ? now[0] : -1;
@@ -272,15 +272,21 @@ static int64_t take(struct arena *a, struct search *q, int32_t goal, struct spmd
 }
 
 /* Beam search, then A*: the best label, or -1. *bound: lower bound. */
-static int32_t beam_and_prove(struct search *q, int32_t width, int64_t most, int64_t *bound)
+static int32_t beam_and_prove(struct search *q, int64_t most, int64_t *bound)
 {
-    int32_t first = beam(q, width), better;
+    int32_t first = beam(q), better;
     q->most = most;
     *bound = 0;
     if (stop_requested()) return first;
     if (first >= 0 && q->labels[first].ns < q->enough_ns) q->enough_ns = q->labels[first].ns;
     (void)a_star(q, &better, bound);
     return better >= 0 ? better : first;
+}
+
+/* Of a proof under binding memory. */
+static int64_t most_labels(const struct spmd_limits *l)
+{
+    return l && l->max_labels ? l->max_labels : LABELS;
 }
 
 /* Search without caps, with bytes at their multipliers. Sets out's rules, bytes, labels and pieces; out->bound_ns includes
@@ -299,8 +305,7 @@ static void search_free(struct arena *a, const struct spmd_problem *p, const str
     else {
         if (!price && l && l->enough_ns) q->enough_ns = l->enough_ns;
         q->relax = spmd_relax_new(scratch, q->s, q->rules, price);
-        goal = beam_and_prove(q, price ? BEAM_PRICED : BEAM, price ? SPMD_LABELS_FEW : LABELS,
-                              &out->bound_ns);
+        goal = beam_and_prove(q, price ? most_labels(l) : LABELS, &out->bound_ns);
     }
     out->ns = take(a, q, goal, out);
     out->n_labels = q->n_applied;
@@ -402,7 +407,6 @@ static void try_prices(struct arena *a, const struct spmd_problem *p, const stru
 static void by_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
                       int64_t free_ns, struct prices *y)
 {
-    enum { TURNS = 10 };
     struct spmd_found now = {.ns = INT64_MAX};
     bool fit = false;
     const double most = spmd_price_max(p);
@@ -413,13 +417,13 @@ static void by_prices(struct arena *a, const struct spmd_problem *p, const struc
         if (now.ns == INT64_MAX) return;
     }
     if (y->best[0] > 0) memcpy(y->now, y->best, (size_t)p->n_columns * sizeof *y->now);
-    for (int k = 0; k < TURNS; k++) {
+    for (int k = 0; k < SPMD_TURNS; k++) {
         bool high = false;
         if (k || fit) try_prices(a, p, l, y, &now, &fit);
         if (now.ns == INT64_MAX || stop_requested()) return;
         for (int32_t c = 0; c < p->n_columns; c++) {
             double full = (double)now.bytes[c] / (double)(p->cap[c] > 0 ? p->cap[c] : 1);
-            double times = pow(full, k < TURNS / 2 ? 6 : 2); /* smaller steps at the end */
+            double times = pow(full, k < SPMD_TURNS / 2 ? 6 : 2); /* smaller steps at the end */
             y->now[c] *= times < 0.2 ? 0.2 : times > 5 ? 5 : times;
             high = high || y->now[c] > most;
         }
@@ -442,8 +446,7 @@ static void search_bound(struct arena *a, const struct spmd_problem *p, const st
     int64_t bound;
     q->enough_ns = l && l->enough_ns && l->enough_ns < best.ns ? l->enough_ns : best.ns;
     q->relax = spmd_relax_new(scratch, q->s, q->rules, NULL);
-    int32_t goal =
-        beam_and_prove(q, BEAM, l && l->max_labels ? l->max_labels : LABELS, &bound);
+    int32_t goal = beam_and_prove(q, most_labels(l), &bound);
     if (goal >= 0) best.ns = take(a, q, goal, &best);
     best.n_pieces = 0;
     best.n_labels = y.n_labels + q->n_applied;

@@ -36,7 +36,11 @@ struct arena;
 
 enum {
     SPMD_STEPS_MAX = 6,
-    SPMD_LABELS_FEW = 2000 /* of one proof of many: at multipliers, or of a stage whose memory binds */
+    SPMD_LABELS_FEW = 2000, /* of one proof of many: at multipliers, or of a stage whose memory binds */
+    /* Steps of the subgradient method, and searches with other caps of memory. HAP's four models on 8 devices with 84, 90 and 97 % of
+     * the memory of their best rules: the same rules with 4 and with 10, with 30 % fewer labels. Of 110 steps to more memory for a small
+     * stage 4 led to slower rules with 4, at most 2 with 6 and with 10 (2026-11-26). */
+    SPMD_TURNS = 6
 };
 
 struct spmd_step { /* one step of a resharding */
@@ -99,7 +103,7 @@ struct spmd_problem {
 };
 
 struct spmd_limits {
-    int64_t max_labels; /* of the proof under binding memory; 0: 20,000 */
+    int64_t max_labels; /* of a proof under binding memory; 0: 20,000 */
     int64_t enough_ns; /* upper bound: only answers below it are sought; 0: none */
 };
 struct spmd_found {

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Least factor between successive shares that separates zones. */
-static const double ZONE_FACTOR = 3;
-
 /* --- routes --- */
 
 struct device_routes { /* open hash, never more than half full */
@@ -116,8 +113,7 @@ static struct device_routes *routes_new(struct arena *a, const struct cluster *c
 
 struct tree_edge {
     int32_t end[2], link;
-    double Bps, share;
-    bool cut;
+    double Bps;
 };
 struct tree {
     struct arena *arena;
@@ -127,7 +123,6 @@ struct tree {
     struct tree_edge *edges;             /* (n_edges); of the tree after find_tree: (n_tree) */
     int32_t *first, *next;               /* half edges of a vertex: 2 · edge + end */
     int32_t *weight;                     /* (n_vertices) devices */
-    int32_t *node_of_site;               /* (n_sites) */
     int32_t *walk, *parent;              /* (n_vertices) depth-first order, and the half edge to the parent */
     size_t capacity;
 };
@@ -137,14 +132,12 @@ static void find_sites(struct tree *t)
     const struct cluster *c = t->c;
     struct device_graph *g = t->g;
     bool *own = ARENA_ARRAY(t->arena, bool, (size_t)c->n_nodes);
-    t->node_of_site = ARENA_ARRAY(t->arena, int32_t, (size_t)c->n_devices + 1);
     for (int32_t i = 0; i < c->n_links; i++)
         for (int32_t e = 0; e < c->links[i].n_ends; e++)
             if (c->links[i].kind[e] == END_DEVICE) own[c->devices[c->links[i].end[e]].node] = true;
     for (int32_t n = 0; n < c->n_nodes; n++)
         for (int32_t d = 0; d < c->nodes[n].n_devices; d++) {
             g->site_of[c->nodes[n].first_device + d] = g->n_sites;
-            t->node_of_site[g->n_sites] = n;
             if (own[n] || d + 1 == c->nodes[n].n_devices) g->n_sites++;
         }
 }
@@ -289,59 +282,32 @@ static void walk_tree(struct tree *t)
     }
 }
 
-static int by_share(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return (a < b) - (a > b);
-}
-
-/* Marks the edges to cut: shares below the largest factor. */
-static void find_shares(struct tree *t)
+/* Devices on the smaller side of every link; weight: of the subtree. */
+static void find_below(struct tree *t)
 {
     struct device_graph *g = t->g;
-    double *share = ARENA_ARRAY(t->arena, double, (size_t)t->n_tree + 1), least = 0;
-    int32_t n = 0;
-    for (int32_t i = t->n_vertices - 1; i >= 0; i--) { /* weight: of the subtree */
+    for (int32_t i = t->n_vertices - 1; i >= 0; i--) {
         int32_t v = t->walk[i], h = t->parent[v];
         if (h < 0) continue;
-        struct tree_edge *e = &t->edges[h / 2];
+        const struct tree_edge *e = &t->edges[h / 2];
         int32_t inside = t->weight[v];
         int32_t side = inside < g->n_devices - inside ? inside : g->n_devices - inside;
         if (link_of_every_pair(&t->c->links[e->link]) && side > 0) side = 1; /* dedicated links */
-        e->share = side > 0 ? e->Bps / side : INFINITY;
         if (side > g->below[e->link]) g->below[e->link] = side;
         t->weight[e->end[h % 2]] += inside;
-        if (isinf(e->share)) continue;
-        if (g->bottleneck < 0 || e->share < least) least = e->share, g->bottleneck = e->link;
-        share[n++] = e->share;
     }
-    if (n > 1) qsort(share, (size_t)n, sizeof *share, by_share);
-    double fall = ZONE_FACTOR, cut = 0;
-    for (int32_t i = 0; i + 1 < n; i++)
-        if (share[i] >= fall * share[i + 1]) fall = share[i] / share[i + 1], cut = share[i + 1];
-    g->zone_share_Bps = cut;
-    for (int32_t i = 0; i < t->n_tree; i++) t->edges[i].cut = t->edges[i].share <= cut;
 }
 
-/* Devices in depth-first order; a zone ends at a cut edge or a new root. Zones without devices get no number. */
+/* Devices in depth-first order. */
 static void find_order(struct tree *t)
 {
     struct device_graph *g = t->g;
-    int32_t *label = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices), labels = 0, n = 0;
-    int32_t *zone = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices);
-    int32_t *first = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_sites + 1);
+    int32_t n = 0, *first = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_sites + 1);
     for (int32_t d = 0; d < g->n_devices; d++) first[g->site_of[d] + 1] = d + 1;
     for (int32_t i = 0; i < t->n_vertices; i++) {
-        int32_t v = t->walk[i], h = t->parent[v];
-        bool fresh = h < 0 || t->edges[h / 2].cut;
-        label[v] = fresh ? labels++ : label[t->edges[h / 2].end[h % 2]];
-        if (fresh) zone[label[v]] = -1;
-        if (v >= g->n_sites) continue;
-        if (zone[label[v]] < 0) zone[label[v]] = g->n_zones++;
-        for (int32_t d = first[v]; d < first[v + 1]; d++) {
+        int32_t v = t->walk[i];
+        for (int32_t d = v < g->n_sites ? first[v] : 0; v < g->n_sites && d < first[v + 1]; d++)
             g->order[n++] = d;
-            g->zone_of[d] = zone[label[v]];
-        }
     }
 }
 
@@ -362,59 +328,8 @@ static enum status find_places(struct tree *t, struct cost *k, struct error *err
     for (int32_t d = 0; d < g->n_devices; d++) t->weight[g->site_of[d]]++;
     link_vertices(t);
     walk_tree(t);
-    find_shares(t);
+    find_below(t);
     find_order(t);
-    return OK;
-}
-
-/* --- classes --- */
-
-/* Levels of class granularity: type, zone and node; type and zone; type. */
-enum { LEVELS = 3 };
-static int32_t count_classes(struct arena *a, struct device_graph *g, int level)
-{
-    const struct cluster *c = g->cluster;
-    size_t types = (size_t)c->n_types;
-    int32_t *on_node = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes * types);
-    for (int32_t d = 0; d < g->n_devices; d++)
-        on_node[(size_t)c->devices[d].node * types + (size_t)c->devices[d].type]++;
-    g->n_classes = 0;
-    for (int32_t i = 0; i < g->n_devices; i++) {
-        int32_t d = g->order[i], k = 0, type = c->devices[d].type;
-        int32_t per_node = on_node[(size_t)c->devices[d].node * types + (size_t)type];
-        int32_t zone = level < 2 ? g->zone_of[d] : 0;
-        for (; k < g->n_classes; k++)
-            if (g->classes[k].type == type && g->classes[k].zone == zone &&
-                (level > 0 || g->classes[k].per_node == per_node))
-                break;
-        if (k == g->n_classes) {
-            if (k == DEVICE_CLASSES_MAX) return -1;
-            g->classes[g->n_classes++] =
-                (struct device_class){.type = type, .zone = zone, .per_node = per_node};
-        }
-        g->classes[k].n++;
-        g->class_of[d] = k;
-    }
-    return g->n_classes;
-}
-
-static enum status find_classes(struct arena *a, struct device_graph *g, struct error *err)
-{
-    int level = 0;
-    g->classes = ARENA_ARRAY(a, struct device_class, DEVICE_CLASSES_MAX);
-    while (level < LEVELS && count_classes(a, g, level) < 0) level++;
-    if (level == LEVELS)
-        return error_set(err, ERR_INPUT,
-                         "cluster '%s' has devices of more than %d types: expected at most %d",
-                         g->cluster->name, DEVICE_CLASSES_MAX, DEVICE_CLASSES_MAX);
-    for (int32_t k = 0; k < g->n_classes; k++) {
-        g->classes[k].devices = ARENA_ARRAY(a, int32_t, (size_t)g->classes[k].n);
-        g->classes[k].n = 0;
-    }
-    for (int32_t i = 0; i < g->n_devices; i++) {
-        struct device_class *k = &g->classes[g->class_of[g->order[i]]];
-        k->devices[k->n++] = g->order[i];
-    }
     return OK;
 }
 
@@ -424,15 +339,13 @@ enum status device_graph_new(struct arena *a, const struct cluster *c, struct co
     size_t n = (size_t)c->n_devices;
     struct device_graph *g = *out = ARENA_ARRAY(a, struct device_graph, 1);
     *g = (struct device_graph){
-        .cluster = c, .n_devices = c->n_devices, .n_types = cost_types(k), .bottleneck = -1};
-    g->site_of = ARENA_ARRAY(a, int32_t, n), g->zone_of = ARENA_ARRAY(a, int32_t, n);
-    g->class_of = ARENA_ARRAY(a, int32_t, n), g->order = ARENA_ARRAY(a, int32_t, n);
+        .cluster = c, .n_devices = c->n_devices, .n_types = cost_types(k)};
+    g->site_of = ARENA_ARRAY(a, int32_t, n), g->order = ARENA_ARRAY(a, int32_t, n);
     g->below = ARENA_ARRAY(a, int32_t, (size_t)c->n_links + 1);
     g->routes = routes_new(a, c, k);
     struct arena *scratch = arena_new();
     struct tree t = {.arena = scratch, .c = c, .g = g};
     enum status st = find_places(&t, k, err);
-    if (st == OK) st = find_classes(a, g, err);
     arena_free(scratch);
     return st;
 }

@@ -24,7 +24,8 @@ START_TEST(nodes_by_gpus_are_looked_at_first)
     ck_assert_int_eq(spmd_meshes(4, odd, s), 2);
     ck_assert_int_eq(s[1].columns, 2);
     ck_assert_int_eq(spmd_meshes(7, NULL, s), 1);
-    ck_assert_int_eq(spmd_meshes(64, NULL, s), SPMD_MESHES_MAX);
+    ck_assert_int_eq(spmd_meshes(64, NULL, s), 6);
+    ck_assert_int_eq(spmd_meshes(240, NULL, s), 19); /* every divisor but 1 */
 }
 END_TEST
 
