@@ -14,8 +14,7 @@
  * later with that one in the network than without it.
  * Not used with a trace, which has every message, with jitter, or where messages slow down operators.
  * Cost: a few nanoseconds a message instead of four events, and nothing for the messages of periodic parts or of an execution
- * like the one before it.
- * Where members share a FIFO link, ahead_queues.c computes them.
+ * like the one before it. Where members share a FIFO link, ahead_queues.c computes them.
  */
 #include "sim/engine/ahead_internal.h"
 
@@ -166,10 +165,9 @@ void ahead_new(struct engine *e)
         r->steady = r->ahead + n;
         r->messages = ARENA_ARRAY(e->arena, struct ahead_message, 2 * n);
         r->ahead_messages = r->messages + n;
-        r->known_begin_ns = ARENA_ARRAY(e->arena, int64_t, 3 * n);
-        r->known_end_ns = r->known_begin_ns + n, r->known_seen_ns = r->known_end_ns + n;
-        r->known_order = ARENA_ARRAY(e->arena, uint64_t, n);
+        r->known_members = ARENA_ARRAY(e->arena, struct ahead_known, n);
         r->first_ns = r->second_ns = r->due_ns = INT64_MAX;
+        r->looked_up = true;
     }
 }
 
@@ -223,7 +221,7 @@ static bool is_known(const struct engine *e, const struct ahead *r)
     int64_t first = r->members[0].began_ns;
     bool same = r->known;
     for (int32_t i = 0; same && i < r->n; i++)
-        same = r->members[i].began_ns - first == r->known_begin_ns[i];
+        same = r->members[i].began_ns - first == r->known_members[i].begin_ns;
     return same && ahead_queues_known(e, r);
 }
 
@@ -235,11 +233,12 @@ static void run_whole(struct engine *e, int32_t group)
     if (is_known(e, r)) {
         r->steady_ns = 0;
         for (int32_t i = 0; i < r->n; i++) {
+            const struct ahead_known *x = &r->known_members[i];
             r->ahead[i] = (struct ahead_member){.part = r->parts,
-                                                .began_ns = first + r->known_end_ns[i],
-                                                .ends_ns = first + r->known_end_ns[i],
-                                                .seen_ns = first + r->known_seen_ns[i],
-                                                .order = r->known_order[i]};
+                                                .began_ns = first + x->end_ns,
+                                                .ends_ns = first + x->end_ns,
+                                                .seen_ns = first + x->seen_ns,
+                                                .order = x->order};
         }
         for (int32_t i = 0; i < r->n_queues; i++) r->free_ns[i] = first + r->known_left_ns[i];
         announce(e, group);
@@ -250,10 +249,10 @@ static void run_whole(struct engine *e, int32_t group)
     r->known = r->ahead->part == r->parts;
     for (int32_t i = 0; i < r->n; i++) {
         r->known &= r->ahead[i].part == r->parts;
-        r->known_begin_ns[i] = r->members[i].began_ns - first;
-        r->known_end_ns[i] = r->ahead[i].began_ns - first;
-        r->known_seen_ns[i] = r->ahead[i].seen_ns - first;
-        r->known_order[i] = r->ahead[i].order;
+        r->known_members[i] = (struct ahead_known){.begin_ns = r->members[i].began_ns - first,
+                                                   .end_ns = r->ahead[i].began_ns - first,
+                                                   .seen_ns = r->ahead[i].seen_ns - first,
+                                                   .order = r->ahead[i].order};
     }
     for (int32_t i = 0; i < r->n_queues; i++) r->known_left_ns[i] = r->free_ns[i] - first;
 }
@@ -370,6 +369,8 @@ static void start(struct engine *e, int32_t group)
     r->by_messages = !all;
     if (all) wait_again(r);
     if (claims) claim(e, group);
+    for (int32_t i = 0; claims && r->looked_up && i < r->n; i++) r->messages[i].part = -1;
+    r->looked_up &= !claims;
     for (int32_t i = 0; i < r->n; i++) {
         struct member *m = ahead_member(e, group, i);
         if (!m->waits) continue;
@@ -377,7 +378,6 @@ static void start(struct engine *e, int32_t group)
         if (claims) {
             r->members[i] = (struct ahead_member){
                 .began_ns = m->begin_ns, .ends_ns = m->begin_ns, .seen_ns = e->now_ns};
-            r->messages[i].part = -1;
         } else {
             m->pending = 0;
             collectives_go_on(e, m);
@@ -405,6 +405,7 @@ static bool find_moving(struct engine *e, int32_t group)
 {
     struct ahead *r = ahead_of(e, group);
     int32_t own = 0;
+    r->looked_up = true;
     for (int32_t i = 0; i < r->n; i++) {
         const struct member *m = ahead_member(e, group, i);
         ahead_look_up(e, group, i, m->part, &r->messages[i]);

@@ -34,27 +34,34 @@ struct ahead_message { /* that a member sends in its part */
     double left_bytes; /* at since_ns */
 };
 
+struct ahead_known { /* of one member, relative to the first one's begin */
+    int64_t begin_ns, end_ns, seen_ns;
+    uint64_t order;
+};
+
+/* A simulation has hundreds of these, and each event of one reads its numbers: they are together in the first cache lines. */
 struct ahead {
     bool able, claims;
-    int32_t n, *member; /* (n) members that are simulated, in the collective */
-    int32_t *place;     /* (n_members) of each of those in `member` */
-    int32_t parts;
-    int32_t n_links, *links; /* of the network, of all its messages */
-    /* FIFO resources of all its messages, if several lanes or a pipeline share one of them; free_ns: when each is free of what is
-     * computed ahead */
-    int32_t n_queues, *queues;
-    int64_t *free_ns;
-
     /* Members that have begun the next execution and wait: how many, the two earliest begins, the instant of the event at
      * which the execution starts, and which event that is. by_messages: it has started without those that are not here. */
-    int32_t here;
     bool by_messages;
+    bool known; /* the last execution that was computed from its start to its end, see known_members */
+    bool looked_up; /* messages[].part may not be -1, as it is where an execution begins */
+    int32_t n;  /* members that are simulated */
+    int32_t here, parts, n_links, n_queues;
     int64_t first_ns, second_ns, due_ns, gathering;
 
     /* With a claim. running: members whose end has not been processed; stamp: outdated events carry an older one; ahead: the
      * state after what is computed ahead. */
     int32_t running, reach; /* reach: parts that are computed beyond the furthest member's */
     int64_t stamp;
+    int32_t *member; /* (n) in the collective */
+    int32_t *place;  /* (n_members) of each of those in `member` */
+    int32_t *links;  /* (n_links) of the network, of all its messages */
+    /* (n_queues) FIFO resources of all its messages, if several lanes or a pipeline share one of them; free_ns: when each is free
+     * of what is computed ahead */
+    int32_t *queues;
+    int64_t *free_ns;
     struct ahead_member *members, *ahead;
     struct ahead_message *messages, *ahead_messages; /* (n) */
     /* steady_ns > 0: from the state `steady` on, which the engine would have processed by steady_seen_ns, every part takes all
@@ -62,10 +69,7 @@ struct ahead {
     int64_t steady_ns, steady_seen_ns;
     struct ahead_member *steady;
 
-    /* The last execution that was computed from its start to its end, relative to the first member's begin. */
-    bool known;
-    int64_t *known_begin_ns, *known_end_ns, *known_seen_ns; /* (n) */
-    uint64_t *known_order;                                  /* (n) */
+    struct ahead_known *known_members; /* (n) */
     int64_t *known_free_ns, *known_left_ns; /* (n_queues) before and after it; 0 before: free in time */
 };
 

@@ -209,8 +209,7 @@ void collectives_go_on(struct engine *e, struct member *m)
 
 static void begin(struct engine *e, struct member *m, int64_t now_ns)
 {
-    if (e->collectives->rendezvous[m->group].price_ns >= 0 ||
-        e->program->collectives[m->group].flow_link)
+    if (e->collectives->rendezvous[m->group].together)
         come_together(e, m, now_ns);
     else if (!ahead_begins(e, m, now_ns))
         advance(e, m, now_ns);
@@ -227,7 +226,7 @@ static void start(struct engine *e, struct stream_state *s, struct handed h)
     struct rendezvous *r = &e->collectives->rendezvous[m->group];
     s->busy = true;
     if (h.when_ns > r->launching_ns) r->launching_ns = h.when_ns;
-    if (++r->started == e->program->collectives[m->group].n_members)
+    if (++r->started == r->n_launches)
         r->launched_ns = r->launching_ns, r->started = 0, r->launching_ns = 0;
     m->part = 0, m->step = h.step, m->times = h.times;
     m->active = true;

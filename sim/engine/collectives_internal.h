@@ -55,6 +55,8 @@ struct stream_state {
 struct rendezvous {
     int64_t price_ns; /* -1: not priced */
     int32_t n_members, here;
+    int32_t n_launches; /* of an execution: the collective's members */
+    bool together;      /* its members only meet: it is priced or one flow */
     int64_t latest_ns;
     int32_t started; /* the current execution; their latest launch, and that of the last execution that all have started */
     int64_t launching_ns, launched_ns;

@@ -188,9 +188,10 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     c->rendezvous = ARENA_ARRAY(e->arena, struct rendezvous, (size_t)p->n_collectives);
     for (int32_t i = 0; i < p->n_collectives; i++) {
         const struct collective *g = &p->collectives[i];
-        c->rendezvous[i].price_ns = collective_price_ns(k, p, g, NULL);
-        for (int32_t m = 0; m < g->n_members; m++)
-            c->rendezvous[i].n_members += collective_like(g, m) == m;
+        struct rendezvous *r = &c->rendezvous[i];
+        r->price_ns = collective_price_ns(k, p, g, NULL);
+        r->n_launches = g->n_members, r->together = r->price_ns >= 0 || g->flow_link;
+        for (int32_t m = 0; m < g->n_members; m++) r->n_members += collective_like(g, m) == m;
     }
     int32_t n_reduces = c->n_hops;
     find_collective_hops(e);

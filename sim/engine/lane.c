@@ -110,18 +110,46 @@ static bool in_bubble(const struct lane_state *l)
            (l->backwards == 1 && is_backward(l->procedure->phase));
 }
 
-/* Waits until an instant that may not be known yet (-1). What it waits for has been under way since issued_ns. */
-static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns,
-                       enum sim_wait moving, int64_t issued_ns)
+/* Whether the instant is known (not -1), and may be waited for. */
+static bool may_wait(struct engine *e, int32_t lane, int64_t when_ns)
 {
     if (when_ns < 0 || (e->overlap && !overlap_wait(e, lane, when_ns))) return false;
     if (when_ns > ENGINE_MAX_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
-    if (when_ns <= l->now_ns) return true;
+    return true;
+}
+
+/* Until an instant behind the lane's time. What it waits for has been under way since issued_ns. */
+static void pass_time(struct lane_state *l, int64_t when_ns, enum sim_wait moving, int64_t issued_ns)
+{
     bool bubble = moving == SIM_WAIT_messages && in_bubble(l);
     int64_t since = units_min(units_max(issued_ns, l->now_ns), when_ns);
     l->use.wait_ns[bubble ? SIM_WAIT_bubble : SIM_WAIT_imbalance] += since - l->now_ns;
     l->use.wait_ns[moving] += when_ns - since;
     l->now_ns = when_ns;
+}
+
+static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns,
+                       enum sim_wait moving, int64_t issued_ns)
+{
+    if (!may_wait(e, lane, when_ns)) return false;
+    if (when_ns > l->now_ns) pass_time(l, when_ns, moving, issued_ns);
+    return true;
+}
+
+/* When a message was handed over, or a collective launched, is looked up only where the lane waits for it. */
+static bool wait_message(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    int64_t when_ns = messages_arrival(e, c->arg, l->seq);
+    if (!may_wait(e, lane, when_ns)) return false;
+    if (when_ns > l->now_ns) pass_time(l, when_ns, SIM_WAIT_messages, messages_handed(e, c->arg, l->seq));
+    return true;
+}
+
+static bool wait_collective(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    int64_t when_ns = collective_end(e, c->arg, l->step);
+    if (!may_wait(e, lane, when_ns)) return false;
+    if (when_ns > l->now_ns) pass_time(l, when_ns, SIM_WAIT_collectives, collective_launched(e, c->arg));
     return true;
 }
 
@@ -145,15 +173,12 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
     int64_t end_ns;
     switch (c->kind) {
     case CODE_ROOM:
-        return wait_until(e, lane, l,
-                          l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount),
-                          SIM_WAIT_messages, 0);
+        end_ns = l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount);
+        return wait_until(e, lane, l, end_ns, SIM_WAIT_messages, 0);
     case CODE_RECEIVE:
-        return wait_until(e, lane, l, messages_arrival(e, c->arg, l->seq), SIM_WAIT_messages,
-                          messages_handed(e, c->arg, l->seq));
+        return wait_message(e, lane, l, c);
     case CODE_COLLECTIVE_WAIT:
-        return wait_until(e, lane, l, collective_end(e, c->arg, l->step),
-                          SIM_WAIT_collectives, collective_launched(e, c->arg));
+        return wait_collective(e, lane, l, c);
     case CODE_BORN:
         memory_from_lane(e->memory, lane, l->now_ns, c->amount);
         return true;
@@ -176,11 +201,8 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
             collective_hand_over(e, c->arg, lane, when_ns);
         }
         l->met = true;
-        if (!wait_until(e, lane, l, collective_end(e, c->arg, l->step), SIM_WAIT_collectives,
-                        collective_launched(e, c->arg)))
-            return false;
-        l->met = false;
-        return true;
+        l->met = !wait_collective(e, lane, l, c);
+        return !l->met;
     case CODE_FOLDED_COLLECTIVE:
         end_ns = collect_end(e, lane, c);
         return wait_until(e, lane, l, end_ns, SIM_WAIT_collectives, end_ns - c->amount);

@@ -176,8 +176,9 @@ double flows_withdraw(struct flows *f, double now_ns, int32_t route)
 
 int32_t flows_routes_on(const struct flows *f, int32_t resource)
 {
-    return f->many ? f->resources[resource].n_users
-                   : (int32_t)__builtin_popcountll(f->doors[resource].users);
+    if (f->many) return f->resources[resource].n_users;
+    uint64_t users = f->doors[resource].users; /* mostly none */
+    return users ? (int32_t)__builtin_popcountll(users) : 0;
 }
 
 double flows_alone_Bpns(const struct flows *f, int32_t route) { return f->routes[route].cap_Bpns; }

@@ -342,6 +342,7 @@ bool network_claimable(struct network *n, const int32_t *links, int32_t n_links,
     for (int32_t i = 0; i < n_links; i++) {
         if (n->claims[links[i]]) return false;
         own -= flows_routes_on(n->flows, links[i]);
+        if (own < 0) return false;
     }
     return !own;
 }
