@@ -384,6 +384,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
     l->groups->mixed = ARENA_ARRAY(l->tables, bool, (size_t)l->uses->n_param_uses);
     l->groups->zero = ARENA_ARRAY(l->tables, int8_t, (size_t)l->uses->n_param_uses);
     memset(l->groups->zero, -1, (size_t)l->uses->n_param_uses);
+    l->groups->of_use = ARENA_ARRAY(l->tables, struct use_group, (size_t)l->uses->n_param_uses);
     TRY(lower_shard_mixed(l, l->groups->mixed, err));
     for (int32_t last = l->uses->n_param_uses - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && same_owners(l, first - 1, last);) first--;
@@ -412,20 +413,22 @@ bool lower_exchanged_before(const struct lowering *l, const struct stage_build *
     return false;
 }
 
-int32_t lower_group_index(const struct group_plan *g, int32_t param_use)
+static void find_groups_of_uses(const struct lowering *l, const struct stage_build *b)
 {
-    int32_t low = sorted_place(g->uses, g->n_uses, param_use);
-    return low < g->n_uses && g->uses[low] == param_use ? low : -1;
+    struct use_group *of = l->groups->of_use;
+    for (int32_t u = 0; u < l->uses->n_param_uses; u++) of[u].group = -1;
+    for (int32_t i = b->groups->n; i-- > 0;) { /* the first group of a use goes before later ones */
+        const struct group_plan *g = lower_group_plan(l, b->groups->group[i]);
+        for (int32_t k = 0; k < g->n_uses && !g->tied; k++)
+            of[g->uses[k]] = (struct use_group){b->groups->group[i], k};
+    }
+    l->groups->of_stage = b->groups;
 }
 
-int32_t lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use)
+struct use_group lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use)
 {
-    for (int32_t i = 0; i < b->groups->n; i++) {
-        const struct group_plan *g = &l->groups->plans[b->groups->group[i]];
-        if (!g->tied && lower_group_index(g, param_use) >= 0)
-            return b->groups->group[i];
-    }
-    return -1;
+    if (l->groups->of_stage != b->groups) find_groups_of_uses(l, b);
+    return l->groups->of_use[param_use];
 }
 
 static void segments_of(const struct stage_scratch *h, int32_t group, struct collective_member *m)

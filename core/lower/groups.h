@@ -25,8 +25,14 @@ struct lower_groups {
     int8_t *zero;             /* (n_param_uses) lower_zero_of, -1: not asked for yet */
     struct known_cells *cells; /* core/lower/cells.c: the latest refinements */
     size_t group_capacity, plan_capacity;
+    struct use_group *of_use; /* (n_param_uses) on the stage whose groups are `of_stage` */
+    const struct stage_groups *of_stage;
     int32_t *known; /* core/lower/tensor_collectives.c's table of the current stage */
     size_t known_capacity;
+};
+
+struct use_group { /* the group that reduces a parameter use, -1, and the index of the use there */
+    int32_t group, index;
 };
 
 struct stage_groups {
@@ -42,10 +48,9 @@ static inline const struct group_plan *lower_group_plan(const struct lowering *l
 MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
 /* Whether an update waits for this exchange between two chunks of one device before b's update. */
 bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group);
-/* Index of the parameter use among those of a group; -1. O(log uses). */
-int32_t lower_group_index(const struct group_plan *g, int32_t param_use);
-/* The group that reduces the parameter use on this stage; -1. */
-int32_t lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use);
+/* Of the parameter use on this stage. The first question about a stage takes O(parameter uses), the next ones O(1), until one about
+ * another stage. */
+struct use_group lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use);
 
 /* A new group of n members; lower_group_join adds its links. */
 struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,

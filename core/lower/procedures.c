@@ -347,7 +347,7 @@ static void scatter_gradient(struct writer *w, int32_t param_use)
 {
     struct lowering *l = w->l;
     const struct stage_build *b = w->b;
-    int32_t group = lower_zero_of(l, param_use) < 2 ? -1 : lower_group_of_param_use(l, b, param_use), i = 0;
+    int32_t group = lower_zero_of(l, param_use) < 2 ? -1 : lower_group_of_param_use(l, b, param_use).group, i = 0;
     if (group < 0) return;
     if (!w->missing) w->missing = ARENA_ARRAY(w->h->work, int32_t, (size_t)b->groups->n);
     while (b->groups->group[i] != group) i++;

@@ -265,7 +265,7 @@ static void param_use_slots(struct stage_scratch *h, int32_t tensor)
         .birth = orders_stage_phase(h->b, PHASE_W), .death = PHASE_U, .sent = -1, .received = -1};
     if (h->b->order->apart)
         h->slot_back[tensor] = h->chain_slot[param_use] =
-            buffer_ring_slot(h, tensor, life, lower_group_of_param_use(h->l, h->b, param_use));
+            buffer_ring_slot(h, tensor, life, lower_group_of_param_use(h->l, h->b, param_use).group);
     else if (h->l->plan->deterministic)
         h->slot_back[tensor] = lower_add_slot(h, lower_slot_like(h, tensor, SLOT_SCRATCH));
     else

@@ -61,9 +61,10 @@ struct flat_param_place lower_zero_place(const struct lowering *l, const struct 
 {
     const int32_t *uses = &b->v->param_uses_of[2 * tensor];
     int32_t param_use = uses[0] >= 0 ? uses[0] : uses[1];
-    int32_t group = param_use >= 0 ? lower_group_of_param_use(l, b, param_use) : -1;
-    if (group < 0 || !l->groups->plans[group].zero) return (struct flat_param_place){.group = -1};
-    return lower_zero_group(l, group)->places[lower_group_index(&l->groups->plans[group], param_use)];
+    struct use_group of = {.group = -1};
+    if (param_use >= 0) of = lower_group_of_param_use(l, b, param_use);
+    if (of.group < 0 || !l->groups->plans[of.group].zero) return (struct flat_param_place){.group = -1};
+    return lower_zero_group(l, of.group)->places[of.index];
 }
 
 /* --- do the stages agree? --- */

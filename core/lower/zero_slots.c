@@ -116,7 +116,7 @@ static void gradient_slots(struct stage_scratch *h, int32_t tensor, int32_t inde
     for (int k = 0; k < 2; k++) {
         int32_t u = h->v->param_uses_of[2 * tensor + k];
         if (u < 0) continue;
-        const struct flat_shard *f = lower_zero_flat_shard(h, lower_group_of_param_use(h->l, h->b, u));
+        const struct flat_shard *f = lower_zero_flat_shard(h, lower_group_of_param_use(h->l, h->b, u).group);
         int32_t gradient = h->v->param_uses[u].gradient;
         bool own_group = f->group == at.group;
         int32_t slot = inner_slot(h, gradient, f->gradient[own_group ? at.flat_param : 0],

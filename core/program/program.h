@@ -163,20 +163,21 @@ struct buffer_ring {
     enum phase birth, death;
 };
 
+/* About a kilobyte. What a fold, a price and the memory of a device read of every operator is in its first cache line. */
 struct program_op {
     enum op_kind kind;
     enum phase phase;
-    struct op_attrs attrs;
-    enum dtype dtype;
-    const char *name;
-    int32_t layer;
-    int32_t n_inputs, n_outputs;
-    int32_t input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX]; /* slots of the stage */
-    struct op_shapes shapes;
     uint64_t key; /* op_key */
+    enum dtype dtype;
+    int32_t layer;
+    const char *name;
+    int32_t n_inputs, n_outputs;
     /* half precision, operators without slots (lists to be measured): bit i: operand i is fp32. Otherwise the slots' dtypes
      * decide. */
     uint32_t wide_input, wide_output;
+    int32_t input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX]; /* slots of the stage */
+    struct op_attrs attrs;
+    struct op_shapes shapes;
 };
 
 #define INSTR_KINDS(X) X(COMPUTE) X(RECEIVE) X(SEND) X(COLLECTIVE_START) X(COLLECTIVE_WAIT) X(LOAD) X(LOSS) X(COLLECTIVE)
