@@ -6,11 +6,6 @@
 
 #include <string.h>
 
-enum {
-    PARTS = 4,   /* all nodes of a type, a half, a quarter, an eighth: a subset between two of them costs little less */
-    SEARCHED = 3 /* subsets, because the estimates err by some percent */
-};
-
 /* A subset of the GPUs. value: estimated iteration time, and the cost of all its GPUs for that long. */
 struct subset {
     bool *idle; /* (devices) */
@@ -21,8 +16,8 @@ struct subset {
 struct listing {
     struct search_context *t;
     const struct search_task *task;
-    struct subset *out;
-    int32_t n;
+    struct subset *out; /* (n) best first */
+    size_t n, capacity;
 };
 
 /* Of each type in `with` the first 1 / part of the nodes that begin with it; all other GPUs are idle. */
@@ -54,35 +49,54 @@ static double price_of(const struct cluster *c, const struct subset *x)
     return sum;
 }
 
-/* Estimates the subset, but not the whole cluster, which was searched. */
-static enum status add(struct listing *l, const bool *with, int32_t part, struct error *err)
+static bool is_known(const struct listing *l, const struct subset *x)
 {
-    const struct cluster *c = l->task->cluster;
-    struct subset x = part_of(l->t->arena, c, with, part);
-    struct search_task task = *l->task;
-    int64_t ns = INT64_MAX;
-    for (int32_t i = 0; i < l->n; i++)
-        if (!memcmp(l->out[i].idle, x.idle, (size_t)c->n_devices * sizeof *x.idle)) return OK;
-    if (x.used == c->n_devices || search_context_over(l->t)) return OK;
-    task.idle = x.idle;
-    struct coarse *q = coarse_new(l->t, &task, false);
-    enum status st = coarse_estimate(q, &ns, err);
-    coarse_free(q);
-    if (st != OK) return st;
-    if (ns == INT64_MAX) return OK;
-    x.value = (struct search_plan){.iteration_ns = ns,
-                                   .cost = price_of(c, &x) * (double)ns / NS_PER_H};
-    int32_t at = l->n++;
-    for (; at > 0 && incumbents_better(&l->t->incumbents, &x.value, &l->out[at - 1].value); at--)
-        l->out[at] = l->out[at - 1];
-    l->out[at] = x;
-    return OK;
+    size_t bytes = (size_t)l->task->cluster->n_devices * sizeof *x->idle;
+    for (size_t i = 0; i < l->n; i++)
+        if (!memcmp(l->out[i].idle, x->idle, bytes)) return true;
+    return false;
 }
 
-/* A half, a quarter … of the types' nodes too. */
+/* Sets the subset's value; iteration_ns INT64_MAX: nothing fits. */
+static enum status estimate(const struct listing *l, struct subset *x, struct error *err)
+{
+    struct search_task task = *l->task;
+    task.idle = x->idle;
+    struct coarse *q = coarse_new(l->t, &task, false);
+    enum status st = coarse_estimate(q, &x->value.iteration_ns, err);
+    coarse_free(q);
+    x->value.cost = price_of(task.cluster, x) * (double)x->value.iteration_ns / NS_PER_H;
+    return st;
+}
+
+static bool better(const struct listing *l, const struct subset *x, const struct subset *y)
+{
+    return incumbents_better(&l->t->incumbents, &x->value, &y->value);
+}
+
+static void add(struct listing *l, const struct subset *x)
+{
+    l->out = arena_grow(l->t->arena, l->out, l->n, &l->capacity, sizeof *x);
+    size_t at = l->n++;
+    for (; at > 0 && better(l, x, &l->out[at - 1]); at--) l->out[at] = l->out[at - 1];
+    l->out[at] = *x;
+}
+
+/* All nodes of the types, but not the whole cluster, which was searched; a half, a quarter … as long as the estimate is better. */
 static enum status add_parts(struct listing *l, const bool *with, struct error *err)
 {
-    for (int32_t k = 0; k < PARTS; k++) TRY(add(l, with, 1 << k, err));
+    struct subset before = {.used = 0};
+    for (int32_t part = 1; !search_context_over(l->t); part *= 2) {
+        struct subset x = part_of(l->t->arena, l->task->cluster, with, part);
+        bool whole = x.used == l->task->cluster->n_devices;
+        if (whole ? part > 1 : is_known(l, &x)) break;
+        if (whole) continue;
+        TRY(estimate(l, &x, err));
+        if (x.value.iteration_ns == INT64_MAX) break;
+        add(l, &x);
+        if (before.used && !better(l, &x, &before)) break;
+        before = x;
+    }
     return OK;
 }
 
@@ -99,7 +113,7 @@ static enum status list(struct listing *l, struct error *err)
         TRY(add_parts(l, with, err));
         with[type] = false;
     }
-    for (int32_t i = 0; i < l->n; i++)
+    for (size_t i = 0; i < l->n; i++)
         for (int32_t d = 0; d < c->n_devices; d++) {
             int32_t type = c->devices[d].type;
             if (l->out[i].idle[d] || seen[type]) continue;
@@ -115,10 +129,11 @@ static enum status list(struct listing *l, struct error *err)
 enum status cost_subsets_search(struct search_context *t, const struct search_task *task,
                                 struct error *err)
 {
-    size_t most = 2 * (size_t)PARTS * (size_t)task->cluster->n_types;
-    struct listing l = {.t = t, .task = task, .out = ARENA_ARRAY(t->arena, struct subset, most)};
+    struct listing l = {.t = t, .task = task};
+    bool more = true;
     TRY(list(&l, err));
-    for (int32_t i = 0; i < l.n && i < SEARCHED && !search_context_over(t); i++) {
+    for (size_t i = 0; i < l.n && more && !search_context_over(t); i++) {
+        struct search_plan best = t->incumbents.n ? t->incumbents.plans[0] : (struct search_plan){.iteration_ns = 0};
         struct search_task part = *task;
         int32_t n_tried;
         part.idle = l.out[i].idle;
@@ -126,6 +141,7 @@ enum status cost_subsets_search(struct search_context *t, const struct search_ta
         enum status st = coarse_search(q, &n_tried, err);
         coarse_free(q);
         if (st != OK) return st;
+        more = !best.iteration_ns || incumbents_better(&t->incumbents, &t->incumbents.plans[0], &best);
     }
     return OK;
 }
