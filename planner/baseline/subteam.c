@@ -1,7 +1,7 @@
 #include "planner/baseline/subteam.h"
 
-/* Subsets taken from a list of plans; all subsets: without one of the devices, and those of two lists. */
-enum { USED_MAX = 8, TEAMS_MAX = SPACE_TABLES_MAX + 2 * USED_MAX };
+/* Subsets taken from a list of plans; all subsets: without one of the devices, and those. */
+enum { USED_MAX = 8, TEAMS_MAX = SPACE_TABLES_MAX + USED_MAX };
 
 struct teams {
     int32_t n;
@@ -53,7 +53,6 @@ enum status subteam_try(struct search_context *t, const struct baselines_request
     uint32_t all = (UINT32_C(1) << s->n_devices) - 1;
     for (int32_t d = 0; d < s->n_devices; d++) add(&q, s, all & ~(UINT32_C(1) << d));
     add_used(&q, s, &t->incumbents);
-    add_used(&q, s, &t->diverse_starts);
     for (int32_t i = 0; i < q.n && !search_context_over(t); i++) {
         int32_t team[SPACE_TABLES_MAX], n_team = 0;
         for (int32_t d = 0; d < s->n_devices; d++)

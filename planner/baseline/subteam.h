@@ -9,8 +9,8 @@
 
 #include "planner/baseline/baselines.h"
 
-/* Adds to t->incumbents. s: a space of the task's cluster of at most SPACE_TABLES_MAX devices; subsets come from t->incumbents and
- * t->diverse_starts. Within t's budgets. */
+/* Adds to t->incumbents. s: a space of the task's cluster of at most SPACE_TABLES_MAX devices; subsets come from t->incumbents.
+ * Within t's budgets. */
 MUST_CHECK enum status subteam_try(struct search_context *t, const struct baselines_request *r,
                                    const struct space *s, struct error *err);
 

@@ -45,7 +45,6 @@ enum status search_context_evaluate(struct search_context *q, const struct space
     if (st == ERR_INPUT) return OK;
     if (st != OK) return error_set(err, st, "%s", why.text);
     incumbents_add(&q->incumbents, p, *iteration_ns);
-    if (q->diverse_starts.most) incumbents_add(&q->diverse_starts, p, *iteration_ns);
     search_context_report(q);
     return OK;
 }

@@ -36,9 +36,6 @@ struct search_context {
     int64_t candidates; /* complete plans with a computed lower bound */
     int64_t evaluations_left;
     int64_t work_end; /* limit of scorer_work; 0: no limit */
-    /* The best plan of each choice and order of devices: diverse starts of refinement besides the incumbents, which may be
-     * similar. most 0: not kept. */
-    struct incumbents diverse_starts;
     /* Spaces of the baselines, because the lower bound must hold for their plans too. */
     const struct space *preset[PRESET_SPACES_MAX];
     int32_t n_presets;

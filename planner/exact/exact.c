@@ -9,10 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LIST_MAX = 60000, /* pipelines of a set of devices, 72 bytes each; with more the class is not searched completely */
-    FIRST_MAX = 16    /* of the first plan of a partition: the best of so many is taken */
-};
+enum { LIST_MAX = 60000 }; /* pipelines of a set of devices, 72 bytes each; with more the class is not searched completely */
 /* Counted ns of work that is not simulation, fitted like those of planner/candidate/scorer.c: a stage placed, a choice of shares, a
  * partition's bound (constant, and per replica and microbatch). */
 enum { STEP_NS = 60, SHARES_NS = 300, NEIGHBOUR_NS = 100, SHARE_NS = 2 };
@@ -77,14 +74,15 @@ static void enumerate(struct exact *q, struct exact_size *z, uint32_t mask, int3
     q->t->candidates += out->seen;
 }
 
-/* A few pipelines under a rising limit; without a limit the depth-first search meets the worst splits first. */
-static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m,
+/* A pipeline of least bound, under a rising limit; without a limit the depth-first search meets the worst splits first. A list of two holds the
+ * best one and the next. */
+static void find_best(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m,
                           int64_t limit, struct pipeline_list *out)
 {
     double least = (double)m * (double)bottleneck_ns(z->b, mask, 0);
     for (double factor = 1.05;; factor = 1 + 2 * (factor - 1)) {
         bool last = factor > 10 || factor * least >= (double)limit;
-        enumerate(q, z, mask, m, last ? limit : (int64_t)(factor * least), FIRST_MAX, out);
+        enumerate(q, z, mask, m, last ? limit : (int64_t)(factor * least), 2, out);
         out->complete = false; /* up to `limit` */
         if (out->n || last || search_context_over(q->t)) return;
     }
@@ -106,7 +104,7 @@ static const struct pipeline_list *pipelines(struct exact *q, struct combination
     if (known && (x->list.complete || c->first_only)) return &x->list;
     x->limit_ns = limit;
     if (c->first_only) {
-        enumerate_few(q, z, c->part->mask[r], c->share[r], limit, &x->list);
+        find_best(q, z, c->part->mask[r], c->share[r], limit, &x->list);
         return &x->list;
     }
     enumerate(q, z, c->part->mask[r], c->share[r], limit, LIST_MAX, &x->list);

@@ -18,7 +18,6 @@ struct local_search {
     int32_t n_groups;
     int32_t *group;   /* (n_replicas) groups of equal replicas */
     int32_t *example; /* (n_groups) a replica of each */
-    uint32_t tight;   /* variants of the last schedule move, by bit, that did not fit, or only with more recomputation */
 };
 
 /* A kind of change. Variants are numbered; the same number means the same change of any plan with the same groups. */
@@ -28,12 +27,11 @@ struct local_search_move {
     /* Changes *p, a copy of x->plan. false: there is no such variant. */
     bool (*make)(const struct local_search *x, struct plan *p, int32_t variant);
     bool repeats;   /* a variant that shortens the iteration is applied again */
-    bool schedules; /* sets x->tight */
     bool stages;    /* changes devices, stages or memory: only where the task asks for it */
     bool sizes;     /* tried at all microbatch sizes */
 };
 
-enum { LOCAL_SEARCH_ORDERS = 3 }; /* the first rows of the table: buckets and schedules of all stages */
+enum { LOCAL_SEARCH_ORDERS = 2 }; /* the first rows of the table: buckets and schedules of all stages */
 const struct local_search_move *local_search_moves(int32_t *n);
 /* Resets orders written out, warm-up counts, recomputation and receive buffers to their defaults; named schedules stay. */
 void local_search_plain(struct plan *p);

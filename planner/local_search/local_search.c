@@ -79,17 +79,6 @@ static bool is_better(const struct local_search *x, const struct plan *p, int64_
     return incumbents_better(&x->task->t->incumbents, &a, &b);
 }
 
-/* p: of as many replicas and stages as `than`. */
-static bool recomputes_more(const struct plan *p, const struct plan *than)
-{
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            if (p->replicas[r].stages[i].recompute != RECOMPUTE_NONE &&
-                than->replicas[r].stages[i].recompute == RECOMPUTE_NONE)
-                return true;
-    return false;
-}
-
 /* Whether a stage alone computes for as long as the best plan takes: a lower bound in every order. */
 static bool is_hopeless(const struct local_search *x, const struct plan *p)
 {
@@ -157,8 +146,6 @@ static enum status try_batch(struct local_search *x, const struct local_search_m
     if (b->n > x->left) b->n = (int32_t)x->left;
     if (b->n) TRY(score(x, b, err));
     for (int32_t i = 0; i < b->n; i++) {
-        if (m->schedules && (b->ns[i] == INT64_MAX || recomputes_more(&b->plan[i], &x->plan)))
-            x->tight |= 1u << b->variant[i];
         if (is_better(x, &b->plan[i], b->ns[i], best < 0 ? &x->plan : &b->plan[best],
                       best < 0 ? *x->iteration_ns : b->ns[best]))
             best = i;
@@ -180,7 +167,6 @@ static enum status try_move(struct local_search *x, const struct local_search_mo
                             struct error *err)
 {
     int32_t next = 0, again = -1;
-    if (m->schedules) x->tight = 0;
     for (int32_t n = count(x, m); (next < n || again >= 0) && !over(x); n = count(x, m)) {
         struct batch b = {.n = 0};
         int32_t most = room(x);

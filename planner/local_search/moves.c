@@ -7,10 +7,7 @@
 /* --- gradient buckets --- */
 
 static const int64_t bucket_parts[] = {4, 2, 8, 0};
-enum {
-    BUCKETS = sizeof bucket_parts / sizeof *bucket_parts,
-    SMALL_PARTS = 8 /* small buckets: an 8th of a stage's parameters, the least of bucket_parts */
-};
+enum { BUCKETS = sizeof bucket_parts / sizeof *bucket_parts };
 
 static bool has_buckets(const struct local_search *x)
 {
@@ -120,14 +117,6 @@ static bool make_schedules(const struct local_search *x, struct plan *p, int32_t
     return set_schedule(x, p, -1, variant);
 }
 
-/* What does not fit, or only with recomputation, is tried with small buckets, because one sum of all gradients needs a copy of them. */
-static bool make_tight_schedules(const struct local_search *x, struct plan *p, int32_t variant)
-{
-    if (!(x->tight >> variant & 1) || !has_buckets(x) || !make_schedules(x, p, variant)) return false;
-    refine_buckets(x->s, p, SMALL_PARTS);
-    return true;
-}
-
 static int32_t count_group_schedules(const struct local_search *x)
 {
     return x->n_groups > 1 ? x->n_groups * count_schedules(x) : 0;
@@ -176,8 +165,7 @@ static bool make_shares(const struct local_search *x, struct plan *p, int32_t va
 
 static const struct local_search_move moves[] = {
     {"buckets", count_buckets, make_buckets, .repeats = false},
-    {"schedules", count_schedules, make_schedules, .schedules = true},
-    {"schedules with small buckets", count_schedules, make_tight_schedules, .repeats = false},
+    {"schedules", count_schedules, make_schedules, .repeats = false},
     {"warm-up counts", count_warmups, make_warmups, .repeats = false},
     {"shares", count_shares, make_shares, .repeats = true},
     {"layers", count_layers, make_layers, .repeats = true},

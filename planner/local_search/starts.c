@@ -4,8 +4,7 @@
 #include "planner/local_search/stage_moves.h"
 #include "planner/schedule/refine.h"
 
-/* Simulations that a start is worth making for: a table of moves has about as many variants. */
-enum { STARTS_MAX = 8, WORTH = 10 };
+enum { STARTS_MAX = PARALLEL_SCORE_BATCH };
 
 void local_search_plain(struct plan *p)
 {
@@ -93,12 +92,12 @@ static enum status open_start(struct search_context *t, const struct space *spac
     return OK;
 }
 
-/* Starts, each with an equal part of the work that is left. Plans that take long to simulate have fewer starts. */
+/* Starts, each with an equal part of the work that is left. */
 static enum status search_all(struct search_context *t, const struct space *spaces,
                               int32_t n_spaces, struct search_plan *starts, int32_t n,
                               struct plan_set *tried, struct error *err)
 {
-    int64_t end = t->work_end, begin = scorer_work(t->scorer);
+    int64_t end = t->work_end;
     for (int32_t i = 0; i < n && !search_context_over(t); i++) {
         struct local_search_task task = {.t = t,
                                          .s = space_of(spaces, &starts[i].plan),
@@ -109,9 +108,8 @@ static enum status search_all(struct search_context *t, const struct space *spac
                                          .named = true,
                                          .tried = tried};
         TRY(open_start(t, spaces, &starts[i], err));
-        int64_t now = scorer_work(t->scorer), most = (end - begin) / (WORTH * (now - begin) + 1);
-        if (!i && end && most < n) n = (int32_t)most;
-        if (i >= n || starts[i].iteration_ns == INT64_MAX) continue;
+        if (starts[i].iteration_ns == INT64_MAX) continue;
+        int64_t now = scorer_work(t->scorer);
         if (end) t->work_end = now + (end - now) / (n - i);
         TRY(local_search_plan(&task, &starts[i].plan, &starts[i].iteration_ns, err));
         t->work_end = end;
