@@ -26,11 +26,7 @@
 
 #include <string.h>
 
-enum {
-    KEPT_MIN = 32,
-    SPACES_MAX = 16 + PRESET_SPACES_MAX,
-    DIVERSE_STARTS_MAX = 16 /* one of them from the coarse search */
-};
+enum { SPACES_MAX = 16 + PRESET_SPACES_MAX };
 
 /* The strategies behind the coarse search and the baselines, in order. They share what those leave of one budget of counted work, which
  * grows with the evaluations: each takes a percentage of what is left, but at least one of the whole budget. Set on 55 questions of 2 to 12
@@ -38,7 +34,6 @@ enum {
  * on 9 to 12 devices, 50 and at least 10 percent for fine one 0.4 % slower. */
 enum strategy { PRESETS, PRESET_ALONE, CLASS, REPAIR, FINE, REFINEMENT, SUBTEAMS };
 enum { WORK_MS = 1500 }; /* counted; with the coarse search about 2 CPU s */
-#define LEAST_BUDGET 0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
 static const struct {
     int32_t percent, least;
 } strategies[] = {
@@ -69,7 +64,7 @@ struct search {
 static void begin(struct search_context *t, enum strategy k)
 {
     double times = search_context_budget(t);
-    int64_t all = (int64_t)(1e6 * WORK_MS * (times < LEAST_BUDGET ? LEAST_BUDGET : times)),
+    int64_t all = (int64_t)(1e6 * WORK_MS * times),
             now = scorer_work(t->scorer), left = units_max(all - now, 0) / 100 * strategies[k].percent;
     if (k == PRESETS) all = units_max(all, now);
     bool limited = !t->o->exhaustive && times <= 1000;
@@ -131,20 +126,15 @@ static enum status refine_one(struct search *q, const struct search_plan *x,
     return OK;
 }
 
-/* After the class: orders of the incumbents, alternating with the best plan of each choice of
- * devices, because the incumbents may be nearly equal. */
+/* After the class: orders of the incumbents. */
 static enum status refine_kept(struct search *q, struct error *err)
 {
     struct search_context *t = &q->t;
     struct incumbents refined;
     begin(t, REFINEMENT);
     incumbents_init(&refined, t->arena, t->incumbents.most, t->o, q->cluster);
-    for (int32_t i = 0; i < t->incumbents.n || i < t->diverse_starts.n; i++) {
-        if (i < t->diverse_starts.n &&
-            !incumbents_has(&t->incumbents, &t->diverse_starts.plans[i].plan))
-            TRY(refine_one(q, &t->diverse_starts.plans[i], &refined, err));
-        if (i < t->incumbents.n) TRY(refine_one(q, &t->incumbents.plans[i], &refined, err));
-    }
+    for (int32_t i = 0; i < t->incumbents.n; i++)
+        TRY(refine_one(q, &t->incumbents.plans[i], &refined, err));
     t->incumbents = refined;
     return OK;
 }
@@ -178,20 +168,19 @@ static enum status search_fine(struct search *q, struct error *err)
     return OK;
 }
 
-/* Behind the class: local search from its best plans and those of other searches, then refinement of the best of all. */
+/* Behind the class: local search from its best plans and those of other searches (NULL: none), then refinement of the best of all. */
 static enum status improve_class(struct search *q, const struct incumbents *others,
                                  struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
     struct incumbents from;
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
-    incumbents_init(&from, t->arena, KEPT_MIN, t->o, q->cluster);
+    incumbents_init(&from, t->arena, INCUMBENTS_MIN, t->o, q->cluster);
     incumbents_add_all(&from, &t->incumbents);
-    incumbents_add_all(&from, others);
+    if (others) incumbents_add_all(&from, others);
     begin(t, FINE);
     TRY(local_search_incumbents(t, &from, q->space, q->n_spaces, err));
     TRY(refine_kept(q, err));
-    t->diverse_starts = (struct incumbents){.most = 0};
     t->work_end = 0;
     return OK;
 }
@@ -266,11 +255,9 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
     if (q->cluster->n_devices > SPACE_TABLES_MAX) return OK;
     scorer_quick(t->scorer, false);
     TRY(make_spaces(q, sizes, n_sizes, err));
-    incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
-    t->diverse_starts.coarse = true;
     begin(t, CLASS);
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
-    return improve_class(q, &t->diverse_starts, out, err);
+    return improve_class(q, NULL, out, err);
 }
 
 static void keep_warm(struct search *q)
@@ -343,11 +330,6 @@ static enum status search_small(struct search *q, const struct incumbents *symme
 {
     struct search_context *t = &q->t;
     int64_t reserved = t->evaluations_left / 8;
-    incumbents_init(&t->diverse_starts, t->arena, DIVERSE_STARTS_MAX, t->o, q->cluster);
-    t->diverse_starts.coarse = true;
-    const struct search_plan *one = symmetric->plans, *end = one + symmetric->n;
-    while (one < end && spmd_stage_in_plan(&one->plan)) one++;
-    if (one < end) incumbents_add(&t->diverse_starts, &one->plan, one->iteration_ns);
     t->evaluations_left -= reserved;
     begin(t, CLASS);
     TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
@@ -441,7 +423,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .cost = k,
         .spaces = arena_new(),
         .lists = arena_new()};
-    incumbents_init(&q.t.incumbents, a, o->top > KEPT_MIN ? o->top : KEPT_MIN, o, c);
+    incumbents_init(&q.t.incumbents, a, o->top > INCUMBENTS_MIN ? o->top : INCUMBENTS_MIN, o, c);
     q.t.spmd_stage = spmd_stage_new();
     const volatile sig_atomic_t *before = stop_watch(o->stop);
     struct error why = {0};

@@ -8,7 +8,7 @@
  * every partition of it into replicas, every order of a replica's devices, every contiguous split of the layers, every integer
  * share of the microbatches, each microbatch size of the job, 1F1B. A stage recomputes only if it does not fit otherwise; if
  * it still does not fit, its receive buffers shrink to one message ahead and then its warm-up count falls. `exact` is set if
- * the best plan of this class and the 31 after it (more if `top` is larger) are proved; else `stopped` names the limit that
+ * the best plan of this class and the 15 after it (more if `top` is larger) are proved; else `stopped` names the limit that
  * ended the search.
  *
  * Teams of equal pipelines over classes of equal nodes, whose stages may shard operators over the GPUs of a node (planner/coarse/coarse.h),

@@ -14,16 +14,15 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint64_t layout_of(const struct incumbents *k, const struct plan *p)
+static uint64_t layout_of(const struct plan *p)
 {
     struct arena *scratch = arena_new();
     uint64_t *replica = ARENA_ARRAY(scratch, uint64_t, (size_t)p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
-        int32_t share = k->coarse ? 0 : x->microbatches;
-        replica[r] = rng_hash_bytes(0, &share, sizeof share);
+        replica[r] = rng_hash_bytes(0, &x->microbatches, sizeof x->microbatches);
         for (int32_t i = 0; i < x->n_stages; i++) {
-            int32_t stage[2] = {x->stages[i].device, k->coarse ? 0 : x->stages[i].last_layer};
+            int32_t stage[2] = {x->stages[i].device, x->stages[i].last_layer};
             replica[r] = rng_hash_bytes(replica[r], stage, sizeof stage);
             for (int32_t j = 0; j < x->stages[i].n_shards; j++) {
                 int64_t part[2] = {x->stages[i].devices[j],
@@ -107,18 +106,13 @@ static int32_t place_of(const struct incumbents *k, uint64_t layout)
     return at;
 }
 
-bool incumbents_has(const struct incumbents *k, const struct plan *p)
-{
-    return place_of(k, layout_of(k, p)) < k->n;
-}
-
 void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteration_ns)
 {
     struct search_plan x = {.iteration_ns = iteration_ns};
     if (iteration_ns >= incumbents_limit(k)) return;
     x.cost = plan_cost(p, iteration_ns);
     if (k->n == k->most && !incumbents_better(k, &x, &k->plans[k->n - 1])) return;
-    uint64_t layout = layout_of(k, p);
+    uint64_t layout = layout_of(p);
     int32_t at = place_of(k, layout);
     if (at < k->n && !incumbents_better(k, &x, &k->plans[at])) return;
     if (at == k->n && k->n < k->most) k->n++;

@@ -14,13 +14,15 @@
  * the limit first, because refinement may bring them inside. */
 struct incumbents {
     struct arena *arena; /* owns the copies */
-    bool coarse;         /* a layout is the devices and their order alone */
     const struct search_options *o;
     double min_price_per_h; /* least price of any device: converts a time to a lower bound of cost */
     int32_t n, most;
     struct search_plan *plans; /* (n) best first; ties in order of arrival */
     uint64_t *layout;          /* (n) hashes */
 };
+
+/* Kept by a search, more if more are asked for. */
+enum { INCUMBENTS_MIN = 16 };
 
 void incumbents_init(struct incumbents *k, struct arena *a, int32_t most,
                      const struct search_options *o, const struct cluster *c);
@@ -33,8 +35,6 @@ bool incumbents_inside(const struct incumbents *k, const struct search_plan *x);
 /* Whether x precedes y: inside the limits before outside; outside, the nearer one first; then by the objective. */
 bool incumbents_better(const struct incumbents *k, const struct search_plan *x,
                        const struct search_plan *y);
-/* Whether a plan with p's layout is in the list. */
-bool incumbents_has(const struct incumbents *k, const struct plan *p);
 void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteration_ns);
 void incumbents_add_all(struct incumbents *k, const struct incumbents *from);
 

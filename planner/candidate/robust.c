@@ -79,9 +79,9 @@ enum status robust_first(struct search_context *t, const struct profile *p, bool
     bool free = o->objective == OBJECTIVE_TIME && !(o->min_rate > 0) && !(o->max_cost > 0);
     *moved = false;
     if (!free || o->fastest || !k->n || !k->plans[0].plan.job.model.measured) return OK;
-    int64_t best = INT64_MAX, limit = k->plans[0].iteration_ns / 100 * (100 + ROBUST_PERCENT);
+    int64_t best = INT64_MAX, limit = robust_limit_ns(k->plans[0].iteration_ns);
     int32_t first = 0;
-    for (int32_t i = 0; i < k->n && i < ROBUST_PLANS_MAX && !search_context_stopped(t); i++) {
+    for (int32_t i = 0; i < k->n && i < INCUMBENTS_MIN && !search_context_stopped(t); i++) {
         int64_t ns;
         if (k->plans[i].iteration_ns > limit) break;
         TRY(robust_ns(t, p, &k->plans[i].plan, &ns, err));

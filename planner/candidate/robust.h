@@ -15,12 +15,14 @@
 
 #include "planner/candidate/search_context.h"
 
-enum { ROBUST_PERCENT = 5, ROBUST_SUMS = 2, ROBUST_PLANS_MAX = 16 };
+enum { ROBUST_PERCENT = 5, ROBUST_SUMS = 2 };
+/* Times up to this one are equivalent to ns. */
+static inline int64_t robust_limit_ns(int64_t ns) { return ns + ns / 100 * ROBUST_PERCENT; }
 
 /* The pessimistic step of a plan in ns; INT64_MAX: lowering rejects it under these assumptions. Cost: 1.5 simulations. */
 MUST_CHECK enum status robust_ns(const struct search_context *t, const struct profile *p,
                                  const struct plan *plan, int64_t *out_ns, struct error *err);
-/* Moves the most robust of the ROBUST_PLANS_MAX fastest incumbents to the front; the others keep their order. *moved: it is not
+/* Moves the most robust of the INCUMBENTS_MIN fastest incumbents to the front; the others keep their order. *moved: it is not
  * the fastest. */
 MUST_CHECK enum status robust_first(struct search_context *t, const struct profile *p, bool *moved,
                                     struct error *err);

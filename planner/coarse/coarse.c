@@ -8,13 +8,10 @@
 #include "planner/spmd_stage/spmd_stage.h"
 
 enum {
-    RESCUES = 3, /* candidates tried after a stop */
     /* percent of the memory: with less to spare, recomputing for a few bytes costs a third of the pace; eight GPUs of 22 and of 24 GiB that hold
      * Llama-8B by hand lack 1 to 3 % by estimate (2026-11-26) */
     SPARE_USUAL = 2,
-    SPARE_LEAST = -5,
-    SIZES_WORSE =
-        2 /* microbatch sizes without a better estimate after which larger ones are left out */
+    SPARE_LEAST = -5
 };
 
 /* Any number of GPUs a stage that nodes allow, and each number by itself if there are several. */
@@ -38,17 +35,17 @@ static bool found_any(const struct coarse *q)
     return any;
 }
 
-/* Candidates of the current size. Whether an offer may be better with a larger one. */
+/* Candidates of the current size, for the offers whose best estimate fell with every size so far. Whether there still are such offers. */
 static bool combine_offers(struct coarse *q)
 {
     bool more = false;
     for (int32_t k = 0; k < q->n_offers; k++) {
         struct coarse_offer *o = q->offer = &q->offers[k];
-        if (o->worse == SIZES_WORSE) continue;
+        if (o->ended) continue;
         int64_t best = o->n_kept ? o->kept[0].estimate_ns : INT64_MAX;
         coarse_combine(q);
-        o->worse = o->n_kept && o->kept[0].estimate_ns < best ? 0 : o->worse + 1;
-        more |= o->worse < SIZES_WORSE;
+        o->ended = !o->n_kept || o->kept[0].estimate_ns >= best;
+        more |= !o->ended;
     }
     return more;
 }
@@ -64,7 +61,7 @@ static enum status estimate(struct coarse *q, struct error *err)
         more = combine_offers(q);
         while (i == 0 && !found_any(q) && q->spare_percent > SPARE_LEAST) {
             q->spare_percent--;
-            for (int32_t k = 0; k < q->n_offers; k++) q->offers[k].worse = 0;
+            for (int32_t k = 0; k < q->n_offers; k++) q->offers[k].ended = false;
             more = combine_offers(q);
         }
     }
@@ -117,7 +114,7 @@ static enum status rescue(struct coarse *q, struct error *err)
     const volatile sig_atomic_t *watched = stop_watch(NULL);
     enum status st = OK;
     const struct coarse_offer *o = &q->offers[0];
-    for (int32_t i = 0; i < o->n_kept && i < RESCUES && !q->t->incumbents.n && st == OK; i++) {
+    for (int32_t i = 0; i < o->n_kept && i < PARALLEL_SCORE_BATCH && !q->t->incumbents.n && st == OK; i++) {
         struct space s = q->spaces[o->kept[i].size];
         struct plan p;
         int64_t ns = INT64_MAX;

@@ -7,13 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    COMBINATIONS = 200000, /* per size: about 0.1 s */
-    IDLE_ANY = 8,          /* GPUs of a class of which any number may be idle */
-    /* Of which a node, or all but a power of two, may be: of more, another number of replicas uses them better. 102,400 GPUs of six classes: a
-     * fifth of the templates, with the same candidates (2026-11-26). */
-    IDLE_MOST = 512
-};
+enum { COMBINATIONS = 200000 }; /* per size: about 0.1 s */
 #define USED_LEAST                                                                                 \
     0.85 /* of the speed of a team's GPUs: numbers of replicas that leave more GPUs idle are left out */
 
@@ -364,7 +358,8 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
     }
 }
 
-/* Also with a part of one class idle: a node of it, all but a power of two, or any number of few GPUs. */
+/* Also with a part of one class idle: a node of it, or all but a power of two. Of more GPUs than a stage may have, another number of replicas uses
+ * them better. */
 static void add_teams_of(struct combining *m, uint32_t classes)
 {
     struct coarse *q = m->q;
@@ -373,9 +368,9 @@ static void add_teams_of(struct combining *m, uint32_t classes)
     add_team(m, classes, whole);
     for (int32_t k = 0; k < q->n_classes; k++) {
         int32_t *n = &q->classes[k].n;
-        if (!(classes >> k & 1) || whole[k] > IDLE_MOST) continue;
+        if (!(classes >> k & 1) || whole[k] > COARSE_GPUS) continue;
         for (*n = whole[k] - 1; *n > 0; --*n)
-            if (whole[k] <= IDLE_ANY || *n == whole[k] - q->classes[k].per_node || !(*n & (*n - 1)))
+            if (*n == whole[k] - q->classes[k].per_node || !(*n & (*n - 1)))
                 add_team(m, classes, whole);
         *n = whole[k];
     }

@@ -83,7 +83,8 @@ struct coarse_candidate {
 /* The candidates whose stages all have n GPUs, or any of the offered numbers (0). Each list is kept and tried by itself, because the
  * estimates of different numbers have different errors: what a search with a narrower offer tries is tried with a wider one too. */
 struct coarse_offer {
-    int32_t n, worse; /* worse: microbatch sizes since the last better estimate */
+    int32_t n;
+    bool ended; /* a microbatch size brought no better estimate, so larger ones are left out */
     int32_t n_kept;
     struct coarse_candidate kept[COARSE_KEPT]; /* by estimate */
 };

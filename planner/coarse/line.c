@@ -9,10 +9,8 @@
 
 enum {
     PACE_GRAIN = 256, /* the pace is found to this part of it, a quarter of a layer of 64 */
-    PACE_MOST =
-        4, /* times the pace of evenly divided work: pipelines that are worse balanced are left out */
-    BUCKETS =
-        8, /* of a stage's gradients, where one would not fit: an eighth of its memory, and of its time unhidden */
+    /* of a stage's gradients, where one would not fit: an eighth of its memory, and of its time unhidden */
+    BUCKETS = 8,
 };
 
 const struct coarse_degree *coarse_line_degree(const struct coarse_line *l, int32_t i)
@@ -349,8 +347,7 @@ bool coarse_line_balance(struct coarse_line *l)
         const struct stage_cost *c = coarse_line_cost(l, i, 0, l->s->n_layers - 1);
         rate += 1 / (double)(work_ns(c) + 1);
     }
-    int64_t low = (int64_t)(1 / rate), high = PACE_MOST * low;
-    if (l->most_ns) high = units_min(high, l->most_ns);
+    int64_t low = (int64_t)(1 / rate), high = l->most_ns ? l->most_ns : INT64_MAX;
     if (low >= high || !fill_back(l, high, &high)) return false;
     struct coarse_stage best[COARSE_LINE];
     memcpy(best, l->stage, (size_t)l->n * sizeof *best);

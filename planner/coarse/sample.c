@@ -7,12 +7,9 @@
 
 #include <string.h>
 
-enum {
-    FEWEST = 2,          /* microbatches for each stage, in the shorter simulation */
-    SAMPLE_REPLICAS = 16 /* simulated, of equal ones (docs/measurements.md, 2026-11-24) */
-};
+enum { FEWEST = 2 }; /* microbatches for each stage, in the shorter simulation */
 
-bool coarse_sample_thins(const struct plan *p) { return p->n_replicas > SAMPLE_REPLICAS; }
+bool coarse_sample_thins(const struct plan *p) { return p->n_replicas > COARSE_SAMPLE_REPLICAS; }
 
 /* The least part of its microbatches that fills every replica twice, and in which all warm-ups are in flight. */
 static double part_of(const struct plan *p)
@@ -100,7 +97,7 @@ static struct plan thin(struct arena *a, const struct space *s, const struct pla
     struct kind *kinds = ARENA_ARRAY(a, struct kind, (size_t)all);
     int32_t n = find_kinds(p, kinds, of);
     for (int32_t k = 0; k < n; k++)
-        kinds[k].kept = (int32_t)units_max(1, ((int64_t)kinds[k].n * SAMPLE_REPLICAS + all / 2) / all);
+        kinds[k].kept = (int32_t)units_max(1, ((int64_t)kinds[k].n * COARSE_SAMPLE_REPLICAS + all / 2) / all);
     x.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)all);
     x.n_replicas = 0;
     for (int32_t r = 0; r < all; r++) {

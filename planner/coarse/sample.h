@@ -6,7 +6,7 @@
  * replicas' fills are alike.
  *
  * Of many equal replicas a part is simulated, because they differ in their devices only. The rings of the gradient all-reduces are shorter
- * then: n replicas send (n - 1) / n of a gradient, so with SAMPLE_REPLICAS of them an all-reduce takes 6 % less at most. ZeRO shards the
+ * then: n replicas send (n - 1) / n of a gradient, so with COARSE_SAMPLE_REPLICAS of them an all-reduce takes 6 % less at most. ZeRO shards the
  * state over fewer replicas, so the devices of the sample have more memory. Replicas that are left out are missing on links
  * shared by many nodes, so the caller compares the first sample with the whole plan.
  */
@@ -15,6 +15,8 @@
 
 #include "planner/candidate/parallel_score.h"
 
+/* Replicas simulated, of equal ones; a node holds at most eight. */
+enum { COARSE_SAMPLE_REPLICAS = 16 };
 /* Whether a sample leaves replicas of the plan out. */
 bool coarse_sample_thins(const struct plan *p);
 

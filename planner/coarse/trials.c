@@ -9,6 +9,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "planner/candidate/group.h"
+#include "planner/candidate/robust.h"
 #include "planner/coarse/sample.h"
 #include "planner/local_search/local_search.h"
 #include "planner/schedule/plan.h"
@@ -18,30 +19,17 @@
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
     BEYOND = 115,  /* percent of the best estimate: candidates above come after the best of all divisions into teams */
-    COMPARED = 16, /* replicas of a team by which two candidates are compared; a node holds at most eight */
-    SAMPLE_NEAR =
-        103, /* percent: a sample of 160 replicas that share links of racks took 43 % less than all, of 64 on a flat network 2 % less */
-    MISSES =
-        8, /* trials that are made one by one, whatever they take, until one fits: memory is estimated */
-    FIRST = 3, /* of the plans of an offer, by buckets and schedules */
-    /* Each of all plans has a third of the work for improvements by every move. Measured layers: the first three only, because the best 64
-     * plans, which a user chooses from, are to differ. */
-    IMPROVED = 3,
-    CHUNK = 8,    /* trials in parallel between two looks at the work */
-    /* Plans simulated whole: the moves fit a plan to its sample. GPT 1.5B on 8 GPUs took 2.91 s with three and 2.89 with eight (2026-11-26). */
-    WHOLE = 8,
-    PART = 2, /* fraction of the work for each of: improvements by every move, plans simulated whole, their neighbours, orders */
+    CHUNK = 8, /* trials in parallel between two looks at the work */
+    /* Trials made one by one until the first fits, because memory is estimated; plans of an offer improved by buckets and schedules; plans improved
+     * by every move, each with this part of the work; plans simulated whole. */
+    BATCH = PARALLEL_SCORE_BATCH,
+    /* Fraction of the work for each of: improvements by every move, plans simulated whole, their neighbours, orders; and for all of it where other
+     * searches follow. */
+    PART = 2,
     WORK_MS =
         900, /* counted work of the trials, and again of the local searches; the first trial is made in any case. A fifth less gave
                 the same plans on fourteen questions, and one 11 % slower on one of 16 random ones. */
-    /* The same where other searches follow: half of it gave equal plans on 16 questions of 4 to 12 devices (2026-11-23). */
-    FEW_WORK_MS = 450,
     MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
-    /* plans that receive orders because their slowest stages leave room for a better time: a refused order costs 5 to 50 ms; with 64 and
-     * half of the work, 48 consumer GPUs took 9.46 s and not 9.9 (2026-11-26) */
-    ORDERED = 64,
-    ORDERED_NEAR = 97, /* percent of the best time that these stages take at most */
-    ORDER_OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
 };
 
 struct trial {
@@ -56,7 +44,7 @@ struct trial {
 static int64_t work_ns(const struct coarse *q)
 {
     bool few = q->task->cluster->n_devices <= SPACE_TABLES_MAX;
-    int64_t ms = few                                 ? FEW_WORK_MS
+    int64_t ms = few                            ? WORK_MS / PART
                  : q->task->job->model.measured ? MEASURED_WORK_MS
                                                 : WORK_MS;
     return (int64_t)(1e6 * (double)ms * search_context_budget(q->t));
@@ -95,7 +83,7 @@ static struct plan first_replicas(struct arena *a, const struct coarse_candidate
     x.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)p->n_replicas);
     x.n_replicas = 0;
     for (int32_t t = 0, r = 0; t < c->n_teams; r += c->team[t++]->replicas)
-        for (int32_t k = 0; k < c->team[t]->replicas && k < COMPARED; k++)
+        for (int32_t k = 0; k < c->team[t]->replicas && k < COARSE_SAMPLE_REPLICAS; k++)
             x.replicas[x.n_replicas++] = p->replicas[r + k];
     return x;
 }
@@ -269,7 +257,7 @@ static enum status improve_first(struct coarse *q, struct trial *x, int32_t n,
     int32_t at[COARSE_OFFERS] = {0};
     int64_t *ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) ns[i] = x[i].ns;
-    for (int32_t rank = 0; rank < FIRST; rank++)
+    for (int32_t rank = 0; rank < BATCH; rank++)
         for (int32_t k = 0; k < q->n_offers; k++) {
             int32_t i = next_of(x, ns, n, k, at[k]);
             at[k] = i + 1;
@@ -293,9 +281,9 @@ static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, str
     t->work_end = begin + work_ns(q);
     TRY(improve_first(q, x, n, &tried, err));
     sort(x, n);
-    if (q->task->job->model.measured) n = (int32_t)units_min(n, IMPROVED);
+    if (q->task->job->model.measured) n = (int32_t)units_min(n, BATCH);
     for (int32_t i = 0; i < n && near_best(x, i) && scorer_work(t->scorer) < all; i++) {
-        t->work_end = scorer_work(t->scorer) + work_ns(q) / IMPROVED;
+        t->work_end = scorer_work(t->scorer) + work_ns(q) / BATCH;
         TRY(improve(q, &x[i], false, false, &tried, err));
     }
     t->work_end = end;
@@ -311,8 +299,8 @@ static enum status order_stages(struct coarse *q, const struct parallel_score_it
     if (x->ns == INT64_MAX || search_context_stopped(q->t)) return OK;
     struct plan plan = scorer_copy_plan(q->t->arena, &x->plan);
     int64_t ns = x->ns, left = q->t->evaluations_left;
-    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &plan, &ns, &left, ORDER_OPERATIONS,
-                      q->t->o->stop, err));
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &plan, &ns, &left,
+                      SCHEDULE_PLAN_OPERATIONS, q->t->o->stop, err));
     q->t->evaluations_left = left;
     if (ns < x->ns) incumbents_add(&q->t->incumbents, &plan, ns);
     return OK;
@@ -360,17 +348,17 @@ static int64_t busiest_ns(const struct trial *x)
 static enum status order_busiest(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
 {
     int64_t *mean = ARENA_ARRAY(q->arena, int64_t, (size_t)n + 1),
+            best = q->t->incumbents.plans[0].iteration_ns,
             end = scorer_work(q->t->scorer) + work_ns(q) / PART;
     for (int32_t i = 0; i < n; i++) {
-        int64_t busiest = x[i].ns < INT64_MAX ? busiest_ns(&x[i]) : INT64_MAX,
-                near = q->t->incumbents.plans[0].iteration_ns / 100 * ORDERED_NEAR;
-        mean[i] = busiest < near ? (busiest + x[i].ns) / 2 : INT64_MAX;
+        int64_t busiest = x[i].ns < INT64_MAX ? busiest_ns(&x[i]) : INT64_MAX;
+        mean[i] = busiest < best ? (busiest + x[i].ns) / 2 : INT64_MAX;
     }
-    for (int32_t k = 0; k < ORDERED && scorer_work(q->t->scorer) < end; k++) {
+    while (n && scorer_work(q->t->scorer) < end) {
         int32_t at = 0;
         for (int32_t i = 1; i < n; i++)
             if (mean[i] < mean[at]) at = i;
-        if (!n || mean[at] == INT64_MAX) break;
+        if (mean[at] == INT64_MAX) break;
         struct parallel_score_item y = {.plan = x[at].plan, .space = x[at].space, .ns = x[at].ns};
         TRY(order_stages(q, &y, err));
         mean[at] = INT64_MAX;
@@ -381,9 +369,9 @@ static enum status order_busiest(struct coarse *q, const struct trial *x, int32_
 static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n,
                                   struct error *err)
 {
-    struct parallel_score_item items[WHOLE];
-    int32_t taken = 0, most = q->task->job->model.measured ? IMPROVED : WHOLE;
-    for (int32_t i = 0; i < n && taken < most; i++)
+    struct parallel_score_item items[BATCH];
+    int32_t taken = 0;
+    for (int32_t i = 0; i < n && taken < BATCH; i++)
         if (near_best(x, i) && (!i || x[i].ns != x[i - 1].ns))
             items[taken++] = (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
     int64_t before = scorer_work(q->t->scorer);
@@ -429,14 +417,14 @@ static enum status try_chunk(struct coarse *q, struct trial *x, int32_t first, i
     return OK;
 }
 
-/* Whether a trial takes as long with all its replicas: else those left out share links with the others. The trial becomes that of all, and
- * later ones take as much work. */
+/* Whether a trial takes about as long with all its replicas: else those left out share links with the others (160 replicas on links of racks took
+ * 43 % less, 64 on a flat network 2 %). The trial becomes that of all, and later ones take as much work. */
 static enum status check_sample(struct coarse *q, struct trial *x, struct error *err)
 {
     int64_t ns = x->ns, before = scorer_work(q->t->scorer), sample_ns = q->trial_ns;
     q->all_replicas = true;
     TRY(try_all(q, x, 0, 1, false, err));
-    q->all_replicas = x->ns > ns / 100 * SAMPLE_NEAR || ns > x->ns / 100 * SAMPLE_NEAR;
+    q->all_replicas = x->ns > robust_limit_ns(ns) || ns > robust_limit_ns(x->ns);
     q->trial_ns = q->all_replicas ? scorer_work(q->t->scorer) - before : sample_ns;
     return OK;
 }
@@ -471,7 +459,7 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
         fits |= x[*n].ns < INT64_MAX;
         *n = next;
         report(q, x, *n);
-        int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : next < MISSES;
+        int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : next < BATCH;
         next += (int32_t)units_max(0, units_min(more, units_min(CHUNK, all - next)));
     }
     return OK;

@@ -107,7 +107,7 @@ START_TEST(the_first_plan_is_the_sturdiest_of_the_fastest)
     ck_assert_int_gt(first, fast.plans[0].iteration_ns); /* so the case says something */
     ck_assert_int_le(first, limit);
     int64_t least = robust_of(&robust.plans[0].plan, &profile);
-    for (int32_t i = 0; i < ROBUST_PLANS_MAX; i++) {
+    for (int32_t i = 0; i < INCUMBENTS_MIN; i++) {
         const struct search_plan *x = &fast.plans[i];
         if (x->iteration_ns <= limit) ck_assert_int_le(least, robust_of(&x->plan, &profile));
     }
