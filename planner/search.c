@@ -34,6 +34,7 @@ enum { SPACES_MAX = 16 + PRESET_SPACES_MAX };
  * on 9 to 12 devices, 50 and at least 10 percent for fine one 0.4 % slower. */
 enum strategy { PRESETS, PRESET_ALONE, CLASS, REPAIR, FINE, REFINEMENT, SUBTEAMS };
 enum { WORK_MS = 1500 }; /* counted; with the coarse search about 2 CPU s */
+#define LEAST_BUDGET 0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
 static const struct {
     int32_t percent, least;
 } strategies[] = {
@@ -64,7 +65,7 @@ struct search {
 static void begin(struct search_context *t, enum strategy k)
 {
     double times = search_context_budget(t);
-    int64_t all = (int64_t)(1e6 * WORK_MS * times),
+    int64_t all = (int64_t)(1e6 * WORK_MS * (times < LEAST_BUDGET ? LEAST_BUDGET : times)),
             now = scorer_work(t->scorer), left = units_max(all - now, 0) / 100 * strategies[k].percent;
     if (k == PRESETS) all = units_max(all, now);
     bool limited = !t->o->exhaustive && times <= 1000;
