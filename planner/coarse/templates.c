@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { CHOICES = COARSE_EACH }; /* of degrees of a team's classes, whose layers are divided */
+enum { CHOICES = 12 }; /* of degrees of a team's classes, whose layers are divided */
 
 /* --- enumeration ------------------------------------------------------------------------------- */
 

@@ -430,6 +430,14 @@ static enum status order_and_score(struct ordering *x, struct plan *best, int64_
     return OK;
 }
 
+static int64_t operations_of(const struct plan *p)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        n += 3 * (int64_t)p->replicas[r].n_stages * p->replicas[r].microbatches;
+    return n;
+}
+
 enum status schedule_plan(struct arena *a, struct scorer *w, const struct space *s,
                           struct plan *plan, int64_t *iteration_ns, int64_t *evaluations_left,
                           int64_t operations, const volatile sig_atomic_t *stop, struct error *err)
@@ -449,7 +457,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;
     x.lacks = ARENA_ARRAY(x.scratch, bool, (size_t)stages);
     enum status st = OK;
-    if (one_stage_a_device(plan)) {
+    if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan)) {
         st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
         x.plan = &again;
         if (st == OK && recompute_lacking(&x, *iteration_ns))

@@ -15,6 +15,8 @@
 
 #include <signal.h>
 
+/* Plans of more operations (F, I and W of all stages) are not changed, because simulating them takes seconds. */
+enum { SCHEDULE_PLAN_OPS_MAX = 30000 };
 /* Operations timed for the orders of a replica: about 6 ms. */
 enum { SCHEDULE_PLAN_OPERATIONS = 200000 };
 
