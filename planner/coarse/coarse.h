@@ -4,9 +4,9 @@
  * replicas, so that stage i of every replica has the same layers on the same class: gradient all-reduces then join equal stages
  * and depend on no other stage. A replica has floor(N / D) GPUs of each class, in stages of n GPUs that shard every operator
  * (planner/candidate/group.h), by rules of one kind (planner/spmd_stage/group_rules.h). n is a power of two up to a node; of
- * measured layers it is a degree that was measured. Classes appear in either order of speed; stages of measured
- * layers also in any order of classes and degrees (planner/coarse/sequence.h). Layers are balanced over the stages by
- * bisection of the slowest stage's time, messages that block it included, with the memory of 1F1B's microbatches in flight and recomputation
+ * measured layers it is a degree that was measured. Classes appear in either order of speed, or one of them at both ends of the
+ * pipeline; stages of measured layers also in any order of classes and degrees (planner/coarse/sequence.h). Layers are balanced over
+ * the stages by bisection of the slowest stage's time, messages that block it included, with the memory of 1F1B's microbatches in flight and recomputation
  * of as many blocks as it takes (core/plan/plan.h). With and without ZeRO 1, by which all holders of a parameter
  * divide its state, those of one stage too; measured layers without. Replicas are placed side by side, or stage by stage, so that the same
  * stage of all replicas is on neighbouring GPUs.

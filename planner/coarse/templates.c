@@ -262,6 +262,43 @@ static void try_order(struct making *m, const int32_t *order, int32_t n)
         try_degrees(m, order, n, c.best[i].degree);
 }
 
+/* The least estimate of all lists; INT64_MAX: none. *best: its template. */
+static int64_t best_of(const struct making *m, const struct coarse_template **best)
+{
+    int64_t least = INT64_MAX;
+    for (int z = 0; z < COARSE_TEMPLATE_LISTS; z++)
+        if (m->n[z] && m->ns[z][0] < least) least = m->ns[z][0], *best = &m->out[z * m->most];
+    return least;
+}
+
+/* The last stage becomes the first one, or the first one the last. */
+static void rotate(struct coarse_line *l, bool forward)
+{
+    struct coarse_stage end = l->stage[forward ? l->n - 1 : 0];
+    memmove(&l->stage[forward], &l->stage[!forward], (size_t)(l->n - 1) * sizeof end);
+    l->stage[forward ? 0 : l->n - 1] = end;
+}
+
+/* The best template with stages moved from one end to the other, so that the faster class is at both, as long as the estimate falls: the embedding
+ * and the output matrix are not divided, and a stage of another class may lack the speed, the memory or the links for them. O(stages) lines. */
+static void try_rotations(struct making *m)
+{
+    const struct coarse_template *best;
+    int64_t before = best_of(m, &best);
+    struct coarse_line first = line_of(m);
+    if (before == INT64_MAX) return;
+    first.n = best->n_stages;
+    memcpy(first.stage, best->stages, (size_t)first.n * sizeof *first.stage);
+    const struct coarse_class *k = m->q->classes;
+    bool forward = k[first.stage[first.n - 1].of].speed > k[first.stage[0].of].speed;
+    for (int64_t last = INT64_MAX, now = before; now < last; now = best_of(m, &best)) {
+        last = now;
+        rotate(&first, forward);
+        if (first.stage[0].of != first.stage[first.n - 1].of) break; /* another order of the classes */
+        try_line(m, &first);
+    }
+}
+
 static void swap(int32_t *x, int32_t *y)
 {
     int32_t t = *x;
@@ -289,7 +326,10 @@ int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, i
             swap(&order[k], &order[k - 1]);
     try_order(&m, order, n);
     for (int32_t i = 0; i < n / 2; i++) swap(&order[i], &order[n - 1 - i]);
-    if (n > 1) try_order(&m, order, n);
+    if (n > 1) {
+        try_order(&m, order, n);
+        try_rotations(&m);
+    }
     if (any_order) coarse_sequences(q, classes, replicas, try_sequence, &m);
     int32_t found = m.n[0];
     for (int z = 1; z < COARSE_TEMPLATE_LISTS; z++) {

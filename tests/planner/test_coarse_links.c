@@ -1,4 +1,4 @@
-/* Estimates of the coarse search on slow network links, which activations and gradients share. */
+/* Estimates and templates of the coarse search on slow network links, which activations and gradients share. */
 #include "core/base/arena.h"
 #include "planner/schedule/refine.h"
 
@@ -70,6 +70,47 @@ START_TEST(messages_that_meet_on_a_link_are_part_of_the_pace)
 }
 END_TEST
 
+/* Eight A100 of a node, and ten T4 with a node each. */
+static const char *a100_and_t4 =
+    "version: 1\nname: mixed\ndevice_types: [{name: a, device: A100-SXM4-80}, {name: t, device: T4}]\n"
+    "nodes: [{name: a, devices: {type: a, count: 8}}, {name: t, count: 10, devices: {type: t}}]\n"
+    "switches: [{name: core}]\nlinks:\n"
+    "  - {name: in, between: [a], bandwidth: 300 GB/s, latency: 1 us}\n"
+    "  - {name: ua, between: [a, core], bandwidth: 12.5 GB/s, latency: 5 us}\n"
+    "  - {name: ut, count: 10, between: [t, core], bandwidth: 1.25 GB/s, latency: 5 us}\n";
+
+static const char *gpt2 =
+    "version: 1\n"
+    "model: {model_type: gpt2, n_embd: 1600, n_head: 25, n_layer: 48, n_positions: 1024, vocab_size: 50257}\n"
+    "sequence_length: 1024\nglobal_batch: 256\nprecision: fp16\noptimizer: {kind: adamw, lr: 3e-4}\n";
+
+/* The T4 in front would sum the embedding's gradients over their links, and behind would compute the output matrix alone. */
+START_TEST(one_type_of_gpu_may_be_at_both_ends)
+{
+    struct error err = {0};
+    struct coarse_rack m;
+    struct coarse *q = &m.coarse;
+    struct coarse_offer one = {.n = 1};
+    struct coarse_template x[2 * COARSE_TEMPLATE_LISTS];
+    const struct coarse_template *best = NULL;
+    int64_t least = INT64_MAX;
+    coarse_rack_make(arena, &m, texts_cluster(arena, a100_and_t4), gpt2);
+    q->offer = &one;
+    ck_assert_int_eq(coarse_classes(q, &err), OK);
+    ck_assert_msg(coarse_space(q, 0, &err) == OK, "%s", err.text);
+    int32_t n = coarse_templates(q, 3, 2, 2, false, any, x);
+    for (int32_t i = 0; i < n; i++) {
+        int64_t ns = x[i].fill_ns + 127 * x[i].pace_ns + coarse_tail_ns(q, &x[i], 2, NULL, 0);
+        if (ns < least) least = ns, best = &x[i];
+    }
+    ck_assert(best != NULL);
+    ck_assert_int_eq(best->n_stages, 9);
+    ck_assert_int_eq(q->classes[best->stages[0].of].n, 8);
+    ck_assert_int_eq(q->classes[best->stages[8].of].n, 8);
+    coarse_rack_end(&m);
+}
+END_TEST
+
 Suite *coarse_links_suite(void)
 {
     Suite *suite = suite_create("coarse_links");
@@ -77,6 +118,7 @@ Suite *coarse_links_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 600);
     tcase_add_test(c, messages_that_meet_on_a_link_are_part_of_the_pace);
+    tcase_add_test(c, one_type_of_gpu_may_be_at_both_ends);
     suite_add_tcase(suite, c);
     return suite;
 }
