@@ -285,6 +285,14 @@ static enum status score_presets(struct search *q, int32_t n_tried, const struct
     return st;
 }
 
+/* Subsets of the cluster that may cost less, for an objective or a limit of money. */
+static enum status search_cheaper(struct search *q, struct error *err)
+{
+    const struct search_options *o = q->t.o;
+    bool money = o->objective != OBJECTIVE_TIME || o->max_cost > 0;
+    return money ? cost_subsets_search(&q->t, &q->task, err) : OK;
+}
+
 /* Any number of devices: teams of equal pipelines (planner/coarse/coarse.h). */
 static enum status search_large(struct search *q, const struct profile *p,
                                 struct search_result *out, struct error *err)
@@ -295,8 +303,7 @@ static enum status search_large(struct search *q, const struct profile *p,
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
     TRY(coarse_search(q->coarse, &n_tried, err));
     TRY(score_presets(q, n_tried, &t->incumbents, out, err));
-    if (t->o->objective != OBJECTIVE_TIME || t->o->max_cost > 0)
-        TRY(cost_subsets_search(t, &q->task, err));
+    TRY(search_cheaper(q, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
     bool apart = !q->n_spaces;
@@ -344,7 +351,7 @@ static enum status search_small(struct search *q, const struct incumbents *symme
     struct baselines_request r = request_of(q, 0);
     if (q->n_spaces) TRY(subteam_try(t, &r, q->space, err));
     t->work_end = 0;
-    return OK;
+    return search_cheaper(q, err);
 }
 
 /* The coarse search comes first, because its best plan limits the settings of the baselines. */

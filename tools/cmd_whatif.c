@@ -330,7 +330,9 @@ static void print_row(struct arena *a, const struct variant *v, int width, int64
     else
         printf(" %8s", v->exact ? "exact" : "-");
     printf(" %5d of %-5d", (int)devices_used(a, v->best), (int)v->team.n_devices);
-    if (priced) printf(" %11.6g ", plan_cost(v->best, v->best_ns));
+    double cost = plan_cost(v->best, v->best_ns);
+    if (priced && cost > 0) printf(" %11.6g ", cost);
+    if (priced && !(cost > 0)) printf(" %11s ", "-");
     printf(" %s%s\n", v->stays ? "the old plan: " : "", cut(a, plan_describe(a, v->best), 120));
 }
 

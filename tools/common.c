@@ -79,6 +79,8 @@ const char *common_profile_label(struct arena *a, const struct profile *p)
     if (p->calibrated_on && *p->calibrated_on)
         return arena_printf(a, "profile %lld, calibrated on %s", (long long)p->id,
                             p->calibrated_on);
+    if (!(p->n_ops + p->n_fits + p->n_factors + p->n_scales + p->n_collectives))
+        return arena_printf(a, "the catalogue's prior: profile %lld holds no measured operator", (long long)p->id);
     return arena_printf(a, "profile %lld, measured", (long long)p->id);
 }
 

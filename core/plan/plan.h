@@ -168,8 +168,8 @@ int32_t plan_classes(struct arena *a, const struct plan *p, struct plan_class **
 /* Devices of all replicas of a class as ranges of names, "h0-247.[0,4]"; *n: their number. */
 const char *plan_class_devices(struct arena *a, const struct plan *p, const struct plan_class *x,
                                size_t *n);
-/* Price per hour of all GPUs that the plan uses (`price` of their types); 0 if no type has one. Idle GPUs cost
- * nothing. O(devices + stages). */
+/* Price per hour of all GPUs that the plan uses (`price` of their types); 0: unknown, because a type has none, or
+ * free. Idle GPUs cost nothing. O(devices + stages). */
 double plan_price_per_h(const struct plan *p);
 double plan_cost(const struct plan *p, int64_t ns); /* price of ns */
 uint64_t plan_hash(

@@ -9,6 +9,7 @@ double plan_price_per_h(const struct plan *p)
     struct arena *scratch = arena_new();
     bool *counted = ARENA_ARRAY(scratch, bool, (size_t)c->n_devices);
     double price = 0;
+    bool known = true;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[s]); k++) {
@@ -16,10 +17,11 @@ double plan_price_per_h(const struct plan *p)
                 const struct device_type *t = &c->types[c->devices[device].type];
                 if (counted[device]) continue;
                 counted[device] = true;
+                known &= t->priced;
                 price += t->price_per_h;
             }
     arena_free(scratch);
-    return price;
+    return known ? price : 0;
 }
 
 double plan_cost(const struct plan *p, int64_t ns)

@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-/* Counted work for each device of the cluster: with 64 devices 0.05 of the 0.1 s that a re-plan may take, the rest is for prices. */
-enum { BUDGET_DEVICE_US = 800 };
+/* Counted work, and more for each device: with 64 devices 0.05 of the 0.1 s that a re-plan may take, the rest is for prices. */
+enum { BUDGET_US = 40000, BUDGET_DEVICE_US = 200 };
 /* Plans above this multiple of the best estimate are not simulated. */
 #define HOPELESS 1.1
 /* Multiple of the time expected from the old plan. Of GPT-2.6B on 64 GPUs of four types less one, a search from nothing ends at 1.08 to 1.14
@@ -234,7 +234,8 @@ static enum status search_old_plan(struct warm *q, struct warm_plans *out,
     for (int lost = 0; lost < LOST_COUNT; lost++)
         for (int spare = 0; spare < SPARE_COUNT; spare++)
             add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
-    q->end = scorer_work(q->t->scorer) + 1000 * BUDGET_DEVICE_US * (int64_t)q->task->cluster->n_devices;
+    q->end = scorer_work(q->t->scorer) +
+             1000 * (BUDGET_US + BUDGET_DEVICE_US * (int64_t)q->task->cluster->n_devices);
     TRY(simulate(q, out, err));
     if (out->n) TRY(improve(q, out, err));
     return finish(q, out, bound, err);

@@ -77,6 +77,14 @@ says "free types are written" 0 "price: 0/h" cat cheap.yaml
 sed 's/price: 3.6/price: 0/' free.yaml > all-free.yaml
 says "all free" 3 "so that every plan costs the same" "$MUSHER" plan job.yaml all-free.yaml --objective cost -o cheap.yaml
 
+"$MUSHER" plan job.yaml part.yaml --evaluations 20 -o cheap.yaml > out 2> err && ! grep -q "costs " out && ok "no cost where a type has no price" || not_ok "no cost where a type has no price" "$(cat out err)"
+
+# GPUs that cost more than they bring stay idle, in small clusters too.
+sed 's/{name: h100,/{name: h100, price: 3\/h,/; s/{name: v100,/{name: v100, price: 10\/h,/' "$OLDPWD/examples/rack.yaml" > dear.yaml
+"$MUSHER" plan "$OLDPWD/examples/llama-8b.yaml" dear.yaml --objective cost --evaluations 500 -o cheap.yaml --json > out 2> err || not_ok "the cheapest plan" "$(cat err)"
+grep -q '"device": *old\|device: old\|devices: \[old' cheap.yaml && not_ok "dear GPUs stay idle" "$(grep -c old cheap.yaml) lines name them" || ok "dear GPUs stay idle"
+awk '/"cost":/ { gsub(/[^0-9.e-]/, "", $2); exit !($2 > 0 && $2 < 0.021) }' out && ok "at the cost of the others alone" || not_ok "at the cost of the others alone" "$(grep -m1 cost out)"
+
 # The length of a run, from the job or the command line.
 (small_job; echo "tokens: 2 T") > long.yaml
 "$MUSHER" plan long.yaml team.yaml --baseline even-pipeline -o long.plan.yaml > out 2> err || not_ok "tokens in a job" "$(cat err)"

@@ -116,8 +116,9 @@ fleet=$scratch/fleet.yaml
 makes "a page of 64 devices" "$MUSHER" report "$fleet" -o "$page"
 well_formed "is well formed" "$page"
 self_contained "and loads nothing" "$page"
-n=$(grep -c "^  - microbatches" "$fleet") m=$(sed -n "s/^  - microbatches: //p" "$fleet" | head -n 1)
-shows "equal replicas are one row" "Replicas 0-$((n - 1)) ($n): $m microbatches each"
+n=$(grep -c "^  - microbatches" "$fleet")
+rows=$(grep -oE "Replicas [0-9]+-[0-9]+ \([0-9]+\): [0-9]+ microbatches each" "$page" | grep -oE "\([0-9]+\)" | tr -d "()")
+((n == $(awk '{ s += $1 } END { print s }' <<< "$rows") && $(wc -w <<< "$rows") <= 4)) && ok "equal replicas are one row" || not_ok "equal replicas are one row" "$n replicas in rows of $rows"
 grep -q 'A row is a class of devices with equal calls' "$page" && (($(wc -c < "$page") < 3000000)) && ok "and short" || not_ok "and short" "$(wc -c < "$page") bytes"
 
 # A chain of the overflow flag through more ranks than a ring simulates one by one, folded over two equal replicas.
