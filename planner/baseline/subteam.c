@@ -1,6 +1,6 @@
 #include "planner/baseline/subteam.h"
 
-/* Subsets taken from a list of plans; all subsets: without one of the devices, and those. */
+/* Subsets taken from a list of plans; all subsets: without one of the devices, and those of the list. */
 enum { USED_MAX = 8, TEAMS_MAX = SPACE_TABLES_MAX + USED_MAX };
 
 struct teams {

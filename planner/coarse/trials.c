@@ -18,7 +18,7 @@
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
-    BEYOND = 115,  /* percent of the best estimate: candidates above come after the best of all divisions into teams */
+    BEYOND = 115, /* percent of the best estimate: candidates above come after the best of all divisions into teams */
     CHUNK = 8, /* trials in parallel between two looks at the work */
     /* Trials made one by one until the first fits, because memory is estimated; plans of an offer improved by buckets and schedules; plans improved
      * by every move, each with this part of the work; plans simulated whole. */
