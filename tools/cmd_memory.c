@@ -88,7 +88,7 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
         if (fuller(&f[d], &f[fullest])) fullest = d;
     }
     int32_t classes = print_device_classes(a, plan, p, texts, fullest_in_short, f, false, &x);
-    if (classes < n) printf("%d devices in %d classes; ", (int)n, (int)classes);
+    if (classes < n) printf("%d devices in %d class%s; ", (int)n, (int)classes, classes == 1 ? "" : "es");
     puts("the fullest device:");
     printf("%s %s\n", f[fullest].device, texts[fullest]);
     print_holders(&f[fullest]);

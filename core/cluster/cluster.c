@@ -120,14 +120,30 @@ bool cluster_parse_price(const char *text, double *out)
     return true;
 }
 
+const char *cluster_price_hint(char buffer[CLUSTER_PRICE_HINT], const char *text)
+{
+    char *end;
+    double number = strtod(text, &end);
+    const char *unit = end + strspn(end, " ");
+    if (end == text)
+        snprintf(buffer, CLUSTER_PRICE_HINT, "write 3.2/h, without a currency");
+    else if (!(number >= 0 && number <= PRICE_MAX_PER_H))
+        snprintf(buffer, CLUSTER_PRICE_HINT, "a price is from 0/h (free) to %g/h", PRICE_MAX_PER_H);
+    else if (*unit == '/')
+        snprintf(buffer, CLUSTER_PRICE_HINT, "did you mean %g/h?", number);
+    else
+        snprintf(buffer, CLUSTER_PRICE_HINT, "write %g/h, without a currency", number);
+    return buffer;
+}
+
 static enum status read_price(const struct node *n, double *out, struct error *err)
 {
     const char *text;
+    char hint[CLUSTER_PRICE_HINT];
     TRY(node_text(n, &text, err));
     if (cluster_parse_price(text, out)) return OK;
-    double number = strtod(text, NULL);
-    return node_error(n, err, "'%.40s' is not a price per hour: write %g/h, without a currency",
-                      text, number > 0 && number <= PRICE_MAX_PER_H ? number : 3.2);
+    return node_error(n, err, "'%.40s' is not a price per hour: %s", text,
+                      cluster_price_hint(hint, text));
 }
 
 /* `peak`, `memory_bandwidth` and `power`. */

@@ -193,6 +193,9 @@ MUST_CHECK enum status cluster_read(struct arena *a, const char *path, struct cl
 void cluster_write(FILE *out, const struct cluster *c, int indent);
 /* "3.2/h": money per hour; "0/h" is free. false: not a price. */
 bool cluster_parse_price(const char *text, double *out);
+/* How to write a price that cluster_parse_price refused: "did you mean 3.2/h?". Returns buffer. */
+enum { CLUSTER_PRICE_HINT = 64 };
+const char *cluster_price_hint(char buffer[CLUSTER_PRICE_HINT], const char *text);
 /* Name of a link's end, 0 or 1: a node, a device or a switch. */
 const char *cluster_link_end(const struct cluster *c, const struct link *l, int i);
 int32_t cluster_device(const struct cluster *c, const char *name); /* -1: unknown */

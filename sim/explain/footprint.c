@@ -161,7 +161,8 @@ static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t
     int64_t known = device_memory_known(m);
     const char *communicators =
         m->communicators
-            ? arena_printf(a, "; %" PRId32 " communicators", m->communicators)
+            ? arena_printf(a, "; %" PRId32 " communicator%s", m->communicators,
+                           m->communicators == 1 ? "" : "s")
             : "";
     if (reserve < known || !known) {
         hold(f, "reserve", reserve, "of the cluster's device type");

@@ -235,6 +235,11 @@ edit team.yaml 's/64 MiB/64 MB\/s/' k.yaml
 refused "a size with a second" 3 "a size is not per second: write 64 MB" "$MUSHER" show k.yaml
 edit team.yaml 's/memory: 64 MiB/memory: 64 MiB, price: 3 USD/' k.yaml
 refused "a price with a currency" 3 "k.yaml:3:80: device_types[0].price: '3 USD' is not a price per hour: write 3/h, without a currency" "$MUSHER" show k.yaml
+for text in "3.2 \/h" "-1\/h" "2e9\/h" "three"; do
+    edit team.yaml "s/memory: 64 MiB/memory: 64 MiB, price: $text/" k.yaml
+    case $text in 3.2*) hint="did you mean 3.2/h?" ;; three) hint="write 3.2/h, without a currency" ;; *) hint="a price is from 0/h (free) to 1e+09/h" ;; esac
+    refused "a price of ${text/\\/}" 3 "is not a price per hour: $hint" "$MUSHER" show k.yaml
+done
 edit team.yaml 's/64 MiB/0 B/' k.yaml
 refused "a device without memory" 3 "for example memory: 2 GiB" "$MUSHER" show k.yaml
 

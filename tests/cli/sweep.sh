@@ -64,6 +64,11 @@ sed 's/slowdown: 2,/slowdown: 2, price: 2\/h,/' "$team" > "$scratch/priced.yaml"
 has "costs have a column" out "cost"
 awk -F, 'NR == 2 { a = $5 } NR == 3 { b = $5 } END { exit !(a > 0 && b > a) }' "$csv" && ok "dearer devices never make a cheaper plan" || not_ok "dearer devices never make a cheaper plan" "$(cut -d, -f 1-6 "$csv")"
 
+"$MUSHER" sweep "$job" "$scratch/priced.yaml" --vary price:slow=0/h,3/h --vary price:fast=0/h,1/h --objective cost --evaluations 50 -o "$csv" > "$scratch/out" 2> "$scratch/err"
+code=$?
+[[ $code == 0 && $(grep -c 'are free' "$scratch/out") == 1 && $(wc -l < "$csv") == 5 ]] && ok "of points one without any price is refused alone" || not_ok "of points one without any price is refused alone" "exit $code: $(cat "$scratch/err" "$scratch/out")"
+says "a sweep of nothing else is refused" 3 "every plan costs the same" "$MUSHER" sweep "$job" "$scratch/priced.yaml" --vary price:slow=0/h --vary price:fast=0/h --objective cost
+
 # Pictures.
 is_png() { [[ $(head -c 8 "$1" | od -An -tx1 | tr -d ' ') == 89504e470d0a1a0a && $(tail -c 8 "$1" | od -An -tx1 | tr -d ' ') == 49454e44ae426082 ]]; }
 says "a picture" 0 "" "$MUSHER" sweep "$scratch/two.yaml" "$team" --vary batch=6,7,8,10 --vary nodes:b=0,1 --evaluations 50 -o "$csv" --picture "$scratch/s.png"

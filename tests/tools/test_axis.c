@@ -123,7 +123,7 @@ START_TEST(texts_that_are_no_axis_are_refused)
     refused("link:lan=1GB/s..2GB/s", "needs a number of values, 1GB/s..2GB/s:5, or a factor");
     refused("link:lan=0 B/s", "is not a bandwidth");
     refused("price:a=2", "'2' is not a price");
-    refused("price:a=-1/h", "is not a price");
+    refused("price:a=-1/h", "a price is from 0/h (free) to 1e+09/h");
 }
 END_TEST
 

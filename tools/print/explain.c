@@ -23,14 +23,22 @@ static const char *ns(struct arena *a, int64_t t)
     return arena_strdup(a, units_print_ns(text, t));
 }
 
-/* "F matmul on a.0", "transfer on lan" */
+/* Routes of several pairs of devices pass the same links. */
+static const char *link_name(struct arena *a, const struct program *p, int32_t link)
+{
+    const struct program_link *l = &p->links[link];
+    if (!l->n_hops) return l->name;
+    return arena_printf(a, "%s to %s over %s", l->ends[0], l->ends[1], l->name);
+}
+
+/* "F matmul on a.0", "transfer on lan", "collective on a.0 to b.0 over lan" */
 static const char *row_name(struct arena *a, const struct program *p, const struct explain_row *r)
 {
     if (r->op >= 0)
         return arena_printf(a, "%c %s on %s", r->phase, op_kind_name((enum op_kind)r->op),
                             p->devices[r->device].name);
     return arena_printf(a, "%s on %s", explain_kind_name(r->kind),
-                        r->link >= 0     ? p->links[r->link].name
+                        r->link >= 0     ? link_name(a, p, r->link)
                         : r->device >= 0 ? p->devices[r->device].name
                                          : "?");
 }
@@ -132,14 +140,6 @@ static int by_exposed(const void *a, const void *b, void *links)
     int32_t i = *(const int32_t *)a, k = *(const int32_t *)b;
     if (l[i].exposed_ns != l[k].exposed_ns) return l[i].exposed_ns > l[k].exposed_ns ? -1 : 1;
     return i < k ? -1 : 1;
-}
-
-/* Routes of several pairs of devices pass the same links. */
-static const char *link_name(struct arena *a, const struct program *p, int32_t link)
-{
-    const struct program_link *l = &p->links[link];
-    if (!l->n_hops) return l->name;
-    return arena_printf(a, "%s-%s over %s", l->ends[0], l->ends[1], l->name);
 }
 
 /* Of many links those with the longest exposed time, equal ones together. */

@@ -56,14 +56,15 @@ static enum status add(struct arena *a, struct axis *x, size_t *capacity, double
 static enum status not_a_value(const struct axis *x, const char *text, struct error *err)
 {
     const struct kind *k = &kinds[x->kind];
-    char hint[UNITS_HINT] = "";
+    char hint[UNITS_HINT] = "", price[CLUSTER_PRICE_HINT];
+    if (x->kind == AXIS_PRICE)
+        return error_set(err, ERR_USAGE, "--vary %s: '%.60s' is not a price per hour: %s", x->name,
+                         text, cluster_price_hint(price, text));
     if (x->kind == AXIS_LINK) units_hint(hint, QUANTITY_BYTES_PER_S, text);
     return error_set(err, ERR_USAGE,
                      "--vary %s: '%.60s' is not a %s of %.0f to %g%s%s, as in --vary %s%s", x->name,
                      text,
-                     x->kind == AXIS_LINK    ? "bandwidth"
-                     : x->kind == AXIS_PRICE ? "price"
-                                             : "whole number",
+                     x->kind == AXIS_LINK ? "bandwidth" : "whole number",
                      k->min, k->max, *k->unit ? " " : "", k->unit, k->example, hint);
 }
 

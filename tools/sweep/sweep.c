@@ -208,7 +208,8 @@ static enum status offer(struct arena *scratch, struct arena *a, const struct sw
     const char *why;
     struct error refused = {0};
     *better = false;
-    if (apply(scratch, q, s, x, &j, &c, &refused) != OK || team_precision(&c, j.precision, &refused) != OK)
+    if (apply(scratch, q, s, x, &j, &c, &refused) != OK || team_precision(&c, j.precision, &refused) != OK ||
+        search_check_objective(&c, q->options, &refused) != OK)
         return OK; /* the point's own reason stands */
     TRY(document_parse(scratch, "plan", from->file, strlen(from->file), &root, err));
     TRY(plan_parse(scratch, root, ".", &read, err));
@@ -248,20 +249,28 @@ static enum status share_plans(struct arena *a, const struct sweep_search *q, st
     return OK;
 }
 
+/* Values that an axis cannot take refuse the sweep before any search; so does an objective that no point's prices allow, with the reason of
+ * the first point. A point alone whose prices do not allow it keeps that as its reason. */
 static enum status check(const struct sweep_search *q, const struct sweep_grid *s,
                          struct error *err)
 {
     struct arena *scratch = arena_new();
-    enum status st = OK;
+    struct error first = {0};
+    enum status st = OK, money = OK;
+    bool any = false;
     for (int64_t i = 0; i < s->n_points && st == OK; i++) {
         struct job j;
         struct cluster c;
+        struct error why = {0};
         st = apply(scratch, q, s, &s->points[i], &j, &c, err);
-        if (st == OK) st = search_check_objective(&c, q->options, err);
+        enum status one = st == OK ? search_check_objective(&c, q->options, &why) : OK;
+        if (!i) money = one, first = why;
+        any |= one == OK;
         if (st == ERR_INFEASIBLE) st = OK;
         arena_reset(scratch);
     }
     arena_free(scratch);
+    if (st == OK && !any) *err = first, st = money;
     return st;
 }
 
