@@ -324,6 +324,7 @@ static enum status finish_warm(struct search *q, const struct profile *p,
 {
     for (int32_t i = 0; i < out->n_baselines; i++)
         out->baselines[i].why = "not tried beside a warm start; --baseline tries it";
+    out->start = SEARCH_START_ADAPTED;
     out->class_ns = q->t.incumbents.plans[0].iteration_ns;
     q->t.truncated = true;
     TRY(search_result_conclude(&q->t, p, out, err));
@@ -381,6 +382,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         struct warm_task w = {q->job, q->cluster, p, sizes, n_sizes};
         struct bound_certificate b = {.binding = "", .class_text = ""};
         bool alone = is_large(q) && q->t.o->evaluations <= 0;
+        out->start = SEARCH_START_SEARCHED;
         TRY(warm_start_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
         bool enough =
             q->warm.enough || (search_context_stopped(&q->t) && !spmd_stage_in_plan(q->t.o->from));

@@ -19,8 +19,7 @@ enum {
     LOWER_CALL_NS = 250, /* of a stage, for orders and the deadlock check */
     SIM_NS = 10000,
     SIM_COLLECTIVE_NS = 3000, /* to fold */
-    SIM_EVENT_NS = 110,
-    FOLD_FROM = 24 /* devices; smaller programs are simulated faster than folded */
+    SIM_EVENT_NS = 110
 };
 
 struct scorer {
@@ -229,9 +228,8 @@ static enum status simulate(struct scorer *w, const struct space *s, int64_t *it
 {
     const struct program *program = w->lowered;
     struct sim_result result;
-    struct sim_options o = {.steps = 0};
+    struct sim_options o = {.steps = 0, .fold = true};
     if (w->quick) o.steps = 1, o.detail = SIM_STAGE;
-    o.fold = program->n_devices >= FOLD_FROM;
     if (w->work_end)
         o.most_events =
             w->work_end > w->work_ns + SIM_EVENT_NS ? (w->work_end - w->work_ns) / SIM_EVENT_NS : 1;

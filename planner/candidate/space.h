@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Devices up to which tables over subsets exist. A space may have more devices. */
+/* Devices of tables with an entry for each of the 2^n sets of devices, and bits of such a set. A space may have more devices. */
 enum { SPACE_TABLES_MAX = 12 };
 
 struct space {

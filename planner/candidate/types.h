@@ -12,7 +12,9 @@
 #include <stdint.h>
 
 enum {
-    SEARCH_DEVICES_MAX = 8,    /* of which all subsets are listed, so that the search may be exact */
+    /* Devices whose partitions into replicas, idle ones included, are listed: at most Bell(9) = 21,147 of 64 bytes for each microbatch size.
+     * Of 12 devices they are 27.6 million. Then the search may be exact. */
+    SEARCH_DEVICES_MAX = 8,
     SEARCH_EVALUATIONS = 20000 /* default budget of simulated plans */
 };
 /* The class of plans that `exact` refers to. */
@@ -93,7 +95,18 @@ struct search_baseline {
     bool estimated; /* the time is an estimate (planner/coarse/line.c), because a simulation would exceed the baselines' share of work */
     bool sampled; /* the time is an estimate, or that of a sample of its microbatches and replicas (planner/coarse/sample.h) */
 };
+/* What became of the old plan that the search was given. */
+#define SEARCH_STARTS(X)                                                                           \
+    X(NONE, "none")         /* there was none */                                                   \
+    X(ADAPTED, "adapted")   /* it was repaired and improved, and good enough that no search followed */ \
+    X(SEARCHED, "searched") /* adapted, it was a start of the search */
+enum search_start {
+#define X(name, text) SEARCH_START_##name,
+    SEARCH_STARTS(X)
+#undef X
+};
 struct search_result {
+    enum search_start start;
     int32_t n_plans;
     struct search_plan *
         plans; /* (n_plans) best first; measured layers: the most robust of the fastest, then the others by time */

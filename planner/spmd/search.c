@@ -8,16 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Limit of labels of the pieces and of a proof, and labels that the beam search keeps at a place. Pieces of dense Transformers of 80
- * and 126 blocks take 12,180 labels, those of Qwen3-MoE more than 30,000. With 20,000 and with 60,000 labels the plans of Qwen3-MoE on
- * 32 GPUs, of Llama-70B on 192 and of HAP's four models on 8 are the same (docs/measurements.md, 11-26). With 6 labels a place the rules
- * of BERT with experts on a mesh of 16 by 4 take 12.6 s, more than on one axis (9.4 s), and with 24 less (11-26). */
-enum {
-    LABELS = 20000,
-    BEAM = 24,
-    BEAM_RUN = INT32_MAX,
-    A_STAR_RUN = BEAM_RUN - 1
-};
+/* Labels that the beam search keeps at a place. With 6 the rules of BERT with experts on a mesh of 16 by 4 take 12.6 s, more than on one axis
+ * (9.4 s), and with 24 less (2026-11-26). */
+enum { BEAM = 24, BEAM_RUN = INT32_MAX, A_STAR_RUN = BEAM_RUN - 1 };
 
 /* --- A* --- */
 
@@ -283,10 +276,10 @@ static int32_t beam_and_prove(struct search *q, int64_t most, int64_t *bound)
     return better >= 0 ? better : first;
 }
 
-/* Of a proof under binding memory. */
+/* Of a proof at multipliers or under binding memory. */
 static int64_t most_labels(const struct spmd_limits *l)
 {
-    return l && l->max_labels ? l->max_labels : LABELS;
+    return l && l->max_labels ? l->max_labels : SPMD_LABELS / 10;
 }
 
 /* Search without caps, with bytes at their multipliers. Sets out's rules, bytes, labels and pieces; out->bound_ns includes
@@ -298,14 +291,14 @@ static void search_free(struct arena *a, const struct spmd_problem *p, const str
     struct search *q = search_new(scratch, p, false, price);
     int32_t goal = -1;
     *out = (struct spmd_found){.ns = INT64_MAX};
-    q->most = LABELS;
+    q->most = SPMD_LABELS;
     if (!price) goal = spmd_by_pieces(q, &out->n_pieces);
     if (out->n_pieces)
         out->bound_ns = goal < 0 ? INT64_MAX : q->labels[goal].ns;
     else {
         if (!price && l && l->enough_ns) q->enough_ns = l->enough_ns;
         q->relax = spmd_relax_new(scratch, q->s, q->rules, price);
-        goal = beam_and_prove(q, price ? most_labels(l) : LABELS, &out->bound_ns);
+        goal = beam_and_prove(q, price ? most_labels(l) : SPMD_LABELS, &out->bound_ns);
     }
     out->ns = take(a, q, goal, out);
     out->n_labels = q->n_applied;

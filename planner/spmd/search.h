@@ -36,7 +36,10 @@ struct arena;
 
 enum {
     SPMD_STEPS_MAX = 6,
-    SPMD_LABELS_FEW = 2000, /* of one proof of many: at multipliers, or of a stage whose memory binds */
+    /* Work of a search: labels of its pieces and of the proof without memory; a tenth of them for each proof at multipliers or under binding
+     * memory, of which there are many; and the relaxation, as long as so many labels take. Pieces of dense Transformers of 80 and 126 blocks
+     * take 12,180 labels, those of Qwen3-MoE more than 30,000. */
+    SPMD_LABELS = 20000,
     /* Steps of the subgradient method, and searches with other caps of memory. HAP's four models on 8 devices with 84, 90 and 97 % of
      * the memory of their best rules: the same rules with 4 and with 10, with 30 % fewer labels. Of 110 steps to more memory for a small
      * stage 4 led to slower rules with 4, at most 2 with 6 and with 10 (2026-11-26). */
@@ -103,7 +106,7 @@ struct spmd_problem {
 };
 
 struct spmd_limits {
-    int64_t max_labels; /* of a proof under binding memory; 0: 20,000 */
+    int64_t max_labels; /* of a proof at multipliers or under binding memory; 0: a tenth of SPMD_LABELS */
     int64_t enough_ns; /* upper bound: only answers below it are sought; 0: none */
 };
 struct spmd_found {

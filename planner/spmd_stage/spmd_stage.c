@@ -249,8 +249,7 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                 .sufficient_factors = true,
                                 .excluded = t->excluded,
                                 .complete_cuts = t->complete_cuts,
-                                .shard_parameters = t->shard_parameters,
-                                .limits = {.max_labels = SPMD_LABELS_FEW}};
+                                .shard_parameters = t->shard_parameters};
     return training_graph(j, t, &q->g, err);
 }
 

@@ -21,6 +21,16 @@ says "the plan of the smaller cluster from its file" 0 "class searched completel
 [[ $(number "$scratch/direct.json" iteration_ns) == "$(cat "$scratch/less")" ]] && ok "is as fast" || not_ok "is as fast" "$(number "$scratch/direct.json" iteration_ns) and $(cat "$scratch/less")"
 says "plan again with a node more" 0 "found" "$MUSHER" plan --from "$old" --with a --evaluations 1000 -o "$new"
 has "it gets a free name" new.yaml "name: a2"
+has "the old plan was a start" out "a new search, with the old plan adapted"
+# Sixteen devices: an adapted plan may do without a search.
+{
+    printf 'version: 1\nname: sixteen\ndevice_types: [{name: h, device: H100-SXM5}]\nnodes: [{name: h, count: 4, devices: {type: h, count: 4}}]\n'
+    printf 'links: [{name: nv, every: inside, bandwidth: 400 GB/s, latency: 1 us}, {name: lan, every: across, bandwidth: 25 GB/s, latency: 5 us}]\n'
+} > "$scratch/sixteen.yaml"
+says "a plan of sixteen devices" 0 "found" "$MUSHER" plan "$job" "$scratch/sixteen.yaml" -o "$scratch/sixteen.plan"
+says "again from itself is an adapted plan" 0 "without a new search" "$MUSHER" plan --from "$scratch/sixteen.plan" -o "$new"
+says "as JSON too" 0 '"from_plan": "adapted"' "$MUSHER" plan --from "$scratch/sixteen.plan" -o "$new" --json
+says "unless evaluations are given" 0 "a new search, with the old plan adapted" "$MUSHER" plan --from "$scratch/sixteen.plan" --evaluations 50 -o "$new"
 says "a name may be given" 0 "found" "$MUSHER" plan --from "$old" --with "far=$team:b" --without b -o "$new"
 has "by NAME=" new.yaml "name: far"
 sed 's/global_batch: 6/global_batch: 4/' "$job" > "$scratch/job4.yaml"

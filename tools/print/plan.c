@@ -108,6 +108,12 @@ static void print_bounds(const struct plan_report *x)
                SEARCH_CLASS);
 }
 
+static const char *const start_names[] = {
+#define X(name, text) text,
+    SEARCH_STARTS(X)
+#undef X
+};
+
 void print_plan_json(struct arena *a, const struct plan_report *x)
 {
     const struct search_result *r = x->result;
@@ -160,6 +166,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
     json_put_int(&j, "evaluated", r->evaluated);
     json_put_bool(&j, "exact", r->exact);
     if (r->sampled) json_put_bool(&j, "sampled", true);
+    if (r->start) json_put_text(&j, "from_plan", start_names[r->start]);
     json_put_text(&j, "stopped", x->timed_out ? "time" : r->stopped);
     print_bounds_json(&j, r);
     json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
@@ -241,6 +248,12 @@ static void print_baselines(struct arena *a, const struct plan_report *x)
     if (quick) puts("  *: not all settings of the family tried; --baseline NAME tries more");
 }
 
+static const char *const start_texts[] = {
+    [SEARCH_START_NONE] = "",
+    [SEARCH_START_ADAPTED] = "the old plan adapted to this cluster and improved by local search, without a new search "
+                             "(--evaluations N: with one of N simulations)",
+    [SEARCH_START_SEARCHED] = "a new search, with the old plan adapted to this cluster as a start"};
+
 void print_plan(struct arena *a, const struct plan_report *x)
 {
     const struct search_result *r = x->result;
@@ -256,6 +269,7 @@ void print_plan(struct arena *a, const struct plan_report *x)
         printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
                "fastest)\n",
                (int)ROBUST_PERCENT);
+    if (*start_texts[r->start]) printf("  %s\n", start_texts[r->start]);
     print_metrics(a, &x->metrics[0]);
     unused_find(a, x->cluster, &r->plans[0].plan, &idle);
     unused_print(a, &idle, x->objective == OBJECTIVE_COST);
