@@ -6,6 +6,7 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/objective.h"
 #include "tools/predict.h"
 #include "tools/print/metrics.h"
 #include "tools/print/plan.h"
@@ -24,8 +25,7 @@ struct request {
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
     bool fastest, no_sharding;
-    int objective;
-    double min_rate, max_cost;
+    struct objective_request aim;
     struct run_length length;
 };
 
@@ -156,9 +156,6 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     stop = common_stop_on_end_signals();
     struct search_options o = {.baseline = q->baseline,
                                .from = q->from ? &from : NULL,
-                               .objective = (enum objective)q->objective,
-                               .min_rate = q->min_rate,
-                               .max_cost = q->max_cost,
                                .top = (int32_t)q->top,
                                .fastest = q->fastest,
                                .no_sharding = q->no_sharding,
@@ -167,6 +164,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
                                .stop = stop,
                                .progress = on_progress,
                                .user = &best_shown_ns};
+    objective_put(&q->aim, &o);
     signal(SIGALRM, on_alarm);
     if (q->time_limit) alarm((unsigned)q->time_limit);
     double start = wall_seconds();
@@ -186,7 +184,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
                                            .profile = &profile,
                                            .file = q->out,
                                            .search_s = search_s,
-                                           .min_rate = q->min_rate,
+                                           .min_rate = q->aim.min_rate,
                                            .objective = o.objective,
                                            .baseline = q->baseline != NULL,
                                            .verbose = common->verbose,
@@ -198,11 +196,6 @@ static enum status plan(struct arena *a, void *request, const struct common *com
                      (long long)r.evaluated);
 }
 
-static const char *const objectives[] = {
-#define X(name, text) text,
-    OBJECTIVES(X)
-#undef X
-        NULL};
 static const char *const baselines[] = {
 #define X(id, name, help) name,
     BASELINES(X)
@@ -236,26 +229,7 @@ static const struct option options[] = {
      BASELINES(X)
 #undef X
     },
-    {.name = "objective",
-     CHOICE_AT(objective),
-     .choices = objectives,
-     .help = "quantity to minimise: time of an iteration; cost of an iteration; time of an "
-             "iteration whose cost is within --max-cost"},
-    {.name = "min-rate",
-     DOUBLE_AT(min_rate),
-     .unit = "PER_SECOND",
-     .min = 0,
-     .max = 1e9,
-     .help = "smallest accepted rate, in iterations per second, e.g. 0.05",
-     .preset = "0: any"},
-    {.name = "max-cost",
-     DOUBLE_AT(max_cost),
-     .unit = "MONEY",
-     .min = 0,
-     .max = 1e12,
-     .help =
-         "largest accepted cost of one iteration, in the currency of CLUSTER's prices, e.g. 0.2",
-     .preset = "0: any"},
+    OPTIONS_OBJECTIVE(aim),
     {.name = "no-sharding",
      FLAG_AT(no_sharding),
      .help = "do not consider sharded stages (intra-operator parallelism on several devices)"},

@@ -5,6 +5,7 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/objective.h"
 #include "tools/plot.h"
 #include "tools/print/classes.h"
 #include "tools/sweep/picture.h"
@@ -18,8 +19,7 @@ struct request {
     struct texts vary;
     int64_t profile, evaluations, time_limit, threads, max_points;
     bool fastest, no_sharding, all;
-    int objective;
-    double min_rate, max_cost;
+    struct objective_request aim;
 };
 
 static volatile sig_atomic_t *stop, timed_out;
@@ -114,15 +114,13 @@ static enum status sweep(struct arena *a, void *request, const struct common *co
     TRY(common_profile(a, &c, q->db, q->profile, &profile, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
     stop = common_stop_on_end_signals();
-    const struct search_options o = {.objective = (enum objective)q->objective,
-                                     .min_rate = q->min_rate,
-                                     .max_cost = q->max_cost,
-                                     .top = 1,
+    struct search_options o = {.top = 1,
                                      .fastest = q->fastest,
                                      .no_sharding = q->no_sharding,
                                      .evaluations = q->evaluations,
                                      .threads = (int32_t)q->threads,
                                      .stop = stop};
+    objective_put(&q->aim, &o);
     signal(SIGALRM, on_alarm);
     if (q->time_limit) alarm((unsigned)q->time_limit);
     TRY(sweep_run(a, &(struct sweep_search){&j, &c, &profile, &o}, &s, err));
@@ -132,11 +130,6 @@ static enum status sweep(struct arena *a, void *request, const struct common *co
     return outcome(&s, err);
 }
 
-static const char *const objectives[] = {
-#define X(name, text) text,
-    OBJECTIVES(X)
-#undef X
-        NULL};
 static const struct option options[] = {
     {.name = "JOB", ARGUMENT_AT(job), .help = "job file, e.g. job.yaml"},
     {.name = "CLUSTER", ARGUMENT_AT(cluster), .help = "cluster file, e.g. cluster.yaml"},
@@ -170,27 +163,7 @@ static const struct option options[] = {
      .help = "largest accepted number of points, each of them a search"},
     OPTION_DB(db),
     OPTION_PROFILE(profile),
-    {.name = "objective",
-     CHOICE_AT(objective),
-     .choices = objectives,
-     .help =
-         "quantity to minimise at every point: time of an iteration; cost of an iteration; time "
-         "of an iteration whose cost is within --max-cost"},
-    {.name = "min-rate",
-     DOUBLE_AT(min_rate),
-     .unit = "PER_SECOND",
-     .min = 0,
-     .max = 1e9,
-     .help = "smallest accepted rate, in iterations per second, e.g. 0.05",
-     .preset = "0: any"},
-    {.name = "max-cost",
-     DOUBLE_AT(max_cost),
-     .unit = "MONEY",
-     .min = 0,
-     .max = 1e12,
-     .help =
-         "largest accepted cost of one iteration, in the currency of CLUSTER's prices, e.g. 0.2",
-     .preset = "0: any"},
+    OPTIONS_OBJECTIVE(aim),
     {.name = "no-sharding",
      FLAG_AT(no_sharding),
      .help = "do not consider sharded stages (intra-operator parallelism on several devices)"},

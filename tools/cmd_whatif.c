@@ -2,13 +2,14 @@
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/base/parallel.h"
-#include "core/base/units.h"
 #include "planner/search.h"
+#include "planner/search_check.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/objective.h"
 #include "tools/predict.h"
 #include "tools/print/metrics.h"
-#include "tools/print/stated.h"
+#include "tools/print/variants.h"
 #include "tools/team/replan.h"
 
 #include <signal.h>
@@ -24,29 +25,9 @@ struct request {
     const char *plan, *db, *latency;
     int64_t profile, evaluations, threads;
     bool together, search;
+    struct objective_request aim;
     struct texts add, without, link;
     struct run_length length;
-};
-
-struct variant {
-    const char *name;
-    struct cluster team;
-    int64_t old_ns; /* the old plan simulated on the changed cluster; 0: impossible, see old_why */
-    const char *old_why;
-    int64_t best_ns; /* 0: no plan fits, for why */
-    const char *why;
-    const struct plan *best; /* the plan found, or the old plan if nothing faster was */
-    bool stays;              /* best is the old plan */
-    struct metrics metrics;  /* of best */
-    int64_t lower_bound_ns;  /* 0: unknown */
-    const char *binding, *stopped;
-    bool exact;
-    int64_t evaluated;
-    double search_s;
-    struct arena
-        *arena; /* of its own, because variants are planned concurrently; NULL: not started */
-    enum status status;
-    struct error err;
 };
 
 static volatile sig_atomic_t *stop;
@@ -60,7 +41,13 @@ static double wall_seconds(void)
 
 /* --- one variant --- */
 
-/* From the old plan; with --search also without it, as `plan` does: the faster plan. */
+/* A plan that takes this long as one of a search. */
+static struct search_plan plan_of(const struct plan *p, int64_t ns)
+{
+    return (struct search_plan){.plan = *p, .iteration_ns = ns, .cost = plan_cost(p, ns)};
+}
+
+/* From the old plan; with --search also without it, as `plan` does: the better plan. */
 static enum status search_variant(struct arena *a, const struct request *q,
                                   const struct search_options *o, const struct plan *p,
                                   const struct profile *profile, struct variant *v,
@@ -74,7 +61,7 @@ static enum status search_variant(struct arena *a, const struct request *q,
     anew.from = NULL, anew.evaluations = q->evaluations;
     enum status found = search_plans(a, &p->job, &v->team, profile, &anew, &r, &why);
     int64_t evaluated = out->evaluated + r.evaluated;
-    if (found == OK && (st != OK || r.plans[0].iteration_ns < out->plans[0].iteration_ns)) {
+    if (found == OK && objective_better(o, &r.plans[0], st == OK ? &out->plans[0] : NULL)) {
         *out = r;
         st = OK;
     }
@@ -92,6 +79,7 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
         .from = p, .top = 1, .threads = threads, .evaluations = q->evaluations, .stop = stop};
     struct search_result r = {0};
     struct error why = {0};
+    objective_put(&q->aim, &o);
     if (!o.evaluations && v->team.n_devices <= SEARCH_DEVICES_MAX) o.evaluations = EVALUATIONS;
     TRY(replan_as_it_stands(a, p, &p->job, &v->team, profile, old, &v->old_ns, &v->old_why, err));
     double start = wall_seconds();
@@ -99,16 +87,22 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
     v->search_s = wall_seconds() - start;
     if (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)
         return error_set(err, st, "%s: %s", v->name, why.text);
-    v->stays = v->old_ns && (st != OK || v->old_ns <= r.plans[0].iteration_ns);
+    bool worse = false; /* the plan found; the old one may be of a larger class */
+    if (v->old_ns) {
+        struct search_plan x = plan_of(old, v->old_ns);
+        bool inside = objective_better(&o, &x, NULL);
+        v->stays = inside && (st != OK || !objective_better(&o, &r.plans[0], &x));
+        worse = inside && st == OK && objective_better(&o, &x, &r.plans[0]);
+    }
     v->stopped = "end";
     if (st == OK) {
         v->best = &r.plans[0].plan;
         v->best_ns = r.plans[0].iteration_ns;
-        v->exact = r.exact && (!v->old_ns ||
-                               v->old_ns >= v->best_ns); /* the old plan may be of a larger class */
+        v->exact = r.exact && !worse;
         v->stopped = r.stopped;
         v->evaluated = r.evaluated;
         v->lower_bound_ns = r.lower_bound_ns;
+        v->lower_cost = r.lower_cost;
         v->binding = r.binding;
     } else {
         v->why = arena_strdup(a, why.text);
@@ -120,31 +114,42 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
 
 /* --- plans of other variants --- */
 
-/* The plan of another variant, if it is a faster one of this variant too. */
-static enum status adopt(struct variant *v, const struct plan *p, const struct profile *profile,
-                         struct error *err)
+/* Whether a plan is better than a variant's. */
+static bool is_better(const struct request *q, const struct plan *p, int64_t ns,
+                      const struct variant *v)
+{
+    struct search_options o = {.evaluations = 0};
+    objective_put(&q->aim, &o);
+    struct search_plan x = plan_of(p, ns), own = {.iteration_ns = 0};
+    if (v->best_ns) own = plan_of(v->best, v->best_ns);
+    return objective_better(&o, &x, v->best_ns ? &own : NULL);
+}
+
+/* The plan of another variant, if it is a better one of this variant too. */
+static enum status adopt(const struct request *q, struct variant *v, const struct plan *p,
+                         const struct profile *profile, struct error *err)
 {
     struct plan *own = ARENA_ARRAY(v->arena, struct plan, 1);
     const char *why;
     int64_t ns;
     TRY(replan_as_it_stands(v->arena, p, &p->job, &v->team, profile, own, &ns, &why, err));
-    if (!ns || (v->best_ns && ns >= v->best_ns)) return OK;
+    if (!ns || !is_better(q, own, ns, v)) return OK;
     v->best = own, v->best_ns = ns, v->stays = v->exact = false;
     if (ns < v->lower_bound_ns) v->lower_bound_ns = 0;
     return OK;
 }
 
-/* Every variant is offered the plans of the faster ones, so that a device more or a faster link never gives a slower plan than the
+/* Every variant is offered the plans of the better ones, so that a device more or a faster link never gives a worse plan than the
  * cluster without it. O(n²) simulations at most. */
-static enum status share_plans(struct variant *v, size_t n, const struct profile *profile,
-                               struct error *err)
+static enum status share_plans(const struct request *q, struct variant *v, size_t n,
+                               const struct profile *profile, struct error *err)
 {
     const struct plan **found = ARENA_ARRAY(v->arena, const struct plan *, n);
     for (size_t i = 0; i < n; i++) found[i] = v[i].best_ns && !v[i].stays ? v[i].best : NULL;
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n && !*stop; k++)
-            if (found[k] && k != i && (!v[i].best_ns || v[k].best_ns < v[i].best_ns))
-                TRY(adopt(&v[i], found[k], profile, err));
+            if (found[k] && k != i && is_better(q, v[k].best, v[k].best_ns, &v[i]))
+                TRY(adopt(q, &v[i], found[k], profile, err));
     return OK;
 }
 
@@ -232,109 +237,7 @@ static enum status make_variants(struct arena *a, const struct request *q, const
     return OK;
 }
 
-/* --- printing --- */
-
-static int32_t devices_used(struct arena *a, const struct plan *p)
-{
-    return replan_mark(p, ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices));
-}
-
-static double gap_of(const struct variant *v)
-{
-    return (double)(v->best_ns - v->lower_bound_ns) / (double)v->lower_bound_ns;
-}
-
-/* Whether any device type has a price; otherwise there is no cost to print. */
-static bool is_priced(const struct variant *v, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        for (int32_t t = 0; t < v[i].team.n_types; t++)
-            if (v[i].team.types[t].priced) return true;
-    return false;
-}
-
-static void put_ns(struct json *j, const char *key, int64_t ns)
-{
-    if (ns)
-        json_put_int(j, key, ns);
-    else
-        json_put_null(j, key);
-}
-
-/* old: the plan that was asked about. The last variant has the device types of all. */
-static void print_json(struct arena *a, const struct request *q, const struct plan *old,
-                       const struct variant *v, size_t n, const struct profile *profile)
-{
-    struct json j;
-    double search_s = 0;
-    bool priced = is_priced(v, n);
-    common_json_begin(&j);
-    json_put_text(&j, "plan", q->plan);
-    json_put_int(&j, "profile_id", profile->id);
-    print_stated(a, &v[n - 1].team, &old->job, &j);
-    json_put_list(&j, "variants");
-    for (size_t i = 0; i < n; i++) {
-        json_put_object(&j, NULL);
-        json_put_text(&j, "name", v[i].name);
-        put_ns(&j, "old_plan_ns", v[i].old_ns);
-        if (v[i].old_why) json_put_text(&j, "old_plan_error", v[i].old_why);
-        put_ns(&j, "iteration_ns", v[i].best_ns);
-        if (v[i].why) json_put_text(&j, "why", v[i].why);
-        json_put_int(&j, "devices", v[i].team.n_devices);
-        if (v[i].best_ns) {
-            json_put_int(&j, "devices_used", devices_used(a, v[i].best));
-            put_ns(&j, "lower_bound_ns", v[i].lower_bound_ns);
-            if (v[i].lower_bound_ns) json_put_double(&j, "gap", gap_of(&v[i]));
-            if (v[i].lower_bound_ns) json_put_text(&j, "binding", v[i].binding);
-            if (v[0].old_ns)
-                json_put_double(&j, "speedup", (double)v[0].old_ns / (double)v[i].best_ns);
-            print_metrics_json(&j, &v[i].metrics);
-            if (priced) json_put_double(&j, "cost", plan_cost(v[i].best, v[i].best_ns));
-            json_put_text(&j, "best", plan_describe(a, v[i].best));
-            json_put_bool(&j, "stays", v[i].stays);
-            json_put_bool(&j, "exact", v[i].exact);
-        }
-        json_put_int(&j, "evaluated", v[i].evaluated);
-        json_put_text(&j, "stopped", v[i].stopped);
-        json_close(&j);
-        search_s += v[i].search_s;
-    }
-    json_close(&j);
-    json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
-    json_put_double(&j, "search_s", search_s);
-    json_close(&j);
-    common_json_end(&j);
-}
-
-static const char *cut(struct arena *a, const char *text, size_t most)
-{
-    return strlen(text) <= most ? text : arena_printf(a, "%s...", arena_strndup(a, text, most - 3));
-}
-
-static void print_row(struct arena *a, const struct variant *v, int width, int64_t base_ns,
-                      bool priced)
-{
-    char text[32];
-    printf("  %-*s %11s", width, v->name, v->old_ns ? units_print_ns(text, v->old_ns) : "-");
-    if (!v->best_ns) {
-        printf(" %11s  %s\n", "-", cut(a, v->why, 120));
-        return;
-    }
-    printf(" %11s", units_print_ns(text, v->best_ns));
-    if (base_ns)
-        printf(" %8.2fx", (double)base_ns / (double)v->best_ns);
-    else
-        printf(" %9s", "-");
-    if (v->lower_bound_ns)
-        printf(" %6.1f %%", 100 * gap_of(v));
-    else
-        printf(" %8s", v->exact ? "exact" : "-");
-    printf(" %5d of %-5d", (int)devices_used(a, v->best), (int)v->team.n_devices);
-    double cost = plan_cost(v->best, v->best_ns);
-    if (priced && cost > 0) printf(" %11.6g ", cost);
-    if (priced && !(cost > 0)) printf(" %11s ", "-");
-    printf(" %s%s\n", v->stays ? "the old plan: " : "", cut(a, plan_describe(a, v->best), 120));
-}
+/* --- the verb --- */
 
 /* Whether plans of some variant are repairs of the old one only. */
 static bool only_repaired(const struct request *q, const struct variant *v, size_t n)
@@ -344,43 +247,17 @@ static bool only_repaired(const struct request *q, const struct variant *v, size
     return many && !q->search && !q->evaluations;
 }
 
-static void print_text(struct arena *a, const struct request *q, const struct plan *old,
-                       const struct variant *v, size_t n, const struct profile *profile)
-{
-    int width = 8;
-    bool priced = is_priced(v, n);
-    for (size_t i = 0; i < n; i++)
-        if ((int)strlen(v[i].name) > width) width = (int)strlen(v[i].name);
-    printf("predicted with %s%s\n", common_profile_label(a, profile),
-           v[0].team.emulated ? ", for emulated devices" : "");
-    print_stated(a, &v[n - 1].team, &old->job, NULL);
-    printf("  %-*s %11s %11s %9s %8s %14s%s\n", width, "", "old plan", "best plan", "speed-up",
-           "gap", "devices used", priced ? "  cost/iter." : "");
-    for (size_t i = 0; i < n; i++) print_row(a, &v[i], width, v[0].old_ns, priced);
-    for (size_t i = 0; i < n; i++)
-        if (v[i].old_why)
-            printf("  old plan cannot run (%s): %s\n", v[i].name, cut(a, v[i].old_why, 120));
-    if (only_repaired(q, v, n))
-        printf(
-            "  best plan beyond %d devices: the old plan adapted; --search plans anew too, which "
-            "may be faster\n",
-            SEARCH_DEVICES_MAX);
-    for (size_t i = 0; i < n; i++) {
-        if (!v[i].best_ns) continue;
-        printf("%s\n", v[i].name);
-        print_metrics(a, &v[i].metrics);
-    }
-}
-
 /* done of n variants were planned. */
 static enum status report(struct arena *a, const struct request *q, bool as_json,
                           const struct plan *old, const struct variant *v, size_t done, size_t n,
                           const struct profile *profile, struct error *err)
 {
+    const struct variants_report r = {q->plan, old, profile, (enum objective)q->aim.objective,
+                                      only_repaired(q, v, done)};
     if (as_json)
-        print_json(a, q, old, v, done, profile);
+        print_variants_json(a, &r, v, done);
     else
-        print_text(a, q, old, v, done, profile);
+        print_variants(a, &r, v, done);
     for (size_t i = 0; i < done && !*stop; i++)
         if (v[i].best_ns) return OK;
     fflush(stdout);
@@ -401,7 +278,10 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
         return error_set(
             err, ERR_USAGE,
             "whatif needs a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
+    struct search_options o = {.evaluations = 0};
+    objective_put(&q->aim, &o);
     TRY(common_plan(a, q->plan, &p, err));
+    TRY(search_check_objective(&p.cluster, &o, err));
     TRY(print_run_length(&q->length, &p.job, &tokens, err));
     if (tokens) p.job.run_tokens = tokens;
     TRY(common_profile(a, &p.cluster, q->db, q->profile, &profile, err));
@@ -411,7 +291,7 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
     stop = common_stop_on_end_signals();
     struct planning all = {q, &p, &profile, v, n};
     enum status st = plan_variants(&all, &done, err);
-    if (st == OK && done) st = share_plans(v, done, &profile, err);
+    if (st == OK && done) st = share_plans(q, v, done, &profile, err);
     for (size_t i = 0; i < done && st == OK; i++)
         if (v[i].best_ns) predict_metrics(v[i].arena, v[i].best, &profile, v[i].best_ns, 0, &v[i].metrics);
     if (st == OK) st = report(a, q, common->json, &p, v, done, n, &profile, err);
@@ -444,6 +324,7 @@ static const struct option options[] = {
      .help = "latency of every --link that states none, e.g. 10us",
      .preset = "that of the old link"},
     {.name = "together", FLAG_AT(together), .help = "add a variant with all changes at once"},
+    OPTIONS_OBJECTIVE(aim),
     OPTION_DB(db),
     OPTION_PROFILE(profile),
     {.name = "evaluations",
@@ -479,7 +360,8 @@ const struct verb cmd_whatif = {
     .options = options,
     .examples = {"# three variants beside the cluster as it is",
                  "musher whatif plan.yaml --without c.0 --add b --link a:b=1GB/s",
-                 "musher whatif plan.yaml --add d=rack.yaml:r0 --without a.1,b.0 --together"},
+                 "musher whatif plan.yaml --add d=rack.yaml:r0 --without a.1,b.0 --together",
+                 "musher whatif plan.yaml --without c.0 --objective cost"},
     REQUEST(.threads = 1),
     .run = whatif,
 };

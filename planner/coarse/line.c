@@ -291,7 +291,8 @@ static bool keeps_pace(const struct coarse_line *l, int32_t i, int32_t first, in
     return true;
 }
 
-/* As coarse_line_longest; *out: of the stage, if there is one. */
+/* As coarse_line_longest, from layer `least` on. likely: its length, if it is as the one behind it; 0: unknown. *out: of the stage, if there
+ * is one. */
 static int32_t longest(const struct coarse_line *l, int32_t i, int32_t least, int32_t end,
                        int32_t likely, int64_t pace_ns, struct paced *out)
 {
@@ -314,11 +315,10 @@ static int32_t longest(const struct coarse_line *l, int32_t i, int32_t least, in
     return low;
 }
 
-int32_t coarse_line_longest(const struct coarse_line *l, int32_t i, int32_t least, int32_t end,
-                            int32_t likely, int64_t pace_ns)
+int32_t coarse_line_longest(const struct coarse_line *l, int32_t i, int32_t end, int64_t pace_ns)
 {
     struct paced ignored;
-    return longest(l, i, least, end, likely, pace_ns, &ignored);
+    return longest(l, i, 0, end, 0, pace_ns, &ignored);
 }
 
 /* Longest stages within the pace, from the last one backwards; *slowest_ns: of them. false: layers are left. */

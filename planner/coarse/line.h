@@ -37,10 +37,8 @@ void coarse_line_set_rings(struct coarse_line *l, int32_t i);
 int32_t coarse_line_routes(struct coarse_line *l);
 /* Time for which the messages of a cut behind stage i keep both its neighbours' GPUs from computing. */
 int64_t coarse_line_busy_ns(const struct coarse_line *l, int32_t i, int32_t cut);
-/* The first layer, `least` or behind, of the longest stage i that ends before `end` within the pace; end: none. `likely`: its length, if it is as the one
- * behind it. */
-int32_t coarse_line_longest(const struct coarse_line *l, int32_t i, int32_t least, int32_t end,
-                            int32_t likely, int64_t pace_ns);
+/* The first layer of the longest stage i that ends before `end` within the pace; end: there is none. */
+int32_t coarse_line_longest(const struct coarse_line *l, int32_t i, int32_t end, int64_t pace_ns);
 /* Layers by bisection of the slowest stage's time; false: they do not fit. */
 bool coarse_line_balance(struct coarse_line *l);
 /* Parameters, gradients and optimizer state of a GPU of stage i, divided over the replicas by ZeRO. */

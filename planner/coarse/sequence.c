@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { HALVINGS = 7, CAPS = 5, OPTIONS = 24 };
+enum { HALVINGS = 7, OPTIONS = 24 };
 
 struct option { /* a stage on some GPUs of a class */
     int32_t of, degree, n, type;
@@ -18,7 +18,7 @@ struct suffix { /* of a pipeline; none: first is INT32_MAX */
 struct sequences {
     struct coarse *q;
     struct coarse_line line; /* the stage in question, before its successor */
-    int32_t replicas, n_options, n_states, most_layers, least_gpus;
+    int32_t replicas, n_options, n_states, least_gpus;
     struct option option[OPTIONS];
     int32_t budget[COARSE_CLASSES], stride[COARSE_CLASSES]; /* GPUs of a replica; steps of a state */
     const struct device_route *route[OPTIONS][OPTIONS];
@@ -39,13 +39,6 @@ static void set_stage(struct coarse_line *l, int32_t at, const struct option *x)
     l->device[at] = l->q->classes[x->of].device[0];
 }
 
-/* Smallest first layer of a stage that ends before `end`, with at most the allowed layers. */
-static int32_t reach(const struct sequences *p, int32_t at, int32_t end, int64_t limit_ns)
-{
-    int32_t least = (int32_t)units_max(0, end - p->most_layers);
-    return coarse_line_longest(&p->line, at, least, end, 0, limit_ns);
-}
-
 /* Prepends a stage to suffix `from` (-1: empty) if fewer layers remain, or equally many at less time. */
 static void put_before(struct sequences *p, int32_t state, int32_t from, int32_t k, int64_t pace_ns)
 {
@@ -62,8 +55,8 @@ static void put_before(struct sequences *p, int32_t state, int32_t from, int32_t
     l->route[at] = NULL;
     if (at) l->route[at - 1] = NULL;
     if (from >= 0) set_stage(l, at + 1, &p->option[next]), l->route[at] = p->route[k][next];
-    x.first = reach(p, at, end, pace_ns);
-    if (x.first > 0) x.first = reach(p, at, end, pace_ns - p->beside_ns[k]);
+    x.first = coarse_line_longest(l, at, end, pace_ns);
+    if (x.first > 0) x.first = coarse_line_longest(l, at, end, pace_ns - p->beside_ns[k]);
     if (x.first >= end) return;
     const struct stage_cost *c = space_stage_type(l->s, o->type, x.first, end - 1);
     x.fill_ns += c->forward_ns + c->input_ns + c->weight_ns + coarse_line_busy_ns(l, at, end - 1);
@@ -111,7 +104,7 @@ static bool chain_at(struct sequences *p, int64_t pace_ns, struct chain *out)
     return true;
 }
 
-/* The least pace with stages of at most most_layers; also one a little slower, with fewer messages. */
+/* The least pace; also one a little slower, with fewer messages. */
 static void min_pace(struct sequences *p, int64_t low, int64_t high, sequence_found *found, void *of)
 {
     struct chain best, few;
@@ -197,18 +190,14 @@ void coarse_sequences(struct coarse *q, uint32_t classes, int32_t replicas, sequ
                                      .s = &q->spaces[q->size],
                                      .replicas = replicas,
                                      .n = SEQUENCE_STAGES}};
-    int32_t layers = p->line.s->n_layers;
     int64_t low, high;
     list_options(p, classes);
     if (p->n_options && p->n_states > 1 && p->n_states <= SEQUENCE_STATES) {
         p->suffix = ARENA_ARRAY(a, struct suffix, (size_t)(p->n_states * p->n_options));
         find_routes(p);
         paces(p, &low, &high);
-        for (int32_t cap = 1; cap <= CAPS && cap <= layers; cap++)
-            for (p->least_gpus = 1; p->least_gpus <= 2; p->least_gpus++) {
-                p->most_layers = (layers + cap - 1) / cap;
-                min_pace(p, low, 2 * high, found, of);
-            }
+        for (p->least_gpus = 1; p->least_gpus <= 2; p->least_gpus++)
+            min_pace(p, low, 2 * high, found, of);
     }
     arena_free(a);
 }

@@ -13,8 +13,7 @@ enum { SEQUENCE_STATES = 128, SEQUENCE_STAGES = 12 };
 
 /* Offers a line with stages, without devices and layers. */
 typedef void sequence_found(void *of, const struct coarse_stage *stages, int32_t n);
-/* Sequences of stages of the classes, for stages of at most all layers, a half, a third … of them, because shorter stages have shorter
- * gradient all-reduces. */
+/* Sequences of stages of the classes: the least pace, and a little more with fewer stages; each also without stages of one GPU. */
 void coarse_sequences(struct coarse *q, uint32_t classes, int32_t replicas, sequence_found *found,
                       void *of);
 

@@ -66,6 +66,15 @@ times=($(sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/one.json"))
 "$MUSHER" whatif "$scratch/rough.yaml" --evaluations 60 --link lan=90MB/s --link lan=130MB/s --json > "$scratch/two.json"
 [[ $(number "$scratch/two.json" iteration_ns 2) -lt $(number "$scratch/one.json" iteration_ns 2) ]] && ok "the plan of a faster link with a slower one" ||
     not_ok "the plan of a faster link with a slower one" "$(number "$scratch/two.json" iteration_ns 2), not less than $(number "$scratch/one.json" iteration_ns 2)"
+# By cost the best of these devices is the one with a price that is low for its speed.
+sed 's/slowdown: 2,/& price: 1\/h,/; s/slowdown: 5,/& price: 0.01\/h,/' "$team" > "$scratch/priced.yaml"
+"$MUSHER" plan "$job" "$scratch/priced.yaml" -o "$scratch/fast.yaml" > /dev/null
+"$MUSHER" whatif "$scratch/fast.yaml" --evaluations 300 --link lan=1GB/s --json > "$scratch/one.json"
+says "by cost" 0 '"cost": ' "$MUSHER" whatif "$scratch/fast.yaml" --evaluations 300 --link lan=1GB/s --objective cost --json
+cost() { sed -n 's/.*"cost": *\([-0-9.e]*\).*/\1/p' "$1"; }
+paste <(cost "$scratch/out") <(cost "$scratch/one.json") | awk '{ if (!($1 < $2)) exit 1; n++ } END { exit n != 4 }' && ok "every variant has a cheaper plan" || not_ok "every variant has a cheaper plan" "$(cost "$scratch/out") and $(cost "$scratch/one.json")"
+says "a limit that no plan keeps" 4 "no plan within the limits" "$MUSHER" whatif "$scratch/fast.yaml" --evaluations 300 --link lan=1GB/s --objective cost --min-rate 1e6
+says "cost without prices" 3 "has no price" "$MUSHER" whatif "$old" --evaluations 50 --link lan=1GB/s --objective cost
 says "no change" 2 "whatif needs a change" "$MUSHER" whatif "$old"
 says "an unknown link" 3 "links are: bus (a:a), lan (a:b)" "$MUSHER" whatif "$old" --link wan=1GB/s
 says "an unknown end" 3 "nodes are: a, b" "$MUSHER" whatif "$old" --link a:c=1GB/s

@@ -5,10 +5,10 @@
 #include "core/base/parallel.h"
 #include "core/document/document.h"
 #include "planner/bound/any.h"
-#include "planner/candidate/incumbents.h"
 #include "planner/search_check.h"
 #include "profiles/team.h"
 #include "tools/common.h"
+#include "tools/objective.h"
 #include "tools/team/replan.h"
 
 #include <math.h>
@@ -190,9 +190,8 @@ static const struct sweep_point *neighbour(const struct sweep_grid *s, const str
 static bool is_better(const struct search_options *o, const struct search_plan *p,
                       const struct sweep_point *x)
 {
-    const struct incumbents by = {.o = o};
     const struct search_plan own = {.iteration_ns = x->iteration_ns, .cost = x->outcome.cost};
-    return incumbents_inside(&by, p) && (x->why || incumbents_better(&by, p, &own));
+    return objective_better(o, p, x->why ? NULL : &own);
 }
 
 /* *better: whether the other point's plan became that of x, simulated there. */
