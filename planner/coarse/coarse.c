@@ -1,3 +1,8 @@
+/* planner/coarse/coarse.c - the coarse search: for each microbatch size and each number of GPUs of a stage, candidates by estimate; then trials.
+ *
+ * Microbatch sizes rise until none brings a better estimate. Where no candidate of the first size fits, the memory that estimates leave free is
+ * lowered a percent at a time, because lowering repairs plans that lack little. Cost: as coarse.h; the trials are most of it.
+ */
 #include "planner/coarse/coarse.h"
 
 #include "core/base/arena.h"

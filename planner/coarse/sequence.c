@@ -1,3 +1,9 @@
+/* planner/coarse/sequence.c - the dynamic program over (GPUs used of each class, last stage), from the last stage to the first.
+ *
+ * An entry is the pipeline suffix that leaves the fewest layers in front at a given pace (ns for a microbatch), and of equal ones the one with
+ * the shortest fill. Entries are visited in the order of the GPUs that they use, so each is final when it is extended. Bisection over the pace
+ * gives the fastest chain.
+ */
 #include "planner/coarse/sequence.h"
 
 #include "core/base/arena.h"

@@ -1,3 +1,8 @@
+/* planner/spmd/labels.c - the hash table of labels, and dominance within a chain.
+ *
+ * A new label is compared with those of its state only: it is discarded if one of them costs no more in time and in every memory column, and it
+ * marks those that it dominates. O(labels of the state) each; tables grow by doubling.
+ */
 #include "planner/spmd/labels.h"
 
 #include "core/base/arena.h"

@@ -1,3 +1,7 @@
+/* planner/spmd/mesh.c - the order of the meshes of a stage, and one search for each, cut off by the best cost so far.
+ *
+ * O(divisors of the number of devices) searches of planner/spmd/search.
+ */
 #include "planner/spmd/mesh.h"
 
 #include "core/base/arena.h"

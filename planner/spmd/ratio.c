@@ -1,4 +1,8 @@
-/* planner/spmd/ratio.c - the linear program. */
+/* planner/spmd/ratio.c - the linear program of planner/spmd/ratio.h.
+ *
+ * Columns are the shares of every vector and device, the largest share of each vector, the time of each block and of each collective. Times are
+ * divided by that of the step with even ratios, so that coefficients are near 1. Cost: one simplex of O(vectors · devices + blocks) columns.
+ */
 #include "planner/spmd/ratio.h"
 
 #include "core/base/arena.h"

@@ -57,7 +57,7 @@ struct ratio_best {
     int64_t work_ns;           /* all searches and tables, as in spmd_answer */
     double first_ns;           /* result of the first round, with the question's ratios */
 };
-/* Alternates search over rules and linear program over ratios until neither improves, from the question's ratios, from even
+/* Alternates search over rules and linear program over ratios until neither improves (at most SPMD_TURNS rounds), from the question's ratios, from even
  * and from proportional ones. If the question has one vector, the devices are unequal and one_vector is not set, it also
  * starts from the best of these, even and proportional ratios as three vectors: segments of the model may have different
  * ratios, tensors between them are resharded at a cost, and the linear program has all vectors as unknowns. The sharding

@@ -216,13 +216,13 @@ static enum status try_ratios(struct turns *t, const double *ratios, struct spmd
     return OK;
 }
 
-/* Alternates from one vector until a round does not improve. */
+/* Alternates from one vector until a round does not improve, at most SPMD_TURNS rounds. */
 static enum status chain(struct turns *t, const double *start, struct error *err)
 {
     size_t n = (size_t)(t->q->s->n_ratios * t->q->s->n_devices);
     double *ratios = arena_copy(t->a, start, n * sizeof *start);
     int64_t before = INT64_MAX;
-    for (;;) {
+    for (int turn = 0; turn < SPMD_TURNS; turn++) {
         struct spmd_question q;
         struct spmd_answer x;
         struct ratio_problem p;

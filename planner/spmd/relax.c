@@ -1,3 +1,9 @@
+/* planner/spmd/relax.c - the tables of the relaxation, filled from the last operator to the first.
+ *
+ * A state is a mixed-radix number: one digit for each live tensor, its placement. A rule at an operator is a cost and a step of that number, both
+ * sums over digits, so filling a table takes O(states · rules · live tensors). Tensors with the most placements lose their digit until all tables
+ * are within the limit of work.
+ */
 #include "planner/spmd/relax.h"
 
 #include "core/base/arena.h"

@@ -1,3 +1,8 @@
+/* planner/spmd/state.c - records of live tensors, and what a rule does to them.
+ *
+ * A rule reshards the operands that are not in the placement it needs, once for each placement, and records which versions got a partial
+ * gradient. At its last reader a tensor is settled: sums and duals of its versions are charged. O(operands · versions) for a transition.
+ */
 #include "planner/spmd/state.h"
 
 #include "core/base/arena.h"
