@@ -49,7 +49,7 @@ struct scorer *scorer_new(const struct lower_options *lower)
                          .program = arena_new(),
                          .min_missing = INT64_MAX};
     snprintf(w->why, sizeof w->why, "%s", nothing);
-    w->lower.timed_only = true;
+    w->lower.timed_only = w->lower.unproved = true;
     w->lower.memo = lower_memo_new();
     w->lower.check_memory = false;
     return w;
@@ -247,13 +247,29 @@ static enum status simulate(struct scorer *w, const struct space *s, int64_t *it
     return OK;
 }
 
-enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
+static enum status run(struct scorer *w, const struct space *s, const struct plan *p,
                        int64_t *iteration_ns, struct error *err)
 {
     int64_t missing;
     *iteration_ns = INT64_MAX;
     TRY(lower(w, s, p, &missing, err));
     return missing ? OK : simulate(w, s, iteration_ns, err);
+}
+
+/* The simulation finds a deadlock as well as the check does (core/program/check.c), which takes as long; only the check repairs it, by more
+ * buffers. */
+enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
+                       int64_t *iteration_ns, struct error *err)
+{
+    struct error why = {0};
+    enum status st = run(w, s, p, iteration_ns, &why);
+    if (st == ERR_INPUT) {
+        w->lower.unproved = false;
+        st = run(w, s, p, iteration_ns, &why);
+        w->lower.unproved = true;
+    }
+    if (st != OK && err) *err = why;
+    return st;
 }
 
 enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
@@ -476,14 +492,16 @@ static enum status fit(struct scorer *w, const struct space *s, struct plan *p,
     return st != OK || missing ? st : simulate(w, s, iteration_ns, err);
 }
 
-/* The simulation of a sample finds a deadlock as well as the check does, which takes as long; only the check repairs it, by more buffers. */
 enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                        int64_t *iteration_ns, struct error *err)
 {
-    w->lower.unproved = w->quick;
-    enum status st = fit(w, s, p, iteration_ns, err);
-    w->lower.unproved = false;
-    if (st != ERR_INPUT || !w->quick) return st;
-    *err = (struct error){0};
-    return fit(w, s, p, iteration_ns, err);
+    struct error why = {0};
+    enum status st = fit(w, s, p, iteration_ns, &why);
+    if (st == ERR_INPUT) {
+        w->lower.unproved = false;
+        st = fit(w, s, p, iteration_ns, &why);
+        w->lower.unproved = true;
+    }
+    if (st != OK && err) *err = why;
+    return st;
 }
