@@ -1,6 +1,7 @@
 #include "planner/candidate/scorer.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "core/program/program.h"
 #include "sim/engine/sim.h"
 
@@ -8,18 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fitted to 30,000 lowerings and 25,000 simulations of the searches of twelve questions of 4 to 512 GPUs (2026-11-23): between 0.64 and
- * 1.16 of the CPU time of a search. Graphs of sharded stages are those of the memo (lower_options.memo) in most lowerings. Lowered
- * stages are kept there since (2026-11-26), so a counted nanosecond of lowering takes 0.45 to 0.65 of the time of one of simulation
- * (docs/measurements.md). */
+/* Fitted to 1,200 lowerings of the searches of eight questions of 8 to 10,240 GPUs (2026-11-27): 0.8 to 1.2 of the CPU time of a search's
+ * lowerings. Operators and graphs of most stages are those of the memo (lower_options.memo), which depends on what a thread lowered before and
+ * therefore does not count. Simulations count by a law of their own (sim/engine/work.h). */
 enum {
     LOWER_NS = 20000,
-    LOWER_OP_NS = 550,   /* of a stage that is unlike the plan's others */
-    SHARD_OP_NS = 1000,  /* more for a sharded stage, because each device has its own graph */
-    LOWER_CALL_NS = 250, /* of a stage, for orders and the deadlock check */
-    SIM_NS = 10000,
-    SIM_COLLECTIVE_NS = 3000, /* to fold */
-    SIM_EVENT_NS = 110
+    LOWER_OP_NS = 1000,    /* of a stage that is unlike the plan's others */
+    SHARD_OP_NS = 600,     /* more for a sharded stage, because each device has its own graph */
+    LOWER_STAGE_NS = 13000 /* of a stage on a device */
 };
 
 struct scorer {
@@ -165,7 +162,7 @@ static void charge_lowering(struct scorer *w, const struct plan *p, const struct
     }
     qsort(stages, (size_t)at, sizeof *stages, by_address);
     w->calls += calls;
-    scorer_charge(w, LOWER_CALL_NS * calls);
+    scorer_charge(w, (int64_t)LOWER_STAGE_NS * at);
     for (int32_t i = 0; i < at; i++)
         if (!i || stages[i].ops != stages[i - 1].ops)
             scorer_charge(w, LOWER_OP_NS * stages[i].n + SHARD_OP_NS * stages[i].shared);
@@ -230,20 +227,17 @@ static enum status simulate(struct scorer *w, const struct space *s, int64_t *it
     struct sim_result result;
     struct sim_options o = {.steps = 0, .fold = true};
     if (w->quick) o.steps = 1, o.detail = SIM_STAGE;
-    if (w->work_end)
-        o.most_events =
-            w->work_end > w->work_ns + SIM_EVENT_NS ? (w->work_end - w->work_ns) / SIM_EVENT_NS : 1;
+    if (w->work_end) o.most_work_ns = units_max(w->work_end - w->work_ns, 1);
     w->runs++;
     enum status st = sim_run(w->program, program, s->cost, &o, &result, err);
     if (st == ERR_RESOURCE && w->work_end) {
-        scorer_charge(w, SIM_NS + SIM_EVENT_NS * o.most_events);
+        scorer_charge(w, o.most_work_ns);
         if (w->min_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
         return *err = (struct error){0}, OK;
     }
     if (st != OK) return st;
     *iteration_ns = result.iteration_ns;
-    scorer_charge(w, SIM_NS + SIM_COLLECTIVE_NS * program->n_collectives +
-                         SIM_EVENT_NS * result.events);
+    scorer_charge(w, result.work_ns);
     return OK;
 }
 

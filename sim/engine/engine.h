@@ -7,6 +7,7 @@
  *   collectives.c  collectives on the collective streams (gradient all-reduce, ZeRO); collectives_new.c: their members and hops
  *   ahead.c        collectives that have their links to themselves, computed ahead
  *   collect.c      collectives inside calls of folded devices
+ *   work.c         counted CPU time
  *   overlap.c      operators slowed down while messages are in flight
  *   report.c       spans of the trace, and the lanes blocked in a deadlock
  *
@@ -130,7 +131,7 @@ struct engine {
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
     int32_t steps;
-    int64_t now_ns, limit_ns, events, most_events, operators;
+    int64_t now_ns, limit_ns, events, event_ns, most_work_ns, operators;
     enum engine_stop stop;
     enum status status; /* STOP_ERROR */
     struct error error;

@@ -8,6 +8,7 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/fold.h"
 #include "sim/engine/ring_flow.h"
+#include "sim/engine/work.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -101,7 +102,8 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     e->steps = o->steps > 0 ? o->steps : p->steps > MIN_STEPS ? p->steps : MIN_STEPS;
     e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
     e->until_ns = INT64_MAX;
-    e->most_events = o->most_events;
+    e->event_ns = work_event_ns(p->n_devices);
+    e->most_work_ns = o->most_work_ns;
     e->jitter = o->jitter;
     e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
     e->network = network_new(e->arena, p, e->queue, EVENT_FLOW, o->scale ? o->scale->link : NULL);
@@ -188,9 +190,9 @@ enum { EVENTS_A_CHECK = 1024 }; /* about 0.1 ms */
 static void check_work(struct engine *e)
 {
     if (stop_check(&e->error) != OK) e->stop = STOP_ERROR, e->status = ERR_INTERRUPTED;
-    if (e->most_events && e->events > e->most_events)
-        engine_fail(e, ERR_RESOURCE, "its simulation takes more than %" PRId64 " events",
-                    e->most_events);
+    if (e->most_work_ns && e->events * e->event_ns > e->most_work_ns)
+        engine_fail(e, ERR_RESOURCE, "its simulation takes more than %" PRId64 " ms of counted work",
+                    e->most_work_ns / 1000000);
 }
 
 static void run(struct engine *e)
@@ -287,6 +289,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
     if (e->stop == STOP_NOT) TRY(report_blocked(e, err));
     *out = (struct sim_result){.events = e->events,
                                .operators = e->operators,
+                               .work_ns = e->events * e->event_ns,
                                .devices =
                                    ARENA_ARRAY(e->arena, struct sim_device, (size_t)p->n_devices)};
     for (int32_t i = 0; i < p->n_devices; i++) {
@@ -362,9 +365,11 @@ static enum status run_folded(struct arena *a, const struct program *p, struct c
 enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
                     const struct sim_options *o, struct sim_result *out, struct error *err)
 {
+    int64_t setup_ns = work_setup_ns(p);
     if (p->n_devices < 1) return error_set(err, ERR_INPUT, "the program has no devices");
-    if (o->jitter) return run_whole(a, p, k, o, NULL, out, err); /* all devices differ */
-    if (!o->each_message) p = ring_flow_make(a, p, k, o->scale);
-    if (o->fold) return run_folded(a, p, k, o, out, err);
-    return run_whole(a, p, k, o, NULL, out, err);
+    bool fold = o->fold && !o->jitter; /* with jitter all devices differ */
+    if (!o->jitter && !o->each_message) p = ring_flow_make(a, p, k, o->scale);
+    enum status st = fold ? run_folded(a, p, k, o, out, err) : run_whole(a, p, k, o, NULL, out, err);
+    if (st == OK) out->work_ns += setup_ns;
+    return st;
 }

@@ -57,8 +57,8 @@ struct sim_options {
     const struct sim_scale *scale; /* NULL: none */
     /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
     int64_t limit_ns;
-    /* > 0: ERR_RESOURCE at more events, counted in thousands; 0: no limit */
-    int64_t most_events;
+    /* > 0: ERR_RESOURCE at more counted work (work_ns of the result), in steps of a thousand events; 0: no limit */
+    int64_t most_work_ns;
     /* One sample of random durations (sim/jitter.h); NULL: none. With jitter every operator is drawn separately, and detail and
      * fold are ignored, because no two steps or devices are equal. */
     const struct jitter *jitter;
@@ -98,6 +98,7 @@ struct sim_result {
     int64_t makespan_ns;
     int64_t events;    /* taken from the event queue */
     int64_t operators; /* executed COMPUTE instructions */
+    int64_t work_ns;   /* counted CPU time of the simulation (sim/engine/work.h) */
     /* simulated; fewer than requested if a steady step was found and no trace is kept */
     int32_t steps;
     struct sim_device *devices; /* (n_devices) */

@@ -59,10 +59,10 @@ START_TEST(a_simulation_ends)
     stop_watch(NULL);
     ck_assert_int_eq(simulate(&p, program, &o, &r, &err), OK);
     ck_assert_int_gt(r.events, 4096);
-    o.most_events = r.events / 2;
+    o.most_work_ns = r.work_ns / 2;
     ck_assert_int_eq(simulate(&p, program, &o, &r, &err), ERR_RESOURCE);
     ck_assert_ptr_nonnull(strstr(err.text, "takes more than"));
-    o.most_events = r.events + 1024;
+    o.most_work_ns = 2 * r.work_ns;
     ck_assert_int_eq(simulate(&p, program, &o, &r, &err), OK);
 }
 END_TEST

@@ -1,0 +1,27 @@
+#include "sim/engine/work.h"
+
+enum {
+    SETUP_NS = 10000,
+    COLLECTIVE_NS = 900,
+    INSTR_NS = 50,
+    EVENT_NS = 85,     /* of few devices … */
+    DOUBLED_NS = 115,  /* … and more for each time that their number beside LANES doubles */
+    LANES = 32
+};
+
+int64_t work_setup_ns(const struct program *p)
+{
+    int64_t n = 0;
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t i = 0; i < p->stages[s].n_procedures; i++)
+            n += p->stages[s].procedures[i].n_instrs;
+    return SETUP_NS + (int64_t)COLLECTIVE_NS * p->n_collectives + INSTR_NS * n;
+}
+
+/* The logarithm is linear between powers of two, and so exact on every machine. */
+int64_t work_event_ns(int32_t lanes)
+{
+    double x = 1 + (double)lanes / LANES, doublings = 0;
+    for (; x >= 2; x /= 2) doublings++;
+    return (int64_t)(EVENT_NS + DOUBLED_NS * (doublings + x - 1));
+}
