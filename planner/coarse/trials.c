@@ -15,6 +15,8 @@
 #include "planner/schedule/plan.h"
 #include "planner/schedule/refine.h"
 
+#include <string.h>
+
 /* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
@@ -26,9 +28,8 @@ enum {
     /* Fraction of the work for each of: improvements by every move, plans simulated whole, their neighbours, orders; and for all of it where other
      * searches follow. */
     PART = 2,
-    WORK_MS =
-        900, /* counted work of the trials, and again of the local searches; the first trial is made in any case. A fifth less gave
-                the same plans on fourteen questions, and one 11 % slower on one of 16 random ones. */
+    WORK_MS = 200, /* for each time that the number of devices doubles: counted work of the trials, and again of the local searches; the first
+                      trial is made in any case */
     MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
 };
 
@@ -38,16 +39,16 @@ struct trial {
     struct space space;
     int32_t offer;
     int64_t estimate_ns, ns;
+    struct parallel_score_item listed; /* as it was before local search; ns INT64_MAX: not improved */
 };
 
 /* Less than the default budget makes the search coarser only where its work is limited. */
 static int64_t work_ns(const struct coarse *q)
 {
-    bool few = q->task->cluster->n_devices <= SPACE_TABLES_MAX;
-    int64_t ms = few                            ? WORK_MS / PART
-                 : q->task->job->model.measured ? MEASURED_WORK_MS
-                                                : WORK_MS;
-    return (int64_t)(1e6 * (double)ms * search_context_budget(q->t));
+    int32_t n = q->task->cluster->n_devices;
+    double ms = q->task->job->model.measured && n > SPACE_TABLES_MAX ? MEASURED_WORK_MS
+                                                                     : WORK_MS * units_doublings(n);
+    return (int64_t)(1e6 * (n <= SPACE_TABLES_MAX ? ms / PART : ms) * search_context_budget(q->t));
 }
 
 /* --- candidates --- */
@@ -97,7 +98,8 @@ static void list_candidate(struct listing *l, int32_t offer, const struct coarse
                         .space = q->spaces[c->size],
                         .offer = offer,
                         .estimate_ns = c->estimate_ns,
-                        .ns = INT64_MAX};
+                        .ns = INT64_MAX,
+                        .listed.ns = INT64_MAX};
     x->space.cluster = q->task->cluster;
     arena_reset(l->scratch);
     if (!place(q, l->scratch, x, false, &p)) return;
@@ -216,11 +218,20 @@ static enum status score(void *of, struct plan *plans, const struct space *const
     return OK;
 }
 
+/* What a trial was before it was improved, because its sample may promise more than the whole plan keeps. */
+static void note_listed(struct coarse *q, struct trial *x)
+{
+    if (x->listed.ns < INT64_MAX) return;
+    x->listed = (struct parallel_score_item){
+        .plan = scorer_copy_plan(q->arena, &x->plan), .space = x->space, .ns = x->ns};
+}
+
 /* orders_only: buckets and schedules of all stages. tried: of all plans scored alike. */
 static enum status improve(struct coarse *q, struct trial *x, bool orders_only, bool whole,
                            struct plan_set *tried, struct error *err)
 {
     struct scoring of = {q, whole};
+    note_listed(q, x);
     struct space *sizes = arena_copy(q->arena, q->spaces, (size_t)q->n_tried * sizeof *sizes);
     for (int32_t i = 0; i < q->n_tried; i++) sizes[i].cluster = q->task->cluster;
     bool stages = !whole && !q->task->job->model.measured &&
@@ -366,6 +377,16 @@ static enum status order_busiest(struct coarse *q, const struct trial *x, int32_
     return OK;
 }
 
+/* If the improved plan takes longer in whole than its sample did before, it also comes as it was. Returns the number of items. */
+static int32_t add_listed(const struct trial *x, struct parallel_score_item *items, int32_t n)
+{
+    if (!n || items[0].ns <= x->listed.ns) return n;
+    if (n < BATCH) n++;
+    memmove(items + 2, items + 1, (size_t)(n - 2) * sizeof *items);
+    items[1] = x->listed;
+    return n;
+}
+
 static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n,
                                   struct error *err)
 {
@@ -377,6 +398,7 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     int64_t before = scorer_work(q->t->scorer);
     TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
     int64_t each = scorer_work(q->t->scorer) - before;
+    taken = add_listed(x, items, taken);
     taken = (int32_t)units_min(taken, work_ns(q) / PART / (each + 1) + 1);
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)

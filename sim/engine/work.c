@@ -1,5 +1,7 @@
 #include "sim/engine/work.h"
 
+#include "core/base/units.h"
+
 enum {
     SETUP_NS = 10000,
     COLLECTIVE_NS = 900,
@@ -18,10 +20,7 @@ int64_t work_setup_ns(const struct program *p)
     return SETUP_NS + (int64_t)COLLECTIVE_NS * p->n_collectives + INSTR_NS * n;
 }
 
-/* The logarithm is linear between powers of two, and so exact on every machine. */
 int64_t work_event_ns(int32_t lanes)
 {
-    double x = 1 + (double)lanes / LANES, doublings = 0;
-    for (; x >= 2; x /= 2) doublings++;
-    return (int64_t)(EVENT_NS + DOUBLED_NS * (doublings + x - 1));
+    return (int64_t)(EVENT_NS + DOUBLED_NS * units_doublings(1 + (double)lanes / LANES));
 }
