@@ -160,11 +160,12 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
     return n;
 }
 
-/* Local search from the best incumbents. */
+/* Local search from the best incumbents, if its work suffices for one plan. */
 static enum status search_fine(struct search *q, struct error *err)
 {
     begin(&q->t, FINE);
-    TRY(local_search_incumbents(&q->t, &q->t.incumbents, q->space, q->n_spaces, err));
+    bool some = !q->t.work_end || scorer_work(q->t.scorer) + q->t.whole_ns <= q->t.work_end;
+    if (some) TRY(local_search_incumbents(&q->t, &q->t.incumbents, q->space, q->n_spaces, err));
     q->t.work_end = 0;
     return OK;
 }

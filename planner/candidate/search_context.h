@@ -36,6 +36,7 @@ struct search_context {
     int64_t candidates; /* complete plans with a computed lower bound */
     int64_t evaluations_left;
     int64_t work_end; /* limit of scorer_work; 0: no limit */
+    int64_t whole_ns; /* counted work of the best plan's whole simulation by the coarse search; 0: none */
     /* Spaces of the baselines, because the lower bound must hold for their plans too. */
     const struct space *preset[PRESET_SPACES_MAX];
     int32_t n_presets;

@@ -398,6 +398,7 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     int64_t before = scorer_work(q->t->scorer);
     TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
     int64_t each = scorer_work(q->t->scorer) - before;
+    q->t->whole_ns = each;
     taken = add_listed(x, items, taken);
     taken = (int32_t)units_min(taken, work_ns(q) / PART / (each + 1) + 1);
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
@@ -466,7 +467,8 @@ static void report(const struct coarse *q, const struct trial *x, int32_t n)
         q->t->o->progress(q->t->o->user, scorer_runs(q->t->scorer), fastest(x, n)->ns);
 }
 
-/* The trials in chunks until the work is spent: the first alone, then as many as the mean so far allows. *n: those made. */
+/* The trials in chunks until the work is spent: the first alone, then as many as the mean of the last ones allows, but few more than were made,
+ * because trials of thousands of GPUs differ by a factor of ten. *n: those made. */
 static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
     int64_t end = scorer_work(q->t->scorer) + work_ns(q);
@@ -482,7 +484,7 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
         *n = next;
         report(q, x, *n);
         int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : next < BATCH;
-        next += (int32_t)units_max(0, units_min(more, units_min(CHUNK, all - next)));
+        next += (int32_t)units_max(0, units_min(units_min(more, next + 1), units_min(CHUNK, all - next)));
     }
     return OK;
 }

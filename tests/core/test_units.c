@@ -172,6 +172,15 @@ START_TEST(seconds_become_whole_nanoseconds_once)
 }
 END_TEST
 
+START_TEST(doublings_are_linear_between_powers_of_two)
+{
+    ck_assert_double_eq(units_doublings(1), 0);
+    ck_assert_double_eq(units_doublings(1.5), 0.5);
+    ck_assert_double_eq(units_doublings(1024), 10);
+    ck_assert_double_eq(units_doublings(10240), 13.25);
+}
+END_TEST
+
 Suite *units_suite(void)
 {
     Suite *s = suite_create("units");
@@ -183,6 +192,7 @@ Suite *units_suite(void)
     tcase_add_test(c, a_decimal_comma_locale_changes_nothing);
     tcase_add_test(c, a_stated_capacity_keeps_its_unit);
     tcase_add_test(c, rates_and_times_are_printed_for_people);
+    tcase_add_test(c, doublings_are_linear_between_powers_of_two);
     tcase_add_test(c, seconds_become_whole_nanoseconds_once);
     suite_add_tcase(s, c);
     return s;

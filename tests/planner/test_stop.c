@@ -3,6 +3,7 @@
 #include "planner/candidate/scorer.h"
 #include "planner/lp.h"
 #include "sim/engine/sim.h"
+#include "sim/engine/work.h"
 
 #include "tests/support/plans.h"
 #include "tests/support/small_teams.h"
@@ -59,6 +60,11 @@ START_TEST(a_simulation_ends)
     stop_watch(NULL);
     ck_assert_int_eq(simulate(&p, program, &o, &r, &err), OK);
     ck_assert_int_gt(r.events, 4096);
+    o.fold = false;
+    ck_assert_int_eq(simulate(&p, program, &o, &r, &err), OK);
+    ck_assert_int_eq(r.work_ns,
+                     work_setup_ns(program) + r.events * work_event_ns(program->n_devices));
+    ck_assert_int_lt(4 * work_event_ns(32), work_event_ns(8192));
     o.most_work_ns = r.work_ns / 2;
     ck_assert_int_eq(simulate(&p, program, &o, &r, &err), ERR_RESOURCE);
     ck_assert_ptr_nonnull(strstr(err.text, "takes more than"));
