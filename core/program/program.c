@@ -219,6 +219,15 @@ struct device_label program_device_label(const struct program *p, int32_t device
     return out;
 }
 
+int64_t program_instrs(const struct program *p)
+{
+    int64_t n = 0;
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t i = 0; i < p->stages[s].n_procedures; i++)
+            n += p->stages[s].procedures[i].n_instrs;
+    return n;
+}
+
 int64_t program_lane_bytes(const struct program *p, int32_t lane)
 {
     int64_t bytes = 0, reserve = 0;

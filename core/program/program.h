@@ -351,6 +351,8 @@ static inline int32_t program_collective_launches(const struct collective *g)
 {
     return g->algorithm == ALGORITHM_LOCAL ? 1 : g->n_members;
 }
+/* Instructions of all procedures. O(procedures). */
+int64_t program_instrs(const struct program *p);
 int64_t program_lane_bytes(const struct program *p,
                            int32_t lane); /* of all its stages; saturates */
 /* All-reduce, reduce-scatter or all-gather of segments by RING. */

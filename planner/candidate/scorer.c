@@ -14,9 +14,10 @@
  * therefore does not count. Simulations count by a law of their own (sim/engine/work.h). */
 enum {
     LOWER_NS = 20000,
-    LOWER_OP_NS = 1000,    /* of a stage that is unlike the plan's others */
-    SHARD_OP_NS = 600,     /* more for a sharded stage, because each device has its own graph */
-    LOWER_STAGE_NS = 13000 /* of a stage on a device */
+    LOWER_OP_NS = 950,   /* of a stage that is unlike the plan's others */
+    SHARD_OP_NS = 650,   /* more for a sharded stage, because each device has its own graph */
+    LOWER_INSTR_NS = 25, /* of every stage, which is copied if it is not new */
+    LOWER_CALL_NS = 100  /* of a stage, for orders */
 };
 
 struct scorer {
@@ -162,7 +163,7 @@ static void charge_lowering(struct scorer *w, const struct plan *p, const struct
     }
     qsort(stages, (size_t)at, sizeof *stages, by_address);
     w->calls += calls;
-    scorer_charge(w, (int64_t)LOWER_STAGE_NS * at);
+    scorer_charge(w, LOWER_CALL_NS * calls + LOWER_INSTR_NS * program_instrs(program));
     for (int32_t i = 0; i < at; i++)
         if (!i || stages[i].ops != stages[i - 1].ops)
             scorer_charge(w, LOWER_OP_NS * stages[i].n + SHARD_OP_NS * stages[i].shared);

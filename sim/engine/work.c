@@ -13,11 +13,7 @@ enum {
 
 int64_t work_setup_ns(const struct program *p)
 {
-    int64_t n = 0;
-    for (int32_t s = 0; s < p->n_stages; s++)
-        for (int32_t i = 0; i < p->stages[s].n_procedures; i++)
-            n += p->stages[s].procedures[i].n_instrs;
-    return SETUP_NS + (int64_t)COLLECTIVE_NS * p->n_collectives + INSTR_NS * n;
+    return SETUP_NS + (int64_t)COLLECTIVE_NS * p->n_collectives + INSTR_NS * program_instrs(p);
 }
 
 int64_t work_event_ns(int32_t lanes)
