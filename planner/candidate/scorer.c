@@ -251,8 +251,7 @@ static enum status run(struct scorer *w, const struct space *s, const struct pla
     return missing ? OK : simulate(w, s, iteration_ns, err);
 }
 
-/* The simulation finds a deadlock as well as the check does (core/program/check.c), which takes as long; only the check repairs it, by more
- * buffers. */
+/* The simulation finds a deadlock as the check does (core/program/check.c), which takes as long; only the check repairs it, by buffers. */
 enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
                        int64_t *iteration_ns, struct error *err)
 {

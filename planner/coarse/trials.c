@@ -28,8 +28,7 @@ enum {
     /* Fraction of the work for each of: improvements by every move, plans simulated whole, their neighbours, orders; and for all of it where other
      * searches follow. */
     PART = 2,
-    WORK_MS = 200, /* for each time that the number of devices doubles: counted work of the trials, and again of the local searches; the first
-                      trial is made in any case */
+    WORK_MS = 200, /* for each doubling of the devices: counted work of the trials but for the first, and again of the local searches */
     MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
 };
 
