@@ -242,8 +242,7 @@ static enum status simulate(struct scorer *w, const struct space *s, int64_t *it
     return OK;
 }
 
-static enum status run(struct scorer *w, const struct space *s, const struct plan *p,
-                       int64_t *iteration_ns, struct error *err)
+static enum status run(struct scorer *w, const struct space *s, const struct plan *p, int64_t *iteration_ns, struct error *err)
 {
     int64_t missing;
     *iteration_ns = INT64_MAX;

@@ -17,7 +17,6 @@
 
 #include <string.h>
 
-/* Set on two clusters of 32 and 192 GPUs (docs/measurements.md, 2026-11-23). */
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
     BEYOND = 115, /* percent of the best estimate: candidates above come after the best of all divisions into teams */
@@ -45,8 +44,8 @@ struct trial {
 static int64_t work_ns(const struct coarse *q)
 {
     int32_t n = q->task->cluster->n_devices;
-    double ms = q->task->job->model.measured && n > SPACE_TABLES_MAX ? MEASURED_WORK_MS
-                                                                     : WORK_MS * units_doublings(n);
+    bool measured = q->task->job->model.measured && n > SPACE_TABLES_MAX;
+    double ms = measured ? MEASURED_WORK_MS : WORK_MS * units_doublings(n);
     return (int64_t)(1e6 * (n <= SPACE_TABLES_MAX ? ms / PART : ms) * search_context_budget(q->t));
 }
 
@@ -217,20 +216,13 @@ static enum status score(void *of, struct plan *plans, const struct space *const
     return OK;
 }
 
-/* What a trial was before it was improved, because its sample may promise more than the whole plan keeps. */
-static void note_listed(struct coarse *q, struct trial *x)
-{
-    if (x->listed.ns < INT64_MAX) return;
-    x->listed = (struct parallel_score_item){
-        .plan = scorer_copy_plan(q->arena, &x->plan), .space = x->space, .ns = x->ns};
-}
-
 /* orders_only: buckets and schedules of all stages. tried: of all plans scored alike. */
 static enum status improve(struct coarse *q, struct trial *x, bool orders_only, bool whole,
                            struct plan_set *tried, struct error *err)
 {
     struct scoring of = {q, whole};
-    note_listed(q, x);
+    if (x->listed.ns == INT64_MAX)
+        x->listed = (struct parallel_score_item){.plan = scorer_copy_plan(q->arena, &x->plan), .space = x->space, .ns = x->ns};
     struct space *sizes = arena_copy(q->arena, q->spaces, (size_t)q->n_tried * sizeof *sizes);
     for (int32_t i = 0; i < q->n_tried; i++) sizes[i].cluster = q->task->cluster;
     bool stages = !whole && !q->task->job->model.measured &&
@@ -398,8 +390,7 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
     int64_t each = scorer_work(q->t->scorer) - before;
     q->t->whole_ns = each;
-    taken = add_listed(x, items, taken);
-    taken = (int32_t)units_min(taken, work_ns(q) / PART / (each + 1) + 1);
+    taken = (int32_t)units_min(add_listed(x, items, taken), work_ns(q) / PART / (each + 1) + 1);
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
@@ -466,8 +457,7 @@ static void report(const struct coarse *q, const struct trial *x, int32_t n)
         q->t->o->progress(q->t->o->user, scorer_runs(q->t->scorer), fastest(x, n)->ns);
 }
 
-/* The trials in chunks until the work is spent: the first alone, then as many as the mean of the last ones allows, but few more than were made,
- * because trials of thousands of GPUs differ by a factor of ten. *n: those made. */
+/* In chunks until the work is spent: as many as the mean of the last ones allows, but few more than were made (*n), because trials differ. */
 static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
     int64_t end = scorer_work(q->t->scorer) + work_ns(q);
@@ -504,7 +494,7 @@ enum status coarse_trials(struct coarse *q, struct error *err)
     struct trial *x = ARENA_ARRAY(q->arena, struct trial, LISTED);
     enum status st = try_candidates(q, x, err);
     const struct trial *best = fastest(x, LISTED); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
-    if (search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas && best->ns < INT64_MAX)
-        coarse_keep_sample(q, &best->plan, best->ns);
+    bool sampled = search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas;
+    if (sampled && best->ns < INT64_MAX) coarse_keep_sample(q, &best->plan, best->ns);
     return st;
 }
