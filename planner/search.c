@@ -6,12 +6,10 @@
 #include "core/lower/lower.h"
 #include "planner/baseline/baseline.h"
 #include "planner/baseline/baselines.h"
-#include "planner/baseline/subteam.h"
 #include "planner/bound/cluster.h"
 #include "planner/candidate/robust.h"
 #include "planner/candidate/search_context.h"
 #include "planner/coarse/coarse.h"
-#include "planner/coarse/cost_subsets.h"
 #include "planner/exact/candidate.h"
 #include "planner/exact/exact.h"
 #include "planner/exact/repair.h"
@@ -22,6 +20,7 @@
 #include "planner/search_check.h"
 #include "planner/search_result.h"
 #include "planner/spmd_stage/spmd_stage.h"
+#include "planner/subsets.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -32,7 +31,7 @@ enum { SPACES_MAX = 16 + PRESET_SPACES_MAX };
  * grows with the evaluations: each takes a percentage of what is left, but at least one of the whole budget. Set on 55 questions of 2 to 12
  * devices (docs/measurements.md, 2026-11-26): 375, 300 and 200 ms for class, fine and refinement whatever was left gave plans up to 8 % slower
  * on 9 to 12 devices, 50 and at least 10 percent for fine one 0.4 % slower. */
-enum strategy { PRESETS, PRESET_ALONE, CLASS, REPAIR, FINE, REFINEMENT, SUBTEAMS };
+enum strategy { PRESETS, PRESET_ALONE, CLASS, REPAIR, FINE, REFINEMENT, SUBSETS };
 enum { WORK_MS = 1500 }; /* counted; with the coarse search about 2 CPU s */
 #define LEAST_BUDGET 0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
 static const struct {
@@ -44,7 +43,7 @@ static const struct {
     [REPAIR] = {40, 40}, /* per microbatch size, where nothing of the class fits */
     [FINE] = {60, 15},
     [REFINEMENT] = {80, 8},
-    [SUBTEAMS] = {50, 2}, /* baselines on subsets of the devices */
+    [SUBSETS] = {50, 10}, /* presets on subsets of the devices */
 };
 
 /* Spaces of all microbatch sizes, and the candidates on them. */
@@ -163,6 +162,7 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
 /* Local search from the best incumbents, if its work suffices for one plan. */
 static enum status search_fine(struct search *q, struct error *err)
 {
+    if (q->cluster->n_devices > LOCAL_SEARCH_STAGES_DEVICES) return OK;
     begin(&q->t, FINE);
     bool some = !q->t.work_end || scorer_work(q->t.scorer) + q->t.whole_ns <= q->t.work_end;
     if (some) TRY(local_search_incumbents(&q->t, &q->t.incumbents, q->space, q->n_spaces, err));
@@ -286,12 +286,17 @@ static enum status score_presets(struct search *q, int32_t n_tried, const struct
     return st;
 }
 
-/* Subsets of the cluster that may cost less, for an objective or a limit of money. */
-static enum status search_cheaper(struct search *q, struct error *err)
+/* Parts of the cluster, and local search behind them: always, or where a part has a better plan. */
+static enum status search_parts(struct search *q, int32_t n_tried, bool always, struct error *err)
 {
-    const struct search_options *o = q->t.o;
-    bool money = o->objective != OBJECTIVE_TIME || o->max_cost > 0;
-    return money ? cost_subsets_search(&q->t, &q->task, err) : OK;
+    struct search_context *t = &q->t;
+    struct baselines_request r = request_of(q, n_tried);
+    struct search_plan before = {.iteration_ns = INT64_MAX};
+    if (t->incumbents.n) before = t->incumbents.plans[0];
+    begin(t, SUBSETS);
+    TRY(subsets_search(t, &r, err));
+    bool better = t->incumbents.n && incumbents_better(&t->incumbents, &t->incumbents.plans[0], &before);
+    return always || better ? search_fine(q, err) : OK;
 }
 
 /* Any number of devices: teams of equal pipelines (planner/coarse/coarse.h). */
@@ -304,7 +309,6 @@ static enum status search_large(struct search *q, const struct profile *p,
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
     TRY(coarse_search(q->coarse, &n_tried, err));
     TRY(score_presets(q, n_tried, &t->incumbents, out, err));
-    TRY(search_cheaper(q, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     TRY(search_around(q, sizes, n_sizes, out, err));
     bool apart = !q->n_spaces;
@@ -312,7 +316,7 @@ static enum status search_large(struct search *q, const struct profile *p,
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q);
-    if (apart && q->cluster->n_devices <= LOCAL_SEARCH_STAGES_DEVICES) TRY(search_fine(q, err));
+    TRY(search_parts(q, n_tried, apart, err));
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
     return q->job->model.measured ? certify_measured(q, out, err) : certify(q, out, err);
@@ -334,8 +338,8 @@ static enum status finish_warm(struct search *q, const struct profile *p,
 }
 
 /* The class of plans on single devices, and local searches around the best plans. An eighth of the evaluations is reserved for what
- * follows the class. symmetric: of the coarse search. */
-static enum status search_small(struct search *q, const struct incumbents *symmetric,
+ * follows the class. others: of the coarse search. */
+static enum status search_small(struct search *q, int32_t n_tried, const struct incumbents *others,
                                 struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
@@ -345,15 +349,11 @@ static enum status search_small(struct search *q, const struct incumbents *symme
     TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
     TRY(search_class(q, err));
     t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + reserved;
-    TRY(improve_class(q, symmetric, out, err));
+    TRY(improve_class(q, others, out, err));
     baselines_keep(t, out);
-    incumbents_add_all(&t->incumbents, symmetric);
+    incumbents_add_all(&t->incumbents, others);
     keep_warm(q);
-    begin(t, SUBTEAMS);
-    struct baselines_request r = request_of(q, 0);
-    if (q->n_spaces) TRY(subteam_try(t, &r, q->space, err));
-    t->work_end = 0;
-    return search_cheaper(q, err);
+    return search_parts(q, n_tried, false, err);
 }
 
 /* The coarse search comes first, because its best plan limits the settings of the baselines. */
@@ -366,7 +366,7 @@ static enum status search_few(struct search *q, const struct profile *p,
     if (!t->o->baseline) TRY(coarse_search_apart(q->coarse, &n_tried, &symmetric, err));
     TRY(score_presets(q, n_tried, &symmetric, out, err));
     TRY(make_spaces(q, q->task.sizes, q->task.n_sizes, err));
-    if (!t->o->baseline) TRY(search_small(q, &symmetric, out, err));
+    if (!t->o->baseline) TRY(search_small(q, n_tried, &symmetric, out, err));
     TRY(search_result_conclude(t, p, out, err));
     return certify(q, out, err);
 }

@@ -18,6 +18,8 @@
  * Up to 12 devices the best plans of both are then improved by local search over one table of moves (planner/local_search): stages and replicas
  * merged, split and exchanged, devices and sequences moved, other microbatch sizes, ZeRO and recomputation.
  *
+ * Parts of the cluster, with all other devices idle, are searched behind them (planner/subsets.h).
+ *
  * For any number of devices lower_bound_ns holds for every plan of bound_class.
  *
  * In the class, a candidate whose lower bound (planner/bound/pipeline_bound.h) is not below the incumbent is never built; the

@@ -52,7 +52,7 @@ struct baseline_task {
     const struct baseline_degree *degrees; /* degrees[0]: single GPUs */
     const int32_t *class_of; /* (devices) class of each; of a class that was left out, another one of its type, or 0 */
     struct space *spaces;    /* (n_sizes) of the plans' cluster; arena NULL: not made yet */
-    bool part;               /* the devices of degrees[0] are a part of the cluster's */
+    const bool *idle;        /* (devices) of a part of the cluster; NULL: none is idle */
     int64_t known_ns;        /* as in baselines_request */
     int64_t limit_ns;        /* of a part: only settings estimated below it are simulated */
     int32_t n_settings;
@@ -73,7 +73,7 @@ const char *baseline_name(int32_t i);
 bool baseline_apart(struct arena *a, const struct cluster *c, struct search_result *out);
 baseline_family *baseline_settings(int32_t i); /* NULL: harp-published and hap, which have no settings */
 
-/* Sets class_of, the degrees (unless there are some) and the empty list of spaces. ERR_INPUT: those of the cluster's links. */
+/* Sets class_of, the degrees and the empty list of spaces. ERR_INPUT: those of the cluster's links. */
 MUST_CHECK enum status baseline_degrees(struct baseline_task *k, struct error *err);
 /* The space of a microbatch size, made on first use. */
 MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t size, struct space **out,

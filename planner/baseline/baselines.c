@@ -52,7 +52,7 @@ void scoring_keep(struct scoring *x, const struct plan *p, int64_t ns, bool whol
 bool scoring_spent(const struct scoring *x)
 {
     const struct search_context *t = x->k->t;
-    return search_context_stopped(x->k->t) || (x->k->part && t->evaluations_left <= 0) ||
+    return search_context_stopped(x->k->t) || (x->k->idle && t->evaluations_left <= 0) ||
            (t->work_end && scorer_work(t->scorer) >= t->work_end);
 }
 
@@ -131,7 +131,7 @@ static int32_t next_of(struct scoring *x, int64_t limit_ns)
     for (; x->at < x->n; x->at++) {
         double least = BASELINE_SURE * (double)estimate_of(x, x->at);
         if (!fits(x, x->at) && (has_plan(x) || !x->k->t->o->baseline)) return x->n;
-        if (x->k->part ? least > (double)x->k->limit_ns : has_plan(x) && least >= (double)limit_ns)
+        if (x->k->idle ? least > (double)x->k->limit_ns : has_plan(x) && least >= (double)limit_ns)
             return x->n;
         if (x->settings && lacks_memory_too(x, &x->settings[x->at])) continue;
         if (least < (double)x->b->iteration_ns) return x->at;
@@ -194,9 +194,9 @@ static enum status simulate(struct baseline_task *k, struct parallel_score_item 
 {
     struct search_context *t = k->t;
     int64_t left = t->evaluations_left;
-    if (!k->part) t->evaluations_left = INT64_MAX;
+    if (!k->idle) t->evaluations_left = INT64_MAX;
     enum status st = parallel_score(t, k->profile, items, n, err);
-    if (!k->part) t->evaluations_left = left;
+    if (!k->idle) t->evaluations_left = left;
     return st;
 }
 
@@ -334,7 +334,7 @@ static enum status score_all(struct scoring *all, int32_t n, int64_t known_ns, s
     int64_t fastest = known_ns ? known_ns : INT64_MAX;
     qsort(all, (size_t)n, sizeof *all, by_first);
     if (n) TRY(try_rounds(all->k, all, n, fastest, err));
-    if (n && !all->k->part) TRY(try_rounds(all->k, all, n, INT64_MAX, err));
+    if (n && !all->k->idle) TRY(try_rounds(all->k, all, n, INT64_MAX, err));
     for (int32_t i = 0; i < n; i++) {
         TRY(settle(&all[i], fastest, err));
         if (all[i].b->iteration_ns == INT64_MAX) all[i].b->why = why_of(&all[i]);
@@ -362,6 +362,7 @@ static struct baseline_task task_of(struct search_context *q, const struct basel
                                   .coarse = r->coarse,
                                   .job = t->job,
                                   .cluster = t->cluster,
+                                  .idle = t->idle,
                                   .profile = t->profile,
                                   .sizes = t->sizes,
                                   .n_sizes = t->n_sizes,
@@ -394,14 +395,15 @@ enum status baselines_score(struct search_context *q, const struct baselines_req
     return score_hap(&hap, fastest, err);
 }
 
-static enum status score_team(struct baseline_task *k, struct error *err)
+static enum status score_part(struct baseline_task *k, double price_per_h, struct error *err)
 {
     for (int32_t i = 0; i < baseline_count() && !search_context_over(k->t); i++) {
         struct search_baseline b = {.name = baseline_name(i), .iteration_ns = INT64_MAX};
         struct scoring x = {.k = k, .b = &b};
         if (!baseline_settings(i)) continue;
+        k->limit_ns = incumbents_reach_ns(&k->t->incumbents, price_per_h);
         TRY(find_settings(&x, baseline_settings(i), err));
-        TRY(score_all(&x, 1, 0, err));
+        TRY(score_all(&x, 1, k->limit_ns, err));
         if (b.iteration_ns != INT64_MAX && !b.sampled)
             incumbents_add(&k->t->incumbents, &b.plan, b.iteration_ns);
     }
@@ -409,15 +411,12 @@ static enum status score_team(struct baseline_task *k, struct error *err)
 }
 
 enum status baselines_on(struct search_context *q, const struct baselines_request *r,
-                         const int32_t *team, int32_t n_team, struct error *err)
+                         double price_per_h, struct error *err)
 {
     struct arena *scratch = arena_new();
-    const struct baseline_degree single = {1, n_team, team};
     struct baseline_task k = task_of(q, r, scratch);
-    k.n_degrees = 1, k.degrees = &single, k.part = true;
-    k.limit_ns = q->incumbents.n ? q->incumbents.plans[0].iteration_ns : search_context_limit(q);
     enum status st = baseline_degrees(&k, err);
-    if (st == OK) st = score_team(&k, err);
+    if (st == OK) st = score_part(&k, price_per_h, err);
     arena_free(scratch);
     return st;
 }

@@ -12,6 +12,10 @@
 #include "planner/candidate/search_context.h"
 #include "planner/coarse/coarse.h"
 
+/* Least ratio of a simulated time to its estimate, by which a setting may be faster than the best plan. 0.9 and 0.75 for HAP's plans: the
+ * same plans of 8 random questions (2026-11-26). */
+#define BASELINE_SURE 0.9
+
 struct baselines_request {
     const struct search_task *task;
     struct coarse *coarse; /* of the task */
@@ -22,10 +26,10 @@ struct baselines_request {
  * reason why there is none. Plans of the exact search's class become incumbents, so that they prune. */
 MUST_CHECK enum status baselines_score(struct search_context *q, const struct baselines_request *r,
                                        struct search_result *out, struct error *err);
-/* Grid families on a subset of the devices, team: (n_team) of the task's cluster. Settings estimated below the incumbent are simulated
- * within t's budgets; the best of each family is kept. */
+/* Grid families on the devices that the task leaves, which cost price_per_h together. Settings that may precede the best plan by estimate are
+ * simulated within t's budgets; the best of each family is kept. r->coarse: of the whole cluster. */
 MUST_CHECK enum status baselines_on(struct search_context *q, const struct baselines_request *r,
-                                    const int32_t *team, int32_t n_team, struct error *err);
+                                    double price_per_h, struct error *err);
 /* Whether the plan is in the exact search's class: contiguous layers per device, 1F1B, nothing else. */
 bool baselines_plain(const struct plan *p);
 /* Adds all baselines simulated whole to the incumbents, so that no search returns a plan slower than a baseline. */

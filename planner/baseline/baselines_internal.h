@@ -3,12 +3,9 @@
 #define PLANNER_BASELINE_BASELINES_INTERNAL_H
 
 #include "planner/baseline/baseline.h"
+#include "planner/baseline/baselines.h"
 
 struct harp_plan;
-
-/* Least ratio of a simulated time to its estimate, by which a setting may be faster than the best plan. 0.9 and 0.75 for HAP's plans: the
- * same plans of 8 random questions (2026-11-26). */
-#define BASELINE_SURE 0.9
 
 struct scoring { /* of one family */
     struct baseline_task *k;

@@ -6,19 +6,22 @@
 #include "planner/spmd_stage/tp_options.h"
 
 /* Groups of tp consecutive GPUs of a node; n 0: a node's GPUs cannot be divided so, or a group would have several types. */
-static struct baseline_degree degree_of(struct arena *a, const struct cluster *c, int32_t tp)
+static struct baseline_degree degree_of(const struct baseline_task *k, int32_t tp)
 {
-    int32_t *first = ARENA_ARRAY(a, int32_t, (size_t)c->n_devices);
+    const struct cluster *c = k->cluster;
+    int32_t *first = ARENA_ARRAY(k->arena, int32_t, (size_t)c->n_devices);
+    const struct baseline_degree none = {tp, 0, NULL};
     struct baseline_degree out = {tp, 0, first};
     for (int32_t node = 0; node < c->n_nodes; node++) {
         const struct node_spec *x = &c->nodes[node];
-        if (x->n_devices % tp) return (struct baseline_degree){tp, 0, NULL};
-        for (int32_t d = 0; d < x->n_devices; d++) {
-            const struct device *gpu = &c->devices[x->first_device + d];
-            if (d % tp == 0) first[out.n++] = x->first_device + d;
-            if (gpu->type != c->devices[first[out.n - 1]].type)
-                return (struct baseline_degree){tp, 0, NULL};
+        int32_t used = 0;
+        for (int32_t d = x->first_device; d < x->first_device + x->n_devices; d++) {
+            if (k->idle && k->idle[d]) continue;
+            if (used % tp == 0) first[out.n++] = d;
+            int32_t of = first[out.n - 1];
+            if (d != of + used++ % tp || c->devices[d].type != c->devices[of].type) return none;
         }
+        if (used % tp) return none;
     }
     return out;
 }
@@ -28,9 +31,9 @@ static void list_degrees(struct baseline_task *k)
     int32_t numbers[TP_NUMBERS_MAX];
     int32_t n = tp_options_numbers(k->job, k->cluster, k->profile, k->t->o->no_sharding, numbers);
     struct baseline_degree *degrees = ARENA_ARRAY(k->arena, struct baseline_degree, (size_t)n + 1);
-    degrees[k->n_degrees++] = degree_of(k->arena, k->cluster, 1);
+    degrees[k->n_degrees++] = degree_of(k, 1);
     for (int32_t i = 0; i < n; i++) {
-        struct baseline_degree x = degree_of(k->arena, k->cluster, numbers[i]);
+        struct baseline_degree x = degree_of(k, numbers[i]);
         if (x.tp > 1 && x.n) degrees[k->n_degrees++] = x;
     }
     k->degrees = degrees;
@@ -49,8 +52,15 @@ enum status baseline_degrees(struct baseline_task *k, struct error *err)
     for (int32_t c = 0; c < q->n_classes; c++)
         for (int32_t i = 0; i < q->classes[c].n; i++) class_of[q->classes[c].device[i]] = c;
     k->class_of = class_of;
-    if (!k->n_degrees) list_degrees(k);
+    list_degrees(k);
     return OK;
+}
+
+static bool is_kept(const struct search_context *t, int64_t microbatch)
+{
+    for (int32_t i = 0; i < t->n_presets; i++)
+        if (t->preset[i]->microbatch == microbatch) return true;
+    return false;
 }
 
 enum status baseline_space(struct baseline_task *k, int32_t size, struct space **out,
@@ -61,11 +71,8 @@ enum status baseline_space(struct baseline_task *k, int32_t size, struct space *
     TRY(coarse_priced(k->coarse, size, size < k->n_grouped, &priced, err));
     *s = *priced;
     s->cluster = k->cluster; /* of the plans */
-    if (!k->part && k->t->n_presets < PRESET_SPACES_MAX) {
-        struct space *kept = ARENA_ARRAY(k->arena, struct space, 1);
-        *kept = *s;
-        k->t->preset[k->t->n_presets++] = kept;
-    }
+    if (!is_kept(k->t, s->microbatch) && k->t->n_presets < PRESET_SPACES_MAX)
+        k->t->preset[k->t->n_presets++] = arena_copy(k->t->arena, s, sizeof *s);
     return OK;
 }
 

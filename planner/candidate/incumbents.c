@@ -67,26 +67,33 @@ bool incumbents_inside(const struct incumbents *k, const struct search_plan *x)
     return excess_of(k->o, (double)x->iteration_ns, x->cost) <= 1;
 }
 
-/* Lower bound of the cost per iteration of a plan that takes ns. */
-static double min_cost(const struct incumbents *k, double ns)
+/* What a plan on GPUs of this price must be faster than in order to precede x. */
+static int64_t limit_of(const struct incumbents *k, const struct search_plan *x, double price_per_h)
 {
-    return k->min_price_per_h * ns / NS_PER_H;
+    double excess = excess_of(k->o, (double)x->iteration_ns, x->cost), ns = INFINITY,
+           cost = price_per_h / NS_PER_H, each = excess_of(k->o, 1, cost);
+    if (excess > 1) {
+        if (each > 0) ns = excess / each;
+    } else if (k->o->objective != OBJECTIVE_COST) {
+        return x->iteration_ns;
+    } else if (price_per_h > 0) {
+        ns = x->cost / cost;
+    }
+    return ns < 9e18 ? (int64_t)ns + 1 : INT64_MAX;
 }
 
 int64_t incumbents_limit(const struct incumbents *k)
 {
-    if (k->n < k->most) return INT64_MAX;
-    const struct search_plan *worst = &k->plans[k->n - 1];
-    double excess = excess_of(k->o, (double)worst->iteration_ns, worst->cost), ns = INFINITY;
-    if (excess > 1) {
-        double each = excess_of(k->o, 1, min_cost(k, 1));
-        if (each > 0) ns = excess / each;
-    } else if (k->o->objective != OBJECTIVE_COST) {
-        return worst->iteration_ns;
-    } else if (k->min_price_per_h > 0) {
-        ns = worst->cost / min_cost(k, 1);
-    }
-    return ns < 9e18 ? (int64_t)ns + 1 : INT64_MAX;
+    return k->n < k->most ? INT64_MAX : limit_of(k, &k->plans[k->n - 1], k->min_price_per_h);
+}
+
+int64_t incumbents_reach_ns(const struct incumbents *k, double price_per_h)
+{
+    double each = excess_of(k->o, 1, price_per_h / NS_PER_H);
+    if (!k->n) return INT64_MAX;
+    int64_t ns = limit_of(k, &k->plans[0], price_per_h);
+    bool inside = incumbents_inside(k, &k->plans[0]) && each > 0;
+    return inside && (double)ns > 1 / each ? (int64_t)(1 / each) + 1 : ns;
 }
 
 bool incumbents_better(const struct incumbents *k, const struct search_plan *x,

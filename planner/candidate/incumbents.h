@@ -28,6 +28,8 @@ void incumbents_init(struct incumbents *k, struct arena *a, int32_t most,
                      const struct search_options *o, const struct cluster *c);
 /* A plan must be faster than this to be kept; INT64_MAX while the list has room. */
 int64_t incumbents_limit(const struct incumbents *k);
+/* The same for the best plan, if the GPUs used cost so much per hour: a plan that takes as long or longer does not precede it. */
+int64_t incumbents_reach_ns(const struct incumbents *k, double price_per_h);
 /* Longest iteration that satisfies min_rate, in ns; 0: no such limit. */
 double incumbents_max_ns(const struct search_options *o);
 /* Whether x satisfies the limits of rate and cost. */

@@ -164,6 +164,46 @@ enum status coarse_classes(struct coarse *q, struct error *err)
     return OK;
 }
 
+/* --- a part of the cluster --- */
+
+/* The GPUs of a class that are not idle; n 0: none. */
+static struct coarse_class part_of(struct coarse *q, const struct coarse_class *x)
+{
+    struct coarse_class y = *x;
+    y.device = ARENA_ARRAY(q->arena, int32_t, (size_t)x->n);
+    y.n = 0;
+    for (int32_t i = 0; i < x->n; i++)
+        if (!q->task->idle[x->device[i]]) y.device[y.n++] = x->device[i];
+    return y;
+}
+
+struct coarse *coarse_part(const struct coarse *q, const struct search_task *task)
+{
+    struct coarse *x = coarse_new(q->t, task, q->parameters_only);
+    x->whole = q, x->priced = q->priced, x->cost = q->cost, x->graph = q->graph;
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        struct coarse_class y = part_of(x, &q->classes[k]);
+        if (!y.n) continue;
+        x->of_whole[x->n_classes] = k;
+        x->classes[x->n_classes++] = y;
+    }
+    find_crossings(x);
+    return x;
+}
+
+/* Space and degrees of a size as the whole cluster's; false: it has none. */
+static bool take_priced(struct coarse *q, int32_t size)
+{
+    if (!q->whole || !q->whole->at_size[size]) return false;
+    q->spaces[size] = q->whole->spaces[size];
+    for (int32_t k = 0; k < q->n_classes; k++) {
+        struct coarse_class own = q->classes[k], *x = &q->classes[k];
+        *x = q->whole->at_size[size][q->of_whole[k]];
+        x->device = own.device, x->n = own.n;
+    }
+    return true;
+}
+
 /* --- the rules of a group ---------------------------------------------------------------------- */
 
 static bool price(const struct coarse_class *k, struct coarse_degree *x, struct space *s,
@@ -172,7 +212,7 @@ static bool price(const struct coarse_class *k, struct coarse_degree *x, struct 
     struct error why;
     struct group_request r = {
         .n = x->n, .device = k->device, .sharding = x->sharding, .scratch = scratch};
-    if (!x->sharding || group_add(s, x->type, &r, &why) != OK) return false;
+    if (k->n < x->n || !x->sharding || group_add(s, x->type, &r, &why) != OK) return false;
     int64_t here = space_stage_type(s, x->type, 0, s->n_layers - 1)->parameter_bytes,
             once = space_stage_type(s, k->type, 0, s->n_layers - 1)->parameter_bytes;
     x->copies = (int32_t)((here * x->n + once / 2) / (once + 1));
@@ -196,7 +236,7 @@ static enum status price_class(struct coarse *q, struct coarse_class *x, struct 
         if (y->kind == GROUP_RULES_ANY && s->microbatch < y->n) continue;
         for (int32_t j = 0; &q->classes[j] < x && !y->sharding; j++)
             y->sharding = rules_of(&q->classes[j], y);
-        if (!y->sharding)
+        if (!y->sharding && x->n >= y->n)
             TRY(group_rules_solve(q->t->spmd_stage, q->t->scorer, s, x->device, y->n, y->kind, q->t->arena,
                                   &y->sharding, err));
         y->usable = price(x, y, s, scratch);
@@ -258,6 +298,10 @@ enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
     struct space *s = &q->spaces[size];
     struct group_scratch scratch = {arena_new(), NULL};
     q->size = size;
+    if (take_priced(q, size)) {
+        arena_free(scratch.arena);
+        return OK;
+    }
     enum status st = space_make_on(q->arena, q->task->job, &q->priced, q->cost, q->graph,
                                    q->task->sizes[size], q->t->lower, s, err);
     for (int32_t k = 0; k < q->n_classes && st == OK; k++) {
@@ -267,6 +311,7 @@ enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
         st = price_class(q, x, s, &scratch, err);
     }
     for (int32_t n = 2; st == OK && n <= COARSE_GPUS; n *= 2) drop_covered(q, s, n);
+    if (st == OK) q->at_size[size] = arena_copy(q->arena, q->classes, sizeof q->classes);
     arena_free(scratch.arena);
     return st;
 }

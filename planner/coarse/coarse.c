@@ -75,8 +75,9 @@ static enum status estimate(struct coarse *q, struct error *err)
 
 static enum status find_candidates(struct coarse *q, struct error *err)
 {
+    if (q->n_offers) return OK;
     q->templates = arena_new();
-    enum status st = coarse_classes(q, err);
+    enum status st = q->whole ? OK : coarse_classes(q, err);
     if (st == OK) st = estimate(q, err);
     arena_free(q->templates);
     q->templates = NULL;
@@ -145,6 +146,7 @@ struct coarse *coarse_new(struct search_context *t, const struct search_task *ta
                          .spare_percent = SPARE_USUAL,
                          .arena = a,
                          .spaces = ARENA_ARRAY(a, struct space, (size_t)task->n_sizes),
+                         .at_size = ARENA_ARRAY(a, struct coarse_class *, (size_t)task->n_sizes),
                          .parameters_only = parameters_only};
     return q;
 }
@@ -174,6 +176,18 @@ enum status coarse_estimate(struct coarse *q, int64_t *ns, struct error *err)
     for (int32_t k = 0; k < q->n_offers && st == OK; k++)
         if (q->offers[k].n_kept) *ns = units_min(*ns, q->offers[k].kept[0].estimate_ns);
     return st;
+}
+
+uint32_t coarse_leading(const struct coarse *q)
+{
+    const struct coarse_candidate *best = NULL;
+    uint32_t classes = 0;
+    for (int32_t k = 0; k < q->n_offers; k++) {
+        const struct coarse_offer *o = &q->offers[k];
+        if (o->n_kept && (!best || o->kept[0].estimate_ns < best->estimate_ns)) best = &o->kept[0];
+    }
+    for (int32_t i = 0; best && i < best->n_teams; i++) classes |= best->team[i]->classes;
+    return classes;
 }
 
 enum status coarse_search_apart(struct coarse *q, int32_t *n_tried, struct incumbents *out,

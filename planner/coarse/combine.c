@@ -4,6 +4,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -399,14 +400,13 @@ static void keep_templates(struct coarse *q)
     }
 }
 
-/* Microbatches a nanosecond of a class, in its best degree and without waits; 0: no degree is usable. */
-static double class_rate(const struct coarse *q, const struct coarse_class *x)
+/* Microbatches a nanosecond of a class, in its best degree (only: of so many GPUs; 0: any) and without waits; 0: no degree is usable. */
+static double class_rate(const struct space *s, const struct coarse_class *x, int32_t only)
 {
-    const struct space *s = &q->spaces[q->size];
     double best = 0;
     for (int32_t i = 0; i < x->n_degrees; i++) {
         const struct coarse_degree *d = &x->degree[i];
-        if (!d->usable || (q->offer->n && d->n != q->offer->n)) continue;
+        if (!d->usable || (only && d->n != only)) continue;
         const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
         double ns = (double)(c->forward_ns + c->input_ns + c->weight_ns + 1),
                rate = x->n / d->n / ns;
@@ -449,7 +449,8 @@ static void add_all_templates(struct combining *m)
     uint32_t all = (1U << q->n_classes) - 1;
     if (!all) return;
     for (uint32_t set = 0; set <= all; set++) m->made[set] = -1;
-    for (int32_t k = 0; k < q->n_classes; k++) m->ideal[k] = class_rate(q, &q->classes[k]);
+    for (int32_t k = 0; k < q->n_classes; k++)
+        m->ideal[k] = class_rate(&q->spaces[q->size], &q->classes[k], q->offer->n);
     add_templates(m, all);
     for (int32_t n = 1; n <= COARSE_TEAM; n++)
         for (uint32_t set = all - 1; set; set--)
@@ -467,4 +468,19 @@ void coarse_combine(struct coarse *q)
         add_teams(&m, 0, 0, 0, teams);
     }
     keep_templates(q);
+}
+
+int64_t coarse_least_ns(const struct coarse *q, const int32_t *count)
+{
+    double least = INFINITY;
+    for (int32_t i = 0; i < q->task->n_sizes; i++) {
+        double rate = 0;
+        for (int32_t k = 0; k < q->n_classes && q->at_size[i]; k++) {
+            struct coarse_class part = q->at_size[i][k];
+            part.n = count[k];
+            rate += class_rate(&q->spaces[i], &part, 0);
+        }
+        if (rate > 0) least = fmin(least, q->spaces[i].microbatches / rate);
+    }
+    return least < 9e18 ? (int64_t)least : INT64_MAX;
 }

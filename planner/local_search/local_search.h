@@ -35,6 +35,7 @@ struct local_search_task {
     int32_t n_sizes;
     int64_t evaluations; /* limit of plans scored, beside t's budgets */
     int64_t each_ns; /* counted work of a score, where it may exceed t's budget: no more are made than the budget admits; 0: unknown */
+    const bool *idle;    /* (devices of the cluster) not to be used; NULL: all may be */
     bool orders_only;    /* a single pass over the table's first moves: buckets and schedules of all stages */
     bool stages;         /* devices, stages, replicas and memory are varied too: all rows of the table */
     bool named;          /* schedules are varied too; not those of measured layers, which do not divide the backward */

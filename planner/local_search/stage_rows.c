@@ -9,6 +9,8 @@
 #include "planner/local_search/stage_moves.h"
 #include "planner/schedule/refine.h"
 
+#include <string.h>
+
 /* --- places in a plan --- */
 
 struct place { /* a stage of a group's replicas */
@@ -196,8 +198,10 @@ bool stage_rows_device(const struct local_search *x, struct plan *p, int32_t var
 
 /* --- idle devices --- */
 
-static void mark_used(const struct plan *p, bool *used)
+static void mark_used(const struct local_search *x, bool *used)
 {
+    const struct plan *p = &x->plan;
+    if (x->task->idle) memcpy(used, x->task->idle, (size_t)x->s->n_devices * sizeof *used);
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
@@ -235,7 +239,7 @@ bool stage_rows_idle(const struct local_search *x, struct plan *p, int32_t varia
             e = 0;
     struct place at = place_of(x, variant / ways / s->n_devices);
     bool *used = ARENA_ARRAY(x->arena, bool, (size_t)s->n_devices);
-    mark_used(&x->plan, used);
+    mark_used(x, used);
     while (e < first && (used[e] || !alike(s, e, first))) e++;
     if (used[first] || e < first || is_sharded(x, at.group)) return false;
     for (int32_t r = 0; r < p->n_replicas; r++) {

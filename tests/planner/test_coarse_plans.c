@@ -177,7 +177,8 @@ START_TEST(stages_of_measured_layers_are_of_any_class_and_degree)
                        .task = &task,
                        .arena = arena,
                        .templates = arena_new(),
-                       .spaces = &space};
+                       .spaces = &space,
+                       .at_size = ARENA_ARRAY(arena, struct coarse_class *, 1)};
     q.offer = &q.offers[0];
     ck_assert_int_eq(coarse_classes(&q, &err), OK);
     ck_assert_msg(coarse_space(&q, 0, &err) == OK, "%s", err.text);

@@ -52,7 +52,8 @@ void coarse_rack_make(struct arena *a, struct coarse_rack *m, struct cluster c, 
                                 .arena = a,
                                 .templates = a,
                                 .spare_percent = 2,
-                                .spaces = ARENA_ARRAY(a, struct space, 3)};
+                                .spaces = ARENA_ARRAY(a, struct space, 3),
+                                .at_size = ARENA_ARRAY(a, struct coarse_class *, 3)};
 }
 
 void coarse_rack_end(struct coarse_rack *m)
