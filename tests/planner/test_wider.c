@@ -167,6 +167,17 @@ static void devices(struct comparing *c)
     compare(c, 'd', "a T4 more", c->answer->ns, x->ns, TOLERANCE, x->cpu_s);
 }
 
+static void classes(struct comparing *c)
+{
+    for (int32_t k = 0; k < c->q.n_kinds && c->q.n_kinds > 1; k++) {
+        struct random_question q = c->q;
+        q.kinds[k].nodes = 0;
+        struct asked *x = ask(&q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1});
+        compare(c, 'c', arena_printf(arena, "without %s, then with", q.kinds[k].device), x->ns,
+                c->answer->ns, TOLERANCE, x->cpu_s);
+    }
+}
+
 static void words(struct comparing *c)
 {
     struct asked *x = ask(&c->q, RANDOM_QUESTIONS_LISTED, &(struct search_options){.top = 1});
@@ -246,7 +257,7 @@ static const struct {
     char letter;
     void (*of)(struct comparing *c);
 } properties[] = {{'o', offers}, {'b', budgets}, {'m', memory}, {'d', devices},
-                  {'w', words},  {'p', presets}, {'f', starts}, {'t', threads}};
+                  {'c', classes}, {'w', words},  {'p', presets}, {'f', starts}, {'t', threads}};
 enum { PROPERTIES = sizeof properties / sizeof *properties };
 
 /* --- questions ------------------------------------------------------------------------------- */
@@ -281,7 +292,7 @@ static void question(uint64_t seed, int32_t devices_most, const char *which, boo
 START_TEST(who_asks_for_more_gets_no_slower_plan)
 {
     const char *range = getenv("MUSHER_WIDER");
-    char which[16] = "obmdwpft";
+    char which[16] = "obmdcwpft";
     int first = 1, last = QUESTIONS;
     if (range) {
         ck_assert_int_ge(sscanf(range, "%d:%d:%15[a-z]", &first, &last, which), 2);
@@ -296,6 +307,27 @@ START_TEST(who_asks_for_more_gets_no_slower_plan)
 }
 END_TEST
 
+/* ZeRO 3 on the four fast devices, which no pipeline over both classes reaches, and a preset that uses every device even less. */
+START_TEST(a_class_that_slows_the_plan_is_idle)
+{
+    struct random_question q = {
+        .what = "4 H100 and 8 T4",
+        .job = "version: 1\nmodel: {model_type: qwen2, hidden_size: 3584, intermediate_size: 18944, num_hidden_layers: 28, "
+               "num_attention_heads: 28, num_key_value_heads: 4, vocab_size: 152064, max_position_embeddings: 32768, "
+               "tie_word_embeddings: false}\nsequence_length: 8192\nglobal_batch: 192\nprecision: fp16\n"
+               "optimizer: {kind: adamw, lr: 1e-4}\n",
+        .n_kinds = 2,
+        .kinds = {{"H100-SXM5", 1, 4, 0, 450e9, 1e-6, 1.25e9, 8e-6, true, 1},
+                  {"T4", 2, 4, 0, 12e9, 2e-6, 0.3e9, 8e-6, false, 1}}};
+    struct comparing c = {.q = q};
+    c.answer = ask(&q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1});
+    q.kinds[1].nodes = 0;
+    struct asked *x = ask(&q, RANDOM_QUESTIONS_COUNTED, &(struct search_options){.top = 1});
+    compare(&c, 'c', "without T4, then with", x->ns, c.answer->ns, TOLERANCE, x->cpu_s);
+    ck_assert_msg(!c.n, "%s", c.failed);
+}
+END_TEST
+
 Suite *wider_suite(void)
 {
     Suite *suite = suite_create("wider");
@@ -304,6 +336,11 @@ Suite *wider_suite(void)
     tcase_set_timeout(c, 3600);
     bool all = suites_long() || getenv("MUSHER_WIDER");
     tcase_add_loop_test(c, who_asks_for_more_gets_no_slower_plan, 0, all ? QUESTIONS : QUICK);
+    suite_add_tcase(suite, c);
+    c = tcase_create("idle");
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_set_timeout(c, 600);
+    tcase_add_test(c, a_class_that_slows_the_plan_is_idle);
     suite_add_tcase(suite, c);
     return suite;
 }

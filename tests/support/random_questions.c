@@ -218,6 +218,7 @@ static void put_kind(struct writing *w, int32_t kind)
 {
     struct arena *a = w->a;
     const struct random_questions_kind *x = &w->q->kinds[kind];
+    if (!x->nodes) return;
     w->types =
         arena_printf(a, "%s  - {name: t%d, device: %s%s}\n", w->types, (int)kind, x->device,
                      x->memory_B > 0 ? arena_printf(a, ", memory: %.0f B", x->memory_B) : "");

@@ -16,7 +16,7 @@ enum { RANDOM_QUESTIONS_KINDS = 4, RANDOM_QUESTIONS_LAYERS = 12 };
 /* Equal nodes of equal devices. */
 struct random_questions_kind {
     const char *device;
-    int32_t nodes, per_node;
+    int32_t nodes, per_node; /* nodes 0: not in the cluster */
     double memory_B; /* 0: the catalogue's */
     double inside_Bps, inside_s, uplink_Bps, uplink_s;
     bool ports; /* the devices of a node are joined by a switch with a link each, not by one bus */
