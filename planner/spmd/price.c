@@ -6,6 +6,8 @@
 #include "planner/spmd/price.h"
 
 #include "core/base/arena.h"
+#include "core/base/hash_map.h"
+#include "core/base/rng.h"
 #include "core/base/units.h"
 #include "core/collective/tensor_shard.h"
 #include "core/collective/rounds.h"
@@ -41,12 +43,11 @@ struct spmd_price {
     uint32_t algorithms;
     const int32_t *node;
     const bool *bus;
-    int32_t n_placements, n_shards, n_prices;
-    size_t placement_capacity, shards_capacity, price_capacity, n_table;
+    int32_t n_placements, n_shards;
+    size_t placement_capacity, shards_capacity;
     struct placement *placements;
     struct shards **shards;
-    struct priced *prices;
-    int32_t *table; /* of prices, 0: none */
+    struct hash_map prices; /* of struct priced, by question */
     /* (n_devices, mesh[axis]) [d][k]: simultaneous messages on the link of d's node or of its peer's, if every device sends
      * to the peer k positions further along the axis; NULL: no shared links */
     int32_t *share[MESH_AXES_MAX + 1];
@@ -121,8 +122,7 @@ struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spm
                              .bus = bus,
                              .measured = measured,
                              .of = of,
-                             .n_table = 256};
-    y->table = ARENA_ARRAY(a, int32_t, y->n_table);
+                             .prices = {.arena = a}};
     y->hop = ARENA_ARRAY(a, struct cost_link, (size_t)n * (size_t)n);
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = 0; k < n; k++)
@@ -409,39 +409,12 @@ static void price_step(struct spmd_price *y, struct priced *p)
     if (p->ns < 0) BUG("no algorithm for %s", op_kind_name(p->kind));
 }
 
-static uint64_t hash_price(const struct priced *p)
+/* Equal for equal questions. */
+static uint64_t key_of(const struct priced *p)
 {
-    uint64_t h = (uint64_t)p->kind * 31 + (uint64_t)p->axis * 2 + p->joined;
-    h = h * 1000003 + (uint64_t)p->before, h = h * 1000003 + (uint64_t)p->after;
-    h = h * 1000003 + (uint64_t)p->element_bytes;
-    for (int32_t d = 0; d < p->whole.rank; d++) h = h * 1000003 + (uint64_t)p->whole.dim[d];
-    return h * UINT64_C(0x9E3779B97F4A7C15) >> 20;
-}
-
-static size_t bucket_of(const struct spmd_price *y, const struct priced *p)
-{
-    for (size_t at = (size_t)hash_price(p);; at++) {
-        int32_t id = y->table[at & (y->n_table - 1)] - 1;
-        if (id < 0) return at & (y->n_table - 1);
-        const struct priced *x = &y->prices[id];
-        if (x->kind == p->kind && x->axis == p->axis && x->before == p->before &&
-            x->after == p->after && x->joined == p->joined &&
-            x->element_bytes == p->element_bytes && shape_equal(&x->whole, &p->whole))
-            return at & (y->n_table - 1);
-    }
-}
-
-static void keep_price(struct spmd_price *y, const struct priced *p)
-{
-    y->prices =
-        arena_grow(y->a, y->prices, (size_t)y->n_prices, &y->price_capacity, sizeof *y->prices);
-    y->prices[y->n_prices++] = *p;
-    if (2 * (size_t)y->n_prices > y->n_table) {
-        y->n_table *= 4;
-        y->table = ARENA_ARRAY(y->a, int32_t, y->n_table);
-        for (int32_t k = 0; k < y->n_prices; k++) y->table[bucket_of(y, &y->prices[k])] = k + 1;
-    } else
-        y->table[bucket_of(y, p)] = y->n_prices;
+    const int64_t question[] = {p->kind, p->axis, p->before, p->after, p->joined, p->element_bytes};
+    uint64_t h = rng_hash_bytes(0, question, sizeof question);
+    return rng_hash_bytes(h, p->whole.dim, (size_t)p->whole.rank * sizeof *p->whole.dim);
 }
 
 static enum status priced_step(struct spmd_price *y, struct priced *p, struct error *err)
@@ -450,13 +423,11 @@ static enum status priced_step(struct spmd_price *y, struct priced *p, struct er
     if (n < 2 || p->kind == OP_local_slice || p->kind == OP_KIND_COUNT) return OK;
     if (n > 256)
         return error_set(err, ERR_INPUT, "%d devices along one mesh axis: expected at most 256", n);
-    int32_t id = y->table[bucket_of(y, p)] - 1;
-    if (id >= 0) {
-        *p = y->prices[id];
-        return OK;
-    }
-    price_step(y, p);
-    keep_price(y, p);
+    struct hash_entry *e = hash_map_at(&y->prices, key_of(p));
+    if (e->pointer)
+        *p = *(const struct priced *)e->pointer;
+    else
+        price_step(y, p), e->pointer = arena_copy(y->a, p, sizeof *p);
     return OK;
 }
 

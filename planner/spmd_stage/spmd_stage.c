@@ -3,6 +3,7 @@
 #include "planner/spmd_stage/spmd_stage.h"
 
 #include "core/base/arena.h"
+#include "core/base/hash_map.h"
 #include "core/base/rng.h"
 #include "core/graph/gradient.h"
 #include "core/program/device_memory.h"
@@ -18,11 +19,6 @@ enum {
     MESH_FROM = 4 /* fewest devices of a mesh of two axes */
 };
 
-struct known { /* an answer */
-    uint64_t key;
-    struct spmd_stage_answer answer;
-    struct known *next;
-};
 struct replicated { /* a training graph, unfused */
     const struct job *job;
     int64_t microbatch;
@@ -31,7 +27,7 @@ struct replicated { /* a training graph, unfused */
 };
 struct spmd_stage {
     struct arena *arena;
-    struct known *known;
+    struct hash_map known; /* of struct spmd_stage_answer, by spmd_stage_key */
     struct replicated *wholes;
 };
 
@@ -39,7 +35,7 @@ struct spmd_stage *spmd_stage_new(void)
 {
     struct arena *a = arena_new();
     struct spmd_stage *j = ARENA_ARRAY(a, struct spmd_stage, 1);
-    j->arena = a;
+    j->arena = j->known.arena = a;
     return j;
 }
 
@@ -332,8 +328,8 @@ enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w,
                              struct spmd_stage_answer *out, struct error *err)
 {
     uint64_t key = spmd_stage_key(t, thorough);
-    for (struct known *k = j->known; k; k = k->next)
-        if (k->key == key) return *out = k->answer, OK;
+    const struct spmd_stage_answer *known = hash_map_at(&j->known, key)->pointer;
+    if (known) return *out = *known, OK;
     *out = (struct spmd_stage_answer){.ns = INT64_MAX, .why = refusal(j, t)};
     if (!out->why) {
         struct arena *scratch = arena_new();
@@ -351,8 +347,7 @@ enum status spmd_stage_solve(struct spmd_stage *j, struct scorer *w,
         if (st != OK && st != ERR_INPUT && st != ERR_INFEASIBLE)
             return error_set(err, st, "%s", out->why);
     }
-    struct known k = {key, *out, j->known};
-    j->known = arena_copy(j->arena, &k, sizeof k);
+    hash_map_at(&j->known, key)->pointer = arena_copy(j->arena, out, sizeof *out);
     return OK;
 }
 

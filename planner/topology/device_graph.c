@@ -1,6 +1,7 @@
 #include "planner/topology/device_graph.h"
 
 #include "core/base/arena.h"
+#include "core/base/hash_map.h"
 #include "core/cluster/topology.h"
 #include "planner/topology/igraph_guard.h"
 
@@ -11,12 +12,11 @@
 
 /* --- routes --- */
 
-struct device_routes { /* open hash, never more than half full */
-    struct arena *arena, *scratch;
+struct device_routes {
+    struct arena *arena;
     struct cost *cost;
     struct topology *topology;
-    size_t n, capacity;
-    struct device_route **entries;
+    struct hash_map found; /* of struct device_route, by sites and types */
 };
 
 /* A message over several links has the bandwidth of the slowest and the sum of their latencies (sim/network/network.h). */
@@ -50,25 +50,6 @@ static bool price_route(const struct device_graph *g, const int32_t type[2],
     return true;
 }
 
-static struct device_route **find_route(struct device_routes *r, int64_t key)
-{
-    size_t at = (size_t)((uint64_t)key * UINT64_C(0x9E3779B97F4A7C15) >> 20);
-    for (;; at++) {
-        struct device_route **e = &r->entries[at & (r->capacity - 1)];
-        if (!*e || (*e)->key == key) return e;
-    }
-}
-
-static void grow_routes(struct device_routes *r)
-{
-    struct device_route **old = r->entries;
-    size_t n = r->capacity;
-    r->capacity *= 2;
-    r->entries = ARENA_ARRAY(r->arena, struct device_route *, r->capacity);
-    for (size_t i = 0; i < n; i++)
-        if (old[i]) *find_route(r, old[i]->key) = old[i];
-}
-
 const struct device_route *device_graph_route(const struct device_graph *g, int32_t from,
                                               int32_t to, int32_t from_type, int32_t to_type)
 {
@@ -78,19 +59,15 @@ const struct device_route *device_graph_route(const struct device_graph *g, int3
     int64_t types = g->n_types, places = g->n_sites * types;
     int64_t key = ((int64_t)g->site_of[from] * types + from_type) * places +
                   (int64_t)g->site_of[to] * types + to_type + 1;
-    struct device_route **e = find_route(r, key);
-    if (!*e) {
-        if (2 * ++r->n > r->capacity) {
-            grow_routes(r);
-            e = find_route(r, key);
-        }
+    struct hash_entry *e = hash_map_at(&r->found, (uint64_t)key);
+    struct device_route *x = e->pointer;
+    if (!x) {
         struct route route;
-        struct device_route *made = *e = ARENA_ARRAY(r->arena, struct device_route, 1);
-        made->key = key;
-        made->linked = topology_route(r->topology, from, to, &route) &&
-                       price_route(g, (const int32_t[2]){from_type, to_type}, &route, made);
+        e->pointer = x = ARENA_ARRAY(r->arena, struct device_route, 1);
+        x->linked = topology_route(r->topology, from, to, &route) &&
+                    price_route(g, (const int32_t[2]){from_type, to_type}, &route, x);
     }
-    return (*e)->linked ? *e : NULL;
+    return x->linked ? x : NULL;
 }
 
 const struct cost_link *device_graph_link(const struct device_graph *g, int32_t from, int32_t to)
@@ -104,8 +81,7 @@ static struct device_routes *routes_new(struct arena *a, const struct cluster *c
 {
     struct device_routes *r = ARENA_ARRAY(a, struct device_routes, 1);
     *r = (struct device_routes){
-        .arena = a, .cost = k, .topology = topology_new(a, c), .capacity = 1024};
-    r->entries = ARENA_ARRAY(a, struct device_route *, r->capacity);
+        .arena = a, .cost = k, .topology = topology_new(a, c), .found = {.arena = a}};
     return r;
 }
 

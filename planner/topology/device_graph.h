@@ -38,7 +38,6 @@ struct device_route {
     /* (n_hops) 2 · link of the cluster + direction, from the lower device to the higher */
     const int32_t *hop;
     const double *hop_Bps; /* (n_hops) */
-    int64_t key; /* in the table of routes */
     bool linked;
 };
 const struct device_route *device_graph_route(const struct device_graph *g, int32_t from,
