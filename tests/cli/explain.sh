@@ -57,4 +57,12 @@ says "many links" 0 "links, by exposed time:" "$MUSHER" simulate "$scratch/links
 grep -qE '^  bus.* messages in flight .* \([0-9]+ links\)$' "$scratch/out" && ok "with equal figures are one line" || not_ok "with equal figures are one line" "$(grep -A15 '^links' "$scratch/out")"
 (($(grep -c ' messages in flight ' "$scratch/out") <= 12)) && ok "and few lines" || not_ok "and few lines" "$(grep -A15 '^links' "$scratch/out")"
 says "--all lists each" 0 "  bus19 " "$MUSHER" simulate "$scratch/links.yaml" --explain --all
+
+# A route over several links is named by the devices that it joins.
+{
+    printf 'version: 1\nname: switched\ndevice_types: [{name: gpu, device: T4}]\nnodes: [{name: n, count: 2, devices: [{type: gpu}]}]\nswitches: [{name: core}]\n'
+    printf 'links: [{name: up, count: 2, between: [n, core], bandwidth: 1 GB/s, latency: 10 us}]\n'
+} > "$scratch/switched.yaml"
+"$MUSHER" plan "$job" "$scratch/switched.yaml" --baseline data-parallel -o "$scratch/dp.yaml" > "$scratch/out" 2>&1 || not_ok "a data-parallel plan" "$(cat "$scratch/out")"
+says "a collective over a route names its devices" 0 "collective on n0.0 to n1.0 over up0" "$MUSHER" simulate "$scratch/dp.yaml" --explain --what-if 0
 exit $bad
