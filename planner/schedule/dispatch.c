@@ -17,6 +17,7 @@ struct shop_list {
     int64_t *at;     /* (n_devices) length of the word so far */
     int64_t *free;   /* (n_devices) */
     int64_t *held;   /* (n_devices) bytes */
+    int64_t (*most)[SHOP_LIVES]; /* (n_devices) peaks of rings, at least one buffer each */
     int64_t *first;  /* (n_devices) end of its shortest alternative; NEVER: none */
     int32_t *choice; /* (n_devices) type of that alternative */
     /* (2 · leaves) tournament tree of devices by `first`: entry i is the winner of 2i and 2i+1 */
@@ -32,12 +33,26 @@ struct shop_list *shop_list_new(struct arena *a, const struct shop *s)
     l->s = s;
     l->done = ARENA_ARRAY(a, int32_t, p * (size_t)s->n_types);
     l->at = ARENA_ARRAY(a, int64_t, p), l->free = ARENA_ARRAY(a, int64_t, p);
+    l->most = arena_alloc(a, p * sizeof *l->most, sizeof(int64_t));
     l->held = ARENA_ARRAY(a, int64_t, p), l->first = ARENA_ARRAY(a, int64_t, p);
     l->choice = ARENA_ARRAY(a, int32_t, p);
     for (l->leaves = 1; l->leaves < s->n_devices;) l->leaves *= 2;
     l->winner = ARENA_ARRAY(a, int32_t, 2 * (size_t)l->leaves);
     l->arrival = ARENA_ARRAY(a, int64_t, (size_t)s->n_nodes);
     return l;
+}
+
+/* Whether the rings have room for it. One buffer in each suffices to finish the microbatches that have begun, one after the other. */
+static bool rings_allow(struct shop_list *l, int32_t d, int32_t k)
+{
+    const struct shop *s = l->s;
+    int32_t *done = &l->done[d * s->n_types];
+    int64_t most[SHOP_LIVES];
+    memcpy(most, l->most[d], sizeof most);
+    done[k]++;
+    shop_rings_raise(most, s->turned, done, k);
+    done[k]--;
+    return s->held[d] + shop_rings_bytes(&s->rings[d], most) <= s->limit[d];
 }
 
 /* Whether the device may run this type next. A type that frees memory never makes a state worse. */
@@ -49,6 +64,7 @@ static bool allowed(struct shop_list *l, const struct shop_rule *r, int32_t d, i
     int64_t bytes = s->type[d * s->n_types + k].bytes;
     if (r->flight && k == order[0] && done[k] - done[order[s->n_types - 2]] >= r->flight[d])
         return false;
+    if (s->rings) return rings_allow(l, d, k);
     if (bytes <= 0) return true;
     done[k]++;
     bool safe = shop_safe(s, d, done, l->held[d] + bytes);
@@ -117,6 +133,7 @@ static void begin(struct shop_list *l, const struct shop_rule *r)
     for (int32_t d = 0; d < l->leaves; d++) {
         bool is = d < l->s->n_devices;
         l->winner[l->leaves + d] = is ? d : -1;
+        for (int k = 0; is && k < SHOP_LIVES; k++) l->most[d][k] = 1;
         if (is) choose(l, r, d);
     }
     for (int32_t i = l->leaves - 1; i; i--)
@@ -140,6 +157,7 @@ static void take(struct shop_list *l, int32_t d, uint8_t *word)
     }
     l->free[d] = end, l->held[d] += x->bytes;
     l->arrival[node] = leave + x->occupancy_ns + x->latency_ns;
+    if (s->rings) shop_rings_raise(l->most[d], s->turned, &l->done[d * s->n_types], k);
     word[d * s->length + l->at[d]++] = (uint8_t)k;
 }
 

@@ -346,6 +346,7 @@ static enum status prepare(struct find *f, struct error *err)
 {
     struct arena *a = f->arena;
     TRY(shop_make(a, f->p, f->shape, &f->shop, err));
+    f->shop.rings = f->o->rings;
     shop_turn(a, &f->shop, &f->turned);
     f->list = shop_list_new(a, &f->shop), f->turned_list = shop_list_new(a, &f->turned);
     shop_times_new(a, &f->shop, &f->times);

@@ -19,6 +19,7 @@
 #define PLANNER_SCHEDULE_FIND_H
 
 #include "planner/bound/schedule.h"
+#include "planner/schedule/shop.h"
 #include "sim/pipeline/static.h"
 
 struct arena;
@@ -30,13 +31,16 @@ struct schedule_find_options {
     bool cheap;
     /* only the memory-limited order "eager" above and 1F1B, if it fits; no bound. O(operations · log devices) */
     bool eager;
+    /* (n_devices) of one chunk a device: memory by the peaks of buffer rings, besides the stages' bytes, which are those alive; NULL: by
+     * what is alive */
+    const struct shop_rings *rings;
     bool (*stop)(void *user); /* true: end with the best so far; NULL: never */
     void *user;
 };
 struct schedule_found {
     struct schedule schedule;
     int64_t makespan_ns;
-    int64_t *peak_bytes; /* (n_devices) */
+    int64_t *peak_bytes; /* (n_devices) of what is alive */
     int64_t operations; /* timed */
     /* lower bound of every order of this placement; with several chunks per device none (lower_bound_ns 0, no term) */
     struct bound_schedule bound;

@@ -2,6 +2,7 @@
 #include "planner/schedule/plan.h"
 
 #include "core/base/arena.h"
+#include "core/base/units.h"
 #include "planner/candidate/group.h"
 #include "planner/schedule/find.h"
 
@@ -14,12 +15,12 @@ enum {
     EAGER_TIMINGS = 100
 };
 
-/* Bytes alive from F to I, from F to W, from I to W. */
-enum life { F_TO_I, F_TO_W, I_TO_W, LIVES };
+/* Ways to recompute (set_recompute). */
+enum { VARIANTS = 3 };
 
-/* Buffer rings have as many buffers as are ever alive at once, and each ring has its peak at another time. */
-struct memory {
-    int64_t resident_bytes, limit_bytes, buffer_bytes[LIVES];
+struct memory { /* of a stage's device */
+    int64_t resident_bytes, limit_bytes;
+    struct shop_rings rings;
 };
 
 struct ordering {
@@ -29,9 +30,9 @@ struct ordering {
     struct plan *plan; /* the variant that receives the orders */
     int64_t operations;
     const volatile sig_atomic_t *stop;
-    bool *lacks; /* (stages of all replicas) whether memory was short with some order tried */
+    bool *lacks; /* (stages of all replicas) whether memory was full with some order tried */
     struct pipeline *pipeline;    /* (n_replicas) n_stages 0: unchanged */
-    struct memory **memory;       /* (n_replicas, n_stages) */
+    struct shop_rings **rings;    /* (n_replicas, n_stages) */
     struct schedule_found *found; /* (n_replicas) the last orders; no lanes: none */
 };
 
@@ -95,39 +96,31 @@ static void write_orders(struct ordering *x, struct plan_replica *r, const struc
 
 /* --- memory of a microbatch --- */
 
-static void lives_of(const struct program *p, const struct program_stage *s, int64_t bytes[LIVES])
+static struct shop_rings rings_of(const struct program *p, const struct program_stage *s)
 {
-    memset(bytes, 0, LIVES * sizeof *bytes);
+    struct shop_rings x = {{0}};
     for (int32_t i = 0; i < s->n_buffer_rings; i++) {
         const struct buffer_ring *r = &s->buffer_rings[i];
         bool back =
             r->birth == PHASE_I || (r->birth == PHASE_RECEIVE && p->channels[r->received].gradient);
-        if (r->death == PHASE_I && !back) bytes[F_TO_I] += r->stride_bytes;
-        if (r->death == PHASE_W) bytes[back ? I_TO_W : F_TO_W] += r->stride_bytes;
+        if (r->death == PHASE_I && !back) x.bytes[SHOP_F_TO_I] += r->stride_bytes;
+        if (r->death == PHASE_W) x.bytes[back ? SHOP_I_TO_W : SHOP_F_TO_W] += r->stride_bytes;
     }
+    return x;
 }
 
-/* Peak counts of each in an order. */
-static void max_alive(const struct schedule_lane *l, int64_t most[LIVES])
+/* Bytes of the rings in an order. */
+static int64_t needed(const struct shop_rings *x, const struct schedule_lane *l)
 {
-    int64_t f = 0, i = 0, w = 0;
-    memset(most, 0, LIVES * sizeof *most);
+    int64_t most[SHOP_LIVES] = {0};
+    int32_t done[SHOP_KINDS] = {0};
     for (int64_t k = 0; k < l->n_ops; k++) {
         enum phase phase = l->ops[k].phase;
-        f += phase == PHASE_F, i += phase == PHASE_I, w += phase == PHASE_W;
-        const int64_t now[LIVES] = {f - i + (phase == PHASE_I), f - w + (phase == PHASE_W),
-                                    i - w + (phase == PHASE_W)};
-        for (int life = 0; life < LIVES; life++)
-            if (now[life] > most[life]) most[life] = now[life];
+        int kind = phase == PHASE_F ? SHOP_F : phase == PHASE_I ? SHOP_I : SHOP_W;
+        done[kind]++;
+        shop_rings_raise(most, false, done, kind);
     }
-}
-
-static int64_t needed(const struct memory *x, const struct schedule_lane *l)
-{
-    int64_t most[LIVES], bytes = x->resident_bytes;
-    max_alive(l, most);
-    for (int life = 0; life < LIVES; life++) bytes += x->buffer_bytes[life] * most[life];
-    return bytes;
+    return shop_rings_bytes(x, most);
 }
 
 /* --- replicas as pipelines --- */
@@ -175,9 +168,9 @@ static void measure_memory(const struct program *program, int32_t at, int32_t n,
     for (int32_t k = at; k < at + n; k++) {
         int32_t lane = program->stages[k].device;
         struct memory m = {.limit_bytes = program->devices[lane].memory_bytes};
-        lives_of(program, &program->stages[k], m.buffer_bytes);
-        m.resident_bytes = program_lane_bytes(program, lane) - needed(&m, made);
-        int64_t forward = m.buffer_bytes[F_TO_I] + m.buffer_bytes[F_TO_W];
+        m.rings = rings_of(program, &program->stages[k]);
+        m.resident_bytes = program_lane_bytes(program, lane) - needed(&m.rings, made);
+        int64_t forward = m.rings.bytes[SHOP_F_TO_I] + m.rings.bytes[SHOP_F_TO_W];
         double held =
             (double)(m.limit_bytes - m.resident_bytes) / (double)(forward > 0 ? forward : 1);
         if (k > at && held >= fewest) continue;
@@ -195,18 +188,20 @@ static void describe(struct ordering *x, const struct program *program, int32_t 
     p->stages = ARENA_ARRAY(x->scratch, struct pipeline_stage, n);
     p->links = ARENA_ARRAY(x->scratch, struct pipeline_link, n);
     p->devices = ARENA_ARRAY(x->scratch, struct pipeline_device, n);
-    struct memory *m = x->memory[replica] = ARENA_ARRAY(x->scratch, struct memory, n);
-    for (int32_t i = 0; i < r->n_stages; i++, m++) {
+    x->rings[replica] = ARENA_ARRAY(x->scratch, struct shop_rings, n);
+    for (int32_t i = 0; i < r->n_stages; i++) {
         int32_t devices = plan_stage_devices(&r->stages[i]);
         struct pipeline_stage *stage = &p->stages[i];
         price_stage(x, &r->stages[i], stage);
         if (i + 1 < r->n_stages)
             price_link(x->space, &r->stages[i], &r->stages[i + 1], &p->links[i]);
-        measure_memory(program, at, devices, &made->lanes[i], m);
-        stage->forward_bytes = m->buffer_bytes[F_TO_I] + m->buffer_bytes[F_TO_W];
-        stage->input_bytes = m->buffer_bytes[I_TO_W] - m->buffer_bytes[F_TO_I];
-        stage->weight_bytes = -m->buffer_bytes[F_TO_W] - m->buffer_bytes[I_TO_W];
-        p->devices[i] = (struct pipeline_device){m->resident_bytes, m->limit_bytes};
+        struct memory m = {0};
+        measure_memory(program, at, devices, &made->lanes[i], &m);
+        stage->forward_bytes = m.rings.bytes[SHOP_F_TO_I] + m.rings.bytes[SHOP_F_TO_W];
+        stage->input_bytes = m.rings.bytes[SHOP_I_TO_W] - m.rings.bytes[SHOP_F_TO_I];
+        stage->weight_bytes = -m.rings.bytes[SHOP_F_TO_W] - m.rings.bytes[SHOP_I_TO_W];
+        x->rings[replica][i] = m.rings;
+        p->devices[i] = (struct pipeline_device){m.resident_bytes, m.limit_bytes};
         at += devices;
     }
 }
@@ -232,7 +227,7 @@ static enum status describe_all(struct ordering *x, bool *possible, struct error
     TRY(scorer_program(x->scorer, x->space, p, &program, err));
     *possible = program != NULL;
     x->pipeline = ARENA_ARRAY(x->scratch, struct pipeline, (size_t)p->n_replicas);
-    x->memory = ARENA_ARRAY(x->scratch, struct memory *, (size_t)p->n_replicas);
+    x->rings = ARENA_ARRAY(x->scratch, struct shop_rings *, (size_t)p->n_replicas);
     x->found = ARENA_ARRAY(x->scratch, struct schedule_found, (size_t)p->n_replicas);
     for (int32_t r = 0, at = 0; program && r < p->n_replicas; r++) {
         const struct plan_replica *replica = &p->replicas[r];
@@ -258,7 +253,9 @@ static int32_t twin(const struct ordering *x, int32_t r)
 {
     for (int32_t k = 0; k < r; k++)
         if (x->plan->replicas[k].microbatches == x->plan->replicas[r].microbatches &&
-            same_pipeline(&x->pipeline[k], &x->pipeline[r]))
+            same_pipeline(&x->pipeline[k], &x->pipeline[r]) &&
+            !memcmp(x->rings[k], x->rings[r],
+                    (size_t)x->pipeline[r].n_stages * sizeof *x->rings[r]))
             return k;
     return -1;
 }
@@ -271,6 +268,7 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
                                       .operations = x->operations,
                                       .cheap = true,
                                       .eager = x->operations < EAGER_TIMINGS * nodes,
+                                      .rings = x->rings[r],
                                       .stop = stop_requested,
                                       .user = x};
     struct schedule shape;
@@ -313,36 +311,51 @@ static void write_all(struct ordering *x)
     }
 }
 
-/* Bytes missing on a stage's fullest device; at: index of its first device among the program's stages. program NULL: by the buffer
- * rings measured, without lowering. */
-static int64_t missing_of(const struct ordering *x, const struct program *program, int32_t r,
-                          int32_t i, int32_t at)
+/* Bytes missing on a stage's fullest device; at: index of its first device among the program's stages. */
+static int64_t missing_of(const struct program *program, const struct plan_stage *x, int32_t at)
 {
-    const struct memory *m = x->memory[r] ? &x->memory[r][i] : NULL;
-    const struct schedule_lane *lanes = x->found[r].schedule.lanes;
-    if (!program) return m && lanes ? needed(m, &lanes[i]) - m->limit_bytes : 0;
     int64_t most = 0;
-    for (int32_t k = at; k < at + plan_stage_devices(&x->plan->replicas[r].stages[i]); k++) {
+    for (int32_t k = at; k < at + plan_stage_devices(x); k++) {
         int32_t device = program->stages[k].device;
-        int64_t bytes = program_lane_bytes(program, device) - program->devices[device].memory_bytes;
-        if (bytes > most) most = bytes;
+        most = units_max(most, program_lane_bytes(program, device) -
+                                   program->devices[device].memory_bytes);
     }
     return most;
 }
 
-/* Tightens the memory limits of stages that exceed memory below the joint peak of the order found: by the missing bytes times the
- * number of attempts, because the missing bytes alone often lead to an order that fills another ring. false: no stage exceeds memory. */
+/* Bytes that the order found takes on a stage's device; 0: none was found. */
+static int64_t taken(const struct ordering *x, int32_t r, int32_t i)
+{
+    const struct schedule_lane *lanes = x->found[r].schedule.lanes;
+    if (!lanes) return 0;
+    return x->pipeline[r].devices[i].resident_bytes + needed(&x->rings[r][i], &lanes[i]);
+}
+
+/* Marks the stages whose memory has no room for one more microbatch beside the order found. */
+static void mark_full(struct ordering *x)
+{
+    for (int32_t r = 0, lane = 0; r < x->plan->n_replicas; r++)
+        for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
+            const struct pipeline *p = &x->pipeline[r];
+            if (p->n_stages && taken(x, r, i) + p->stages[i].forward_bytes > p->devices[i].limit_bytes)
+                x->lacks[lane] = true;
+        }
+}
+
+/* Lowers the memory limits of stages whose program takes more than its rings: by the missing bytes times the number of attempts. false:
+ * no stage exceeds memory. */
 static bool tighten(struct ordering *x, const struct program *program, int attempts)
 {
     bool missing = false;
     for (int32_t r = 0, lane = 0, at = 0; r < x->plan->n_replicas; r++)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
-            int64_t over = missing_of(x, program, r, i, at);
-            at += plan_stage_devices(&x->plan->replicas[r].stages[i]);
+            const struct plan_stage *stage = &x->plan->replicas[r].stages[i];
+            int64_t over = missing_of(program, stage, at);
+            at += plan_stage_devices(stage);
             if (over <= 0) continue;
             missing = x->lacks[lane] = true;
-            if (!x->found[r].peak_bytes) continue;
-            x->pipeline[r].devices[i].limit_bytes = x->found[r].peak_bytes[i] - attempts * over;
+            if (taken(x, r, i))
+                x->pipeline[r].devices[i].limit_bytes = taken(x, r, i) - attempts * over;
         }
     return missing;
 }
@@ -386,7 +399,7 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *n
         const struct program *program;
         enum status refusal;
         TRY(order_all(x, &fits, err));
-        if (tighten(x, NULL, k)) continue;
+        mark_full(x);
         if (too_long(x, best_ns)) return OK;
         write_all(x);
         if (fits) {
@@ -400,23 +413,24 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *n
     return OK;
 }
 
-/* Sets recomputation for the stages that exceeded memory. false: all of them recompute already. */
-static bool recompute_lacking(struct ordering *x, int64_t best_ns)
+/* Recomputation of the k-th variant: of no stage; where memory was full, as the plan has it; where it was full, of whole stages. The plan's own
+ * serves its named schedule, which may hold more microbatches than orders do. false: as in the variant before. */
+static bool set_recompute(struct ordering *x, const struct plan *own, int k, int64_t best_ns)
 {
     bool changed = false;
-    for (int32_t r = 0, lane = 0; r < x->plan->n_replicas; r++)
-        for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
-            struct plan_stage *stage = &x->plan->replicas[r].stages[i];
-            if (!x->lacks[lane] || stage->recompute == RECOMPUTE_STAGE) continue;
-            struct plan_stage before = *stage;
-            stage->recompute = RECOMPUTE_STAGE, stage->recompute_blocks = 0;
-            if (stage_too_slow(x, &x->plan->replicas[r], i, best_ns)) {
+    for (int32_t r = 0, lane = 0; r < own->n_replicas; r++)
+        for (int32_t i = 0; i < own->replicas[r].n_stages; i++, lane++) {
+            const struct plan_stage *plain = &own->replicas[r].stages[i];
+            struct plan_stage *stage = &x->plan->replicas[r].stages[i], before = *stage;
+            bool none = k == 0 || !x->lacks[lane];
+            stage->recompute = none ? RECOMPUTE_NONE : k == 1 ? plain->recompute : RECOMPUTE_STAGE;
+            stage->recompute_blocks = k == 1 && !none ? plain->recompute_blocks : 0;
+            if (k == 2 && !none && stage_too_slow(x, &x->plan->replicas[r], i, best_ns))
                 *stage = before;
-                continue;
-            }
-            changed = true;
+            changed |= stage->recompute != before.recompute ||
+                       stage->recompute_blocks != before.recompute_blocks;
         }
-    return changed;
+    return changed || k == 0;
 }
 
 static enum status order_and_score(struct ordering *x, struct plan *best, int64_t *best_ns,
@@ -426,7 +440,7 @@ static enum status order_and_score(struct ordering *x, struct plan *best, int64_
     if (*evaluations_left <= 0 || stop_requested(x)) return OK;
     TRY(search_orders(x, *best_ns, &ns, err));
     if (ns < INT64_MAX) --*evaluations_left;
-    if (ns < *best_ns) *best = *x->plan, *best_ns = ns;
+    if (ns < *best_ns) *best = scorer_copy_plan(x->arena, x->plan), *best_ns = ns;
     return OK;
 }
 
@@ -444,8 +458,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
 {
     /* Measured layers have a fused backward, so they have no orders of I and W. */
     if (s->job->model.measured) return OK;
-    struct plan best = *plan, variant = scorer_copy_plan(a, plan),
-                again = scorer_copy_plan(a, plan);
+    struct plan best = *plan, variant = scorer_copy_plan(a, plan);
     struct ordering x = {.arena = a,
                          .scratch = arena_new(),
                          .scorer = w,
@@ -457,12 +470,10 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;
     x.lacks = ARENA_ARRAY(x.scratch, bool, (size_t)stages);
     enum status st = OK;
-    if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan)) {
-        st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
-        x.plan = &again;
-        if (st == OK && recompute_lacking(&x, *iteration_ns))
+    bool possible = operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan);
+    for (int k = 0; k < VARIANTS && possible && st == OK; k++)
+        if (set_recompute(&x, plan, k, *iteration_ns))
             st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
-    }
     if (st == OK) *plan = best;
     arena_free(x.scratch);
     return st;

@@ -257,9 +257,39 @@ void shop_rest(const struct shop *s, struct shop_times *t)
 
 /* --- memory --- */
 
+void shop_rings_raise(int64_t most[SHOP_LIVES], bool turned, const int32_t done[SHOP_KINDS], int kind)
+{
+    int32_t f = done[SHOP_F], i = done[SHOP_I], w = done[SHOP_W], sign = turned ? -1 : 1;
+    int end = turned ? SHOP_F : SHOP_W; /* of a microbatch */
+    /* alive during the operation, those that it ends included */
+    const int64_t now[SHOP_LIVES] = {sign * (f - i) + (kind == (turned ? SHOP_F : SHOP_I)),
+                                     sign * (f - w) + (kind == end),
+                                     sign * (i - w) + (kind == (turned ? SHOP_I : SHOP_W))};
+    for (int k = 0; k < SHOP_LIVES; k++) most[k] = units_max(most[k], now[k]);
+}
+
+int64_t shop_rings_bytes(const struct shop_rings *r, const int64_t most[SHOP_LIVES])
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < SHOP_LIVES; k++) bytes += r->bytes[k] * most[k];
+    return bytes;
+}
+
+static bool rings_fit(const struct shop *s, int32_t d, const uint8_t *word)
+{
+    int32_t done[SHOP_KINDS] = {0};
+    int64_t most[SHOP_LIVES] = {0};
+    for (int64_t i = 0; i < s->length; i++) {
+        done[word[i]]++;
+        shop_rings_raise(most, s->turned, done, word[i]);
+    }
+    return s->held[d] + shop_rings_bytes(&s->rings[d], most) <= s->limit[d];
+}
+
 bool shop_fits(const struct shop *s, int32_t d, const uint8_t *word)
 {
     if (s->limit[d] == PIPELINE_NO_LIMIT) return true;
+    if (s->rings) return rings_fit(s, d, word);
     int64_t held = s->held[d], most = held;
     for (int64_t i = 0; i < s->length; i++) {
         held += s->type[d * s->n_types + word[i]].bytes;

@@ -23,6 +23,16 @@ struct arena;
 enum { SHOP_F, SHOP_I, SHOP_W, SHOP_KINDS };
 enum { SHOP_TYPES_MAX = 48 }; /* types a device: 16 chunks */
 
+/* Bytes of a microbatch's buffers that are alive from F to I, from F to W and from I to W. A buffer ring has as many buffers as are ever
+ * alive at once, and they are allocated at all times, so a device holds the sum of its rings' peaks. */
+enum shop_life { SHOP_F_TO_I, SHOP_F_TO_W, SHOP_I_TO_W, SHOP_LIVES };
+struct shop_rings {
+    int64_t bytes[SHOP_LIVES];
+};
+/* Raises the peaks by an operation of this kind; done: counts with it. turned: of a reversed shop. */
+void shop_rings_raise(int64_t most[SHOP_LIVES], bool turned, const int32_t done[SHOP_KINDS], int kind);
+int64_t shop_rings_bytes(const struct shop_rings *r, const int64_t most[SHOP_LIVES]);
+
 struct shop_type {
     int64_t ns,
         bytes; /* bytes: signed change, before the operation where positive, after it where negative */
@@ -42,8 +52,10 @@ struct shop {
      * that has begun can finish. Defined if a begun microbatch never holds less than 0 bytes and ends with 0; else -1 */
     int64_t *rise;
     bool turned; /* reversed */
+    /* (n_devices) of one chunk a device; NULL: buffers are freed, and types' bytes say by which operation */
+    const struct shop_rings *rings;
 };
-/* A fused backward is an I of its length and a W of length 0. ERR_INPUT: several pairs of stages share a route between devices
+/* A fused backward is an I of its length and a W of length 0. No rings. ERR_INPUT: several pairs of stages share a route between devices
  * (their order depends on the times), or more than 16 chunks. */
 MUST_CHECK enum status shop_make(struct arena *a, const struct pipeline *p,
                                  const struct schedule *shape, struct shop *out, struct error *err);

@@ -22,6 +22,7 @@ struct tabu {
     const struct shop *s;
     struct shop_times times;
     uint8_t *word;  /* (n_devices, length) */
+    uint8_t *moved; /* (length) a device's word after a move */
     uint32_t *node; /* likewise: the node there */
     int64_t *held;  /* likewise: bytes after it */
     int64_t *place; /* (n_nodes) position in its device's word */
@@ -42,6 +43,7 @@ struct tabu *tabu_new(struct arena *a, const struct shop *s, uint64_t seed)
     t->s = s, t->random = (struct shop_random){.seed = seed, .stream = 7};
     shop_times_new(a, s, &t->times);
     t->word = ARENA_ARRAY(a, uint8_t, n), t->node = ARENA_ARRAY(a, uint32_t, n);
+    t->moved = ARENA_ARRAY(a, uint8_t, (size_t)s->length);
     t->held = ARENA_ARRAY(a, int64_t, n), t->place = ARENA_ARRAY(a, int64_t, n);
     t->path = ARENA_ARRAY(a, uint32_t, n);
     t->until = ARENA_ARRAY(a, int64_t, FORBIDDEN);
@@ -205,6 +207,19 @@ static bool room_for(const struct tabu *t, const struct move *v)
     return true;
 }
 
+/* The same of buffer rings, whose peaks a move may raise anywhere between its ends. O(length). */
+static bool rings_hold(struct tabu *t, const struct move *v)
+{
+    const struct shop *s = t->s;
+    const uint8_t *word = &t->word[v->device * s->length];
+    int64_t low = v->from < v->to ? v->from : v->to, n = v->from < v->to ? v->to - low : v->from - low;
+    if (!s->rings) return true;
+    memcpy(t->moved, word, (size_t)s->length);
+    memcpy(&t->moved[low + (v->to == low)], &word[low + (v->from == low)], (size_t)n);
+    t->moved[v->to] = word[v->from];
+    return shop_fits(s, v->device, t->moved);
+}
+
 /* Sufficient condition for feasibility: no path from a crossed node to the moved node's input, or from its output to a
  * crossed node. */
 static bool no_circle(const struct tabu *t, const struct move *v)
@@ -266,6 +281,7 @@ static void consider(struct tabu *t, int32_t d, int64_t from, int64_t to, struct
         } else if (draw(t, ++*equal) != 0)
             return;
     }
+    if (!rings_hold(t, &v)) return;
     if (best->device < 0 || v.estimate_ns != best->estimate_ns || v.forbidden != best->forbidden)
         *equal = 1;
     *best = v;

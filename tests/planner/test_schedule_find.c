@@ -186,6 +186,63 @@ START_TEST(what_is_found_fits_the_memory_and_lasts_as_long_by_a_naive_referee)
 }
 END_TEST
 
+/* Buffer rings of random sizes, memory for one to eight microbatches; what is alive is said by the stages' bytes. */
+static struct shop_rings *random_rings(struct pipeline *p, uint64_t seed)
+{
+    struct random_case r = {seed, 1000};
+    struct shop_rings *rings = ARENA_ARRAY(arena, struct shop_rings, (size_t)p->n_devices);
+    for (int32_t d = 0; d < p->n_devices; d++) {
+        int64_t *b = rings[d].bytes, all = 0;
+        for (int k = 0; k < SHOP_LIVES; k++) all += b[k] = draw(&r, 0, 6);
+        p->stages[d].forward_bytes = b[SHOP_F_TO_I] + b[SHOP_F_TO_W];
+        p->stages[d].input_bytes = b[SHOP_I_TO_W] - b[SHOP_F_TO_I];
+        p->stages[d].weight_bytes = -b[SHOP_F_TO_W] - b[SHOP_I_TO_W];
+        p->devices[d].limit_bytes = p->devices[d].resident_bytes + all + draw(&r, 0, 7 * all);
+    }
+    return rings;
+}
+
+/* The most microbatches of which `first` has begun and `last` has not ended before some operation ends. */
+static int64_t most_alive(const struct schedule_lane *l, enum phase first, enum phase last)
+{
+    int64_t alive = 0, most = 0;
+    for (int64_t i = 0; i < l->n_ops; i++) {
+        alive += l->ops[i].phase == first;
+        if (alive > most) most = alive;
+        alive -= l->ops[i].phase == last;
+    }
+    return most;
+}
+
+static int64_t rings_bytes(const struct shop_rings *r, const struct schedule_lane *l)
+{
+    return r->bytes[SHOP_F_TO_I] * most_alive(l, PHASE_F, PHASE_I) +
+           r->bytes[SHOP_F_TO_W] * most_alive(l, PHASE_F, PHASE_W) +
+           r->bytes[SHOP_I_TO_W] * most_alive(l, PHASE_I, PHASE_W);
+}
+
+START_TEST(orders_for_buffer_rings_keep_within_the_sum_of_their_peaks)
+{
+    int32_t exceeded = 0;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        struct pipeline p = random_pipeline(seed + 9000, 1, 6, seed % 2);
+        struct schedule_find_options o = {.operations = 60000, .cheap = true};
+        int32_t m = 1 + (int32_t)(seed % 12);
+        struct shop_rings *rings = random_rings(&p, seed);
+        struct schedule_found alive = find_by(&p, m, &o);
+        o.rings = rings;
+        struct schedule_found x = find_by(&p, m, &o);
+        for (int32_t d = 0; d < p.n_devices; d++) {
+            int64_t free = p.devices[d].limit_bytes - p.devices[d].resident_bytes;
+            ck_assert_int_le(rings_bytes(&rings[d], &x.schedule.lanes[d]), free);
+            exceeded += rings_bytes(&rings[d], &alive.schedule.lanes[d]) > free;
+        }
+        arena_reset(arena);
+    }
+    ck_assert_int_gt(exceeded, 20); /* by orders for what is alive */
+}
+END_TEST
+
 /* The search's own budget is small; what it misses is counted and may be one in twenty. */
 START_TEST(nearly_every_small_schedule_found_is_the_shortest_of_all)
 {
@@ -279,8 +336,10 @@ START_TEST(a_word_read_backwards_lasts_as_long_in_the_turned_shop)
         struct shop shop, turned;
         struct shop_times t, u;
         struct error err = {0};
+        const struct shop_rings *rings = seed % 4 > 1 ? random_rings(&p, seed) : NULL;
         schedule_shape(arena, p.n_devices, 1, m, false, &shape);
         ck_assert_msg(shop_make(arena, &p, &shape, &shop, &err) == OK, "%s", err.text);
+        shop.rings = rings;
         shop_turn(arena, &shop, &turned);
         shop_times_new(arena, &shop, &t), shop_times_new(arena, &turned, &u);
         int64_t *priority = ARENA_ARRAY(arena, int64_t, (size_t)shop.n_nodes);
@@ -461,6 +520,7 @@ Suite *schedule_find_suite(void)
     tcase_add_test(t, the_eager_order_fits_the_memory_and_is_no_longer_than_1f1b);
     tcase_add_test(t, the_eager_order_uses_the_memory_there_is);
     tcase_add_test(t, what_is_found_fits_the_memory_and_lasts_as_long_by_a_naive_referee);
+    tcase_add_test(t, orders_for_buffer_rings_keep_within_the_sum_of_their_peaks);
     tcase_add_test(t, nearly_every_small_schedule_found_is_the_shortest_of_all);
     tcase_add_test(t, the_oracle_knows_a_pipeline_worked_out_by_hand);
     tcase_add_test(t, orders_of_memory_for_one_microbatch_are_one_after_the_other);

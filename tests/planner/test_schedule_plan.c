@@ -195,6 +195,22 @@ START_TEST(orders_that_less_memory_leads_to_are_found_with_more)
 }
 END_TEST
 
+/* Recomputation was for a schedule by name. */
+START_TEST(orders_do_without_recomputation_where_memory_is_ample)
+{
+    const int slowdown[4] = {2, 1, 3, 1}, MBps[4] = {20, 50, 20, 20};
+    struct made m;
+    make(&m, 3, slowdown, MBps, "1 GiB");
+    struct plan p = even(&m, 1, 3), plain = even(&m, 1, 3);
+    for (int i = 0; i < 3; i++) p.replicas[0].stages[i].recompute = RECOMPUTE_STAGE;
+    int64_t after = ordered(&m, &p, score(&m, &p));
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(p.replicas[0].stages[i].recompute, RECOMPUTE_NONE);
+    ck_assert_int_eq(after, ordered(&m, &plain, score(&m, &plain)));
+    scorer_free(m.scorer);
+}
+END_TEST
+
 START_TEST(equal_replicas_have_equal_orders)
 {
     const int slowdown[4] = {1, 2, 1, 2}, MBps[4] = {50, 1000, 50, 50};
@@ -242,6 +258,7 @@ Suite *schedule_plan_suite(void)
     tcase_add_test(t, four_equal_stages_without_slow_links_lose_most_of_their_bubble);
     tcase_add_test(t, less_memory_gives_orders_that_fit_or_leaves_the_plan_as_it_is);
     tcase_add_test(t, orders_that_less_memory_leads_to_are_found_with_more);
+    tcase_add_test(t, orders_do_without_recomputation_where_memory_is_ample);
     tcase_add_test(t, equal_replicas_have_equal_orders);
     tcase_add_test(t, a_named_schedule_becomes_orders_if_they_are_faster);
     suite_add_tcase(s, t);
