@@ -308,8 +308,9 @@ static enum status order_stages(struct coarse *q, const struct parallel_score_it
     return OK;
 }
 
-/* The fastest of n plans simulated whole, improved by neighbours simulated whole, because trials err by up to a few percent. */
-static enum status polish(struct coarse *q, struct parallel_score_item *items, int32_t n,
+/* The fastest of n plans simulated whole, improved by neighbours simulated whole, because trials err by up to a few percent; then with
+ * orders, as each of the n has been: what gains with a named schedule may lose with orders. */
+static enum status polish(struct coarse *q, const struct parallel_score_item *items, int32_t n,
                           struct error *err)
 {
     struct search_context *t = q->t;
@@ -329,18 +330,23 @@ static enum status polish(struct coarse *q, struct parallel_score_item *items, i
     TRY(parallel_score(t, q->task->profile, &better, 1, err)); /* with all replicas */
     if (better.ns >= items[best].ns) return OK;
     incumbents_add(&t->incumbents, &better.plan, better.ns);
-    items[best] = better;
-    return OK;
+    return order_stages(q, &better, err);
 }
 
-/* The iteration time of a plan whose slowest stage never waits. */
+/* Of a microbatch without recomputation, which orders do with less of. */
+static int64_t stage_ns(const struct space *s, struct plan_stage x)
+{
+    x.recompute = RECOMPUTE_NONE, x.recompute_blocks = 0;
+    return group_stage_ns(s, &x);
+}
+
+/* The iteration time of a plan whose slowest stage never waits nor recomputes. */
 static int64_t busiest_ns(const struct trial *x)
 {
     int64_t most = 0;
     for (int32_t r = 0; r < x->plan.n_replicas; r++)
         for (int32_t i = 0; i < x->plan.replicas[r].n_stages; i++)
-            most = units_max(most, x->plan.replicas[r].microbatches *
-                                       group_stage_ns(&x->space, &x->plan.replicas[r].stages[i]));
+            most = units_max(most, x->plan.replicas[r].microbatches * stage_ns(&x->space, x->plan.replicas[r].stages[i]));
     return most;
 }
 
@@ -394,9 +400,9 @@ static enum status simulate_whole(struct coarse *q, const struct trial *x, int32
     if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
+    for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));
     if (LOCAL_SEARCH_BATCH * each <= work_ns(q) / PART)
         TRY(polish(q, items, taken, err));
-    for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));
     if (q->t->incumbents.n && !q->task->job->model.measured && q->t->o->objective == OBJECTIVE_TIME)
         TRY(order_busiest(q, x, n, err));
     return OK;
