@@ -109,6 +109,13 @@ static bool hopeless(const struct search *q, const struct search_plan *x, int32_
            candidate_work(&trial) >= refined->plans[among - 1].iteration_ns;
 }
 
+static bool has_orders(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        if (p->replicas[r].stages[0].order) return true;
+    return false;
+}
+
 static enum status refine_one(struct search *q, const struct search_plan *x,
                               struct incumbents *refined, struct error *err)
 {
@@ -117,7 +124,7 @@ static enum status refine_one(struct search *q, const struct search_plan *x,
     int64_t ns = x->iteration_ns;
     int32_t s = 0;
     while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-    if (!search_context_over(t) && s < q->n_spaces &&
+    if (!search_context_over(t) && s < q->n_spaces && !has_orders(&better) &&
         !hopeless(q, x, s, refined)) /* the size of a baseline may not have been searched */
         TRY(schedule_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                           &t->evaluations_left, SCHEDULE_PLAN_OPERATIONS, t->o->stop, err));
@@ -126,7 +133,7 @@ static enum status refine_one(struct search *q, const struct search_plan *x,
     return OK;
 }
 
-/* After the class: orders of the incumbents. */
+/* After a search by named schedules: orders of the incumbents. */
 static enum status refine_kept(struct search *q, struct error *err)
 {
     struct search_context *t = &q->t;
@@ -159,18 +166,19 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
     return n;
 }
 
-/* Local search from the best incumbents, if its work suffices for one plan. */
-static enum status search_fine(struct search *q, struct error *err)
+/* Local search from these plans, if its work suffices for one plan, then refinement of the best of all. */
+static enum status search_fine(struct search *q, const struct incumbents *from, struct error *err)
 {
     if (q->cluster->n_devices > LOCAL_SEARCH_STAGES_DEVICES) return OK;
     begin(&q->t, FINE);
     bool some = !q->t.work_end || scorer_work(q->t.scorer) + q->t.whole_ns <= q->t.work_end;
-    if (some) TRY(local_search_incumbents(&q->t, &q->t.incumbents, q->space, q->n_spaces, err));
+    if (some) TRY(local_search_incumbents(&q->t, from, q->space, q->n_spaces, err));
+    if (some) TRY(refine_kept(q, err));
     q->t.work_end = 0;
     return OK;
 }
 
-/* Behind the class: local search from its best plans and those of other searches (NULL: none), then refinement of the best of all. */
+/* Behind the class: from its best plans and those of other searches (NULL: none). */
 static enum status improve_class(struct search *q, const struct incumbents *others,
                                  struct search_result *out, struct error *err)
 {
@@ -180,11 +188,7 @@ static enum status improve_class(struct search *q, const struct incumbents *othe
     incumbents_init(&from, t->arena, INCUMBENTS_MIN, t->o, q->cluster);
     incumbents_add_all(&from, &t->incumbents);
     if (others) incumbents_add_all(&from, others);
-    begin(t, FINE);
-    TRY(local_search_incumbents(t, &from, q->space, q->n_spaces, err));
-    TRY(refine_kept(q, err));
-    t->work_end = 0;
-    return OK;
+    return search_fine(q, &from, err);
 }
 
 /* Whether a plan that was found, or a baseline, lies outside the plans that a bound of such stages covers. */
@@ -296,7 +300,7 @@ static enum status search_parts(struct search *q, int32_t n_tried, bool always, 
     begin(t, SUBSETS);
     TRY(subsets_search(t, &r, err));
     bool better = t->incumbents.n && incumbents_better(&t->incumbents, &t->incumbents.plans[0], &before);
-    return always || better ? search_fine(q, err) : OK;
+    return always || better ? search_fine(q, &t->incumbents, err) : OK;
 }
 
 /* Any number of devices: teams of equal pipelines (planner/coarse/coarse.h). */

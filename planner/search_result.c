@@ -18,9 +18,9 @@ enum status search_result_conclude(struct search_context *q, const struct profil
     out->exact =
         !q->interrupted && !q->exhausted && !q->worked_out && !q->truncated && !q->o->baseline;
     out->stopped = q->interrupted  ? "interrupted"
-                   : q->exhausted  ? "evaluations"
-                   : q->worked_out ? "work"
-                                   : "end";
+                   : q->exhausted || q->left_by_evaluations ? "evaluations"
+                   : q->worked_out || q->left_by_work       ? "work"
+                                                            : "end";
     out->sampled = q->sampled_ns && out->n_plans && out->plans[0].iteration_ns == q->sampled_ns;
     for (int32_t i = 0; i < out->n_plans; i++) {
         out->plans[i].plan.profile_id = p->id;

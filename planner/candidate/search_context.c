@@ -18,8 +18,10 @@ bool search_context_stopped(struct search_context *q)
 
 bool search_context_over(struct search_context *q)
 {
-    return search_context_stopped(q) || q->evaluations_left <= 0 ||
-           (q->work_end && scorer_work(q->scorer) >= q->work_end);
+    bool evaluations = q->evaluations_left <= 0,
+         work = q->work_end && scorer_work(q->scorer) >= q->work_end;
+    q->left_by_evaluations |= evaluations, q->left_by_work |= work && !evaluations;
+    return search_context_stopped(q) || evaluations || work;
 }
 
 enum status search_context_unfound(struct error *err)

@@ -48,6 +48,8 @@ struct search_context {
     bool interrupted; /* *o->stop was set */
     bool exhausted;   /* the budget of evaluations was spent before the search ended */
     bool worked_out;  /* the budget of work was */
+    /* Candidates were left, in the class or not, because the budget of evaluations or of work was spent. */
+    bool left_by_evaluations, left_by_work;
 };
 
 /* The requested budget relative to the default one. */

@@ -114,23 +114,31 @@ void coarse_keep_sample(struct coarse *q, const struct plan *p, int64_t ns)
     incumbents_add(&q->t->incumbents, p, ns);
 }
 
-/* A stopped search without a plan: the best candidate that fits is tried after all. */
+/* A search that ended without a plan, because it was stopped or its evaluations were spent: the best candidate that fits is tried after all, the
+ * one of a stopped search by a sample. */
 static enum status rescue(struct coarse *q, struct error *err)
 {
+    bool stopped = search_context_stopped(q->t);
     const volatile sig_atomic_t *watched = stop_watch(NULL);
     enum status st = OK;
     const struct coarse_offer *o = &q->offers[0];
-    for (int32_t i = 0; i < o->n_kept && i < PARALLEL_SCORE_BATCH && !q->t->incumbents.n && st == OK; i++) {
+    int32_t n = stopped ? (int32_t)units_min(o->n_kept, PARALLEL_SCORE_BATCH) : o->n_kept;
+    for (int32_t i = 0; i < n && !q->t->incumbents.n && st == OK; i++) {
         struct space s = q->spaces[o->kept[i].size];
         struct plan p;
         int64_t ns = INT64_MAX;
         struct error why;
         s.cluster = q->task->cluster;
         if (!coarse_place(q, &o->kept[i], q->t->arena, &p)) continue;
-        st = sample_now(q, &s, &p, &ns, &why);
+        st = stopped ? sample_now(q, &s, &p, &ns, &why)
+                     : scorer_fit(q->t->scorer, &s, &p, &ns, &why);
         if (st == ERR_INPUT) st = OK; /* no such stage */
         if (st != OK && err) *err = why;
-        if (st == OK && ns < INT64_MAX) coarse_keep_sample(q, &p, ns);
+        if (st != OK || ns == INT64_MAX) continue;
+        if (stopped)
+            coarse_keep_sample(q, &p, ns);
+        else
+            incumbents_add(&q->t->incumbents, &p, ns);
     }
     stop_watch(watched);
     return st;
@@ -160,7 +168,8 @@ void coarse_free(struct coarse *q)
 enum status coarse_search(struct coarse *q, int32_t *n_tried, struct error *err)
 {
     enum status st = search(q, err);
-    bool unfound = search_context_stopped(q->t) && !q->t->incumbents.n;
+    bool unfound = !q->t->incumbents.n &&
+                   (search_context_stopped(q->t) || q->t->evaluations_left <= 0);
     if ((st == OK || st == ERR_INTERRUPTED) && unfound) {
         enum status rescued = rescue(q, err);
         if (rescued != OK) st = rescued;

@@ -38,6 +38,7 @@ struct trial {
     int32_t offer;
     int64_t estimate_ns, ns;
     struct parallel_score_item listed; /* as it was before local search; ns INT64_MAX: not improved */
+    bool improved; /* by every move */
 };
 
 /* Less than the default budget makes the search coarser only where its work is limited. */
@@ -268,26 +269,70 @@ static enum status improve_first(struct coarse *q, struct trial *x, int32_t n,
     return OK;
 }
 
+/* Of a microbatch without recomputation, which orders do with less of. */
+static int64_t stage_ns(const struct space *s, struct plan_stage x)
+{
+    x.recompute = RECOMPUTE_NONE, x.recompute_blocks = 0;
+    return group_stage_ns(s, &x);
+}
+
+/* The iteration time of a plan whose slowest stage never waits nor recomputes. */
+static int64_t busiest_ns(const struct trial *x)
+{
+    int64_t most = 0;
+    for (int32_t r = 0; r < x->plan.n_replicas; r++)
+        for (int32_t i = 0; i < x->plan.replicas[r].n_stages; i++)
+            most = units_max(most, x->plan.replicas[r].microbatches * stage_ns(&x->space, x->plan.replicas[r].stages[i]));
+    return most;
+}
+
+/* About the time that a plan takes with orders: it lies between that of its slowest stage and that of its trial. Plans without orders: the
+ * trial's. */
+static int64_t expected_ns(const struct coarse *q, const struct trial *x)
+{
+    bool orders = !q->task->job->model.measured && q->t->o->objective == OBJECTIVE_TIME;
+    if (x->ns == INT64_MAX || !orders) return x->ns;
+    return units_min(x->ns, (busiest_ns(x) + x->ns) / 2);
+}
+
+/* The best plan that no move has improved yet, by the time that is expected with orders or by that of the trial; n: none. */
+static int32_t next_start(const struct coarse *q, const struct trial *x, int32_t n, bool expected)
+{
+    int32_t best = n;
+    int64_t least = INT64_MAX;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t ns = expected ? expected_ns(q, &x[i]) : x[i].ns;
+        if (!x[i].improved && ns < least) best = i, least = ns;
+    }
+    return best;
+}
+
 static bool near_best(const struct trial *x, int32_t i)
 {
     return x[i].ns < INT64_MAX && x[i].ns <= x[0].ns / 100 * COARSE_FAR;
 }
 
-/* The best of every offer by a few steps, then the others by more, from the best on, until the work is spent. */
+/* The best of every offer by a few steps, then plans by more until the work is spent: the best by their trials, and with the last part of the
+ * work the best by the time expected with orders, because plans of many stages gain most by orders. */
 static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, struct error *err)
 {
     struct search_context *t = q->t;
-    int64_t end = t->work_end, begin = scorer_work(t->scorer),
+    int64_t end = t->work_end, begin = scorer_work(t->scorer), part = work_ns(q) / BATCH,
             all = begin + work_ns(q) + work_ns(q) / PART;
     struct plan_set tried = {.known = {.arena = q->arena}};
+    int32_t improved = 0;
     t->work_end = begin + work_ns(q);
     TRY(improve_first(q, x, n, &tried, err));
     sort(x, n);
     if (q->task->job->model.measured) n = (int32_t)units_min(n, BATCH);
-    for (int32_t i = 0; i < n && near_best(x, i) && scorer_work(t->scorer) < all; i++) {
-        t->work_end = scorer_work(t->scorer) + work_ns(q) / BATCH;
-        TRY(improve(q, &x[i], false, false, &tried, err));
+    while (n && !near_best(x, n - 1)) n--;
+    for (; improved < n && scorer_work(t->scorer) < all; improved++) {
+        struct trial *y = &x[next_start(q, x, n, scorer_work(t->scorer) > all - part)];
+        t->work_end = scorer_work(t->scorer) + part;
+        y->improved = true;
+        TRY(improve(q, y, false, false, &tried, err));
     }
+    t->left_by_work |= improved < n;
     t->work_end = end;
     return OK;
 }
@@ -331,23 +376,6 @@ static enum status polish(struct coarse *q, const struct parallel_score_item *it
     if (better.ns >= items[best].ns) return OK;
     incumbents_add(&t->incumbents, &better.plan, better.ns);
     return order_stages(q, &better, err);
-}
-
-/* Of a microbatch without recomputation, which orders do with less of. */
-static int64_t stage_ns(const struct space *s, struct plan_stage x)
-{
-    x.recompute = RECOMPUTE_NONE, x.recompute_blocks = 0;
-    return group_stage_ns(s, &x);
-}
-
-/* The iteration time of a plan whose slowest stage never waits nor recomputes. */
-static int64_t busiest_ns(const struct trial *x)
-{
-    int64_t most = 0;
-    for (int32_t r = 0; r < x->plan.n_replicas; r++)
-        for (int32_t i = 0; i < x->plan.replicas[r].n_stages; i++)
-            most = units_max(most, x->plan.replicas[r].microbatches * stage_ns(&x->space, x->plan.replicas[r].stages[i]));
-    return most;
 }
 
 /* Orders for plans that are slower than the best one with named schedules, because of their fill and their messages, but whose slowest
@@ -481,6 +509,7 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
         int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : next < BATCH;
         next += (int32_t)units_max(0, units_min(units_min(more, next + 1), units_min(CHUNK, all - next)));
     }
+    q->t->left_by_work |= *n < all;
     return OK;
 }
 

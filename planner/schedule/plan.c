@@ -15,8 +15,10 @@ enum {
     EAGER_TIMINGS = 100
 };
 
-/* Ways to recompute (set_recompute). */
-enum { VARIANTS = 3 };
+/* A plan's variants that are ordered, each with more memory for microbatches in flight where the ones before filled it: without recomputation,
+ * though the plan's named schedule, which may hold more of them than orders do, takes some; with the optimizer state divided over the holders
+ * of a parameter; with the plan's own recomputation; and with stages recomputed as a whole. */
+enum variant { VARIANT_PLAIN, VARIANT_ZERO_1, VARIANT_OWN, VARIANT_RECOMPUTE, VARIANTS };
 
 struct memory { /* of a stage's device */
     int64_t resident_bytes, limit_bytes;
@@ -413,24 +415,52 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *n
     return OK;
 }
 
-/* Recomputation of the k-th variant: of no stage; where memory was full, as the plan has it; where it was full, of whole stages. The plan's own
- * serves its named schedule, which may hold more microbatches than orders do. false: as in the variant before. */
-static bool set_recompute(struct ordering *x, const struct plan *own, int k, int64_t best_ns)
+static bool has_holders(const struct plan *p, const struct plan_stage *x)
+{
+    return (p->n_replicas > 1 || plan_stage_devices(x) > 1) && !p->deterministic;
+}
+
+/* ZeRO 1 for all stages whose parameters have several holders, if memory was full on one of them and the plan has none. */
+static bool shard_state(struct ordering *x)
+{
+    struct plan *p = x->plan;
+    bool full = false;
+    for (int32_t r = 0, lane = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, lane++) {
+            if (p->replicas[r].stages[i].zero) return false;
+            full |= x->lacks[lane] && has_holders(p, &p->replicas[r].stages[i]);
+        }
+    for (int32_t r = 0, lane = 0; r < p->n_replicas && full; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, lane++) {
+            p->replicas[r].stages[i].zero = has_holders(p, &p->replicas[r].stages[i]);
+            x->lacks[lane] = false;
+        }
+    return full;
+}
+
+/* Recomputation of the variant. false: as in the one before. */
+static bool set_recompute(struct ordering *x, const struct plan *own, enum variant k,
+                          int64_t best_ns)
 {
     bool changed = false;
     for (int32_t r = 0, lane = 0; r < own->n_replicas; r++)
         for (int32_t i = 0; i < own->replicas[r].n_stages; i++, lane++) {
             const struct plan_stage *plain = &own->replicas[r].stages[i];
             struct plan_stage *stage = &x->plan->replicas[r].stages[i], before = *stage;
-            bool none = k == 0 || !x->lacks[lane];
-            stage->recompute = none ? RECOMPUTE_NONE : k == 1 ? plain->recompute : RECOMPUTE_STAGE;
-            stage->recompute_blocks = k == 1 && !none ? plain->recompute_blocks : 0;
-            if (k == 2 && !none && stage_too_slow(x, &x->plan->replicas[r], i, best_ns))
+            bool none = k == VARIANT_PLAIN || !x->lacks[lane], whole = k == VARIANT_RECOMPUTE;
+            stage->recompute = none ? RECOMPUTE_NONE : whole ? RECOMPUTE_STAGE : plain->recompute;
+            stage->recompute_blocks = none || whole ? 0 : plain->recompute_blocks;
+            if (!none && whole && stage_too_slow(x, &x->plan->replicas[r], i, best_ns))
                 *stage = before;
             changed |= stage->recompute != before.recompute ||
                        stage->recompute_blocks != before.recompute_blocks;
         }
-    return changed || k == 0;
+    return changed || k == VARIANT_PLAIN;
+}
+
+static bool set_variant(struct ordering *x, const struct plan *own, enum variant k, int64_t best_ns)
+{
+    return k == VARIANT_ZERO_1 ? shard_state(x) : set_recompute(x, own, k, best_ns);
 }
 
 static enum status order_and_score(struct ordering *x, struct plan *best, int64_t *best_ns,
@@ -472,7 +502,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     enum status st = OK;
     bool possible = operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan);
     for (int k = 0; k < VARIANTS && possible && st == OK; k++)
-        if (set_recompute(&x, plan, k, *iteration_ns))
+        if (set_variant(&x, plan, (enum variant)k, *iteration_ns))
             st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
     if (st == OK) *plan = best;
     arena_free(x.scratch);

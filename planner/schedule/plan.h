@@ -5,8 +5,8 @@
  * memory held between F, I and W from the buffer rings of the lowered program. planner/schedule/find orders it with separate
  * input and weight gradients within the peaks of these rings, the orders are written into the plan's stages, and the whole plan is lowered
  * and simulated, which decides. If the program needs more memory nevertheless, the limits are tightened and the search is repeated. The
- * first orders are those without recomputation. If they fill the memory of a stage, everything is repeated with those stages recomputing as in
- * the plan, and as a whole, if its work then still is less than the best iteration. Equal replicas are ordered once.
+ * first orders are those without recomputation. If they fill the memory of a stage, everything is repeated with ZeRO 1 where the plan has none,
+ * and with those stages recomputing as in the plan, and as a whole, if its work then still is less than the best iteration. Equal replicas are ordered once.
  */
 #ifndef PLANNER_SCHEDULE_PLAN_H
 #define PLANNER_SCHEDULE_PLAN_H
@@ -22,7 +22,7 @@ enum { SCHEDULE_PLAN_OPERATIONS = 200000 };
 
 /* *plan and *iteration_ns become those with searched orders if faster. No change to plans with several
  * stages per device, to replicas of one stage, and to measured layers, whose backward is fused. Spends one evaluation per
- * simulation, at most three. operations: budget of planner/schedule/find.h for each replica; if it
+ * simulation, at most four. operations: budget of planner/schedule/find.h for each replica; if it
  * suffices for few timings, only the order "eager" is made. Orders are texts in the arena. */
 MUST_CHECK enum status schedule_plan(struct arena *a, struct scorer *w, const struct space *s,
                                      struct plan *plan, int64_t *iteration_ns,

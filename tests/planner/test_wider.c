@@ -18,7 +18,7 @@ enum { QUESTIONS = 300, DEVICES = 512 };
 static const struct {
     int seed;
     char property;
-} quick[] = {{12, 'o'}, {20, 'b'}, {39, 'm'}, {7, 'd'}, {39, 'd'}, {37, 'w'}, {27, 'p'}, {27, 'f'}, {34, 't'}};
+} quick[] = {{12, 'o'}, {20, 'b'}, {373, 'b'}, {377, 'b'}, {39, 'm'}, {7, 'd'}, {39, 'd'}, {37, 'w'}, {27, 'p'}, {27, 'f'}, {34, 't'}};
 enum { QUICK = sizeof quick / sizeof *quick };
 #define TOLERANCE 0.005
 
@@ -109,13 +109,17 @@ static void offers(struct comparing *c)
     compare(c, 'o', "no sharding, then any", x->ns, c->answer->ns, TOLERANCE, x->cpu_s);
 }
 
+/* One simulation gives a plan where there is one. A search that ended by itself finds nothing more with more. */
 static void budgets(struct comparing *c)
 {
-    static const int64_t of[] = {1000, 5000, 60000};
+    static const int64_t of[] = {1, 5, 50, 300, 1000, 5000, 60000};
     int64_t before = INT64_MAX;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 7; i++) {
         struct asked *x = ask(&c->q, RANDOM_QUESTIONS_COUNTED,
                               &(struct search_options){.top = 1, .evaluations = of[i]});
+        if (!i && c->answer->ns < INT64_MAX)
+            compare(c, 'b', "a plan by one simulation", 1, x->ns < INT64_MAX ? 1 : INT64_MAX, 0,
+                    x->cpu_s);
         if (of[i] < 20000)
             compare(c, 'b', arena_printf(arena, "%d simulations, then the default", (int)of[i]),
                     x->ns, c->answer->ns, TOLERANCE, x->cpu_s);
@@ -126,6 +130,9 @@ static void budgets(struct comparing *c)
             compare(c, 'b', arena_printf(arena, "%d, then %d", (int)of[i - 1], (int)of[i]), before,
                     x->ns, TOLERANCE, x->cpu_s);
         before = x->ns;
+        if (of[i] > 20000 && !strcmp(c->answer->r.stopped, "end"))
+            compare(c, 'b', "more by a larger budget than by a search that ended", x->ns,
+                    c->answer->ns, 0, x->cpu_s);
     }
 }
 

@@ -178,8 +178,8 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
 static const char *stop_text(const char *stopped)
 {
     return !strcmp(stopped, "end")           ? "search ended, optimality not proved"
-           : !strcmp(stopped, "evaluations") ? "stopped by the budget of simulations"
-           : !strcmp(stopped, "work")        ? "stopped by the budget of work"
+           : !strcmp(stopped, "evaluations") ? "stopped by the budget of simulations (--evaluations)"
+           : !strcmp(stopped, "work") ? "stopped by the budget of work, which grows with --evaluations"
                                              : stopped;
 }
 
