@@ -275,3 +275,15 @@ int64_t group_stage_ns(const struct space *s, const struct plan_stage *x)
     }
     return slowest;
 }
+
+int64_t group_busiest_ns(const struct space *s, const struct plan *p)
+{
+    int64_t most = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage x = p->replicas[r].stages[i];
+            x.recompute = RECOMPUTE_NONE, x.recompute_blocks = 0;
+            most = units_max(most, p->replicas[r].microbatches * group_stage_ns(s, &x));
+        }
+    return most;
+}

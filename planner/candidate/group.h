@@ -55,5 +55,7 @@ int64_t group_recompute_ns(const struct space *s, const struct plan_stage *x, co
 /* Forward and backward of a microbatch on the slowest device of a stage, in ns: by its group, or in proportion to its sequences;
  * with recomputation of the stage or its blocks, if it recomputes. */
 int64_t group_stage_ns(const struct space *s, const struct plan_stage *x);
+/* The iteration time of a plan whose slowest stage never waits nor recomputes: orders do with less recomputation than named schedules. */
+int64_t group_busiest_ns(const struct space *s, const struct plan *p);
 
 #endif

@@ -269,30 +269,12 @@ static enum status improve_first(struct coarse *q, struct trial *x, int32_t n,
     return OK;
 }
 
-/* Of a microbatch without recomputation, which orders do with less of. */
-static int64_t stage_ns(const struct space *s, struct plan_stage x)
-{
-    x.recompute = RECOMPUTE_NONE, x.recompute_blocks = 0;
-    return group_stage_ns(s, &x);
-}
-
-/* The iteration time of a plan whose slowest stage never waits nor recomputes. */
-static int64_t busiest_ns(const struct trial *x)
-{
-    int64_t most = 0;
-    for (int32_t r = 0; r < x->plan.n_replicas; r++)
-        for (int32_t i = 0; i < x->plan.replicas[r].n_stages; i++)
-            most = units_max(most, x->plan.replicas[r].microbatches * stage_ns(&x->space, x->plan.replicas[r].stages[i]));
-    return most;
-}
-
 /* About the time that a plan takes with orders: it lies between that of its slowest stage and that of its trial. Plans without orders: the
  * trial's. */
 static int64_t expected_ns(const struct coarse *q, const struct trial *x)
 {
     bool orders = !q->task->job->model.measured && q->t->o->objective == OBJECTIVE_TIME;
-    if (x->ns == INT64_MAX || !orders) return x->ns;
-    return units_min(x->ns, (busiest_ns(x) + x->ns) / 2);
+    return !orders ? x->ns : units_min(x->ns, (group_busiest_ns(&x->space, &x->plan) + x->ns) / 2);
 }
 
 /* The best plan that no move has improved yet, by the time that is expected with orders or by that of the trial; n: none. */
@@ -379,25 +361,22 @@ static enum status polish(struct coarse *q, const struct parallel_score_item *it
 }
 
 /* Orders for plans that are slower than the best one with named schedules, because of their fill and their messages, but whose slowest
- * stages leave room for a better time. A plan's orders take a time between that of its slowest stage and that of its trial, so the plans come
- * by the mean of both. */
+ * stages leave room for a better time, by the time expected. */
 static enum status order_busiest(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
 {
-    int64_t *mean = ARENA_ARRAY(q->arena, int64_t, (size_t)n + 1),
+    int64_t *expected = ARENA_ARRAY(q->arena, int64_t, (size_t)n + 1),
             best = q->t->incumbents.plans[0].iteration_ns,
             end = scorer_work(q->t->scorer) + work_ns(q) / PART;
-    for (int32_t i = 0; i < n; i++) {
-        int64_t busiest = x[i].ns < INT64_MAX ? busiest_ns(&x[i]) : INT64_MAX;
-        mean[i] = busiest < best ? (busiest + x[i].ns) / 2 : INT64_MAX;
-    }
+    for (int32_t i = 0; i < n; i++)
+        expected[i] = x[i].ns < INT64_MAX && group_busiest_ns(&x[i].space, &x[i].plan) < best ? expected_ns(q, &x[i]) : INT64_MAX;
     while (n && scorer_work(q->t->scorer) < end) {
         int32_t at = 0;
         for (int32_t i = 1; i < n; i++)
-            if (mean[i] < mean[at]) at = i;
-        if (mean[at] == INT64_MAX) break;
+            if (expected[i] < expected[at]) at = i;
+        if (expected[at] == INT64_MAX) break;
         struct parallel_score_item y = {.plan = x[at].plan, .space = x[at].space, .ns = x[at].ns};
         TRY(order_stages(q, &y, err));
-        mean[at] = INT64_MAX;
+        expected[at] = INT64_MAX;
     }
     return OK;
 }
@@ -412,8 +391,7 @@ static int32_t add_listed(const struct trial *x, struct parallel_score_item *ite
     return n;
 }
 
-static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n,
-                                  struct error *err)
+static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
 {
     struct parallel_score_item items[BATCH];
     int32_t taken = 0;

@@ -111,20 +111,6 @@ static struct shop_rings rings_of(const struct program *p, const struct program_
     return x;
 }
 
-/* Bytes of the rings in an order. */
-static int64_t needed(const struct shop_rings *x, const struct schedule_lane *l)
-{
-    int64_t most[SHOP_LIVES] = {0};
-    int32_t done[SHOP_KINDS] = {0};
-    for (int64_t k = 0; k < l->n_ops; k++) {
-        enum phase phase = l->ops[k].phase;
-        int kind = phase == PHASE_F ? SHOP_F : phase == PHASE_I ? SHOP_I : SHOP_W;
-        done[kind]++;
-        shop_rings_raise(most, false, done, kind);
-    }
-    return shop_rings_bytes(x, most);
-}
-
 /* --- replicas as pipelines --- */
 
 static int64_t part(int64_t ns, int64_t sequences, int64_t of)
@@ -171,7 +157,7 @@ static void measure_memory(const struct program *program, int32_t at, int32_t n,
         int32_t lane = program->stages[k].device;
         struct memory m = {.limit_bytes = program->devices[lane].memory_bytes};
         m.rings = rings_of(program, &program->stages[k]);
-        m.resident_bytes = program_lane_bytes(program, lane) - needed(&m.rings, made);
+        m.resident_bytes = program_lane_bytes(program, lane) - shop_rings_needed(&m.rings, made);
         int64_t forward = m.rings.bytes[SHOP_F_TO_I] + m.rings.bytes[SHOP_F_TO_W];
         double held =
             (double)(m.limit_bytes - m.resident_bytes) / (double)(forward > 0 ? forward : 1);
@@ -330,7 +316,7 @@ static int64_t taken(const struct ordering *x, int32_t r, int32_t i)
 {
     const struct schedule_lane *lanes = x->found[r].schedule.lanes;
     if (!lanes) return 0;
-    return x->pipeline[r].devices[i].resident_bytes + needed(&x->rings[r][i], &lanes[i]);
+    return x->pipeline[r].devices[i].resident_bytes + shop_rings_needed(&x->rings[r][i], &lanes[i]);
 }
 
 /* Marks the stages whose memory has no room for one more microbatch beside the order found. */

@@ -275,6 +275,19 @@ int64_t shop_rings_bytes(const struct shop_rings *r, const int64_t most[SHOP_LIV
     return bytes;
 }
 
+int64_t shop_rings_needed(const struct shop_rings *x, const struct schedule_lane *l)
+{
+    int64_t most[SHOP_LIVES] = {0};
+    int32_t done[SHOP_KINDS] = {0};
+    for (int64_t k = 0; k < l->n_ops; k++) {
+        enum phase phase = l->ops[k].phase;
+        int kind = phase == PHASE_F ? SHOP_F : phase == PHASE_I ? SHOP_I : SHOP_W;
+        done[kind]++;
+        shop_rings_raise(most, false, done, kind);
+    }
+    return shop_rings_bytes(x, most);
+}
+
 static bool rings_fit(const struct shop *s, int32_t d, const uint8_t *word)
 {
     int32_t done[SHOP_KINDS] = {0};

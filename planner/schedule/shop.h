@@ -32,6 +32,8 @@ struct shop_rings {
 /* Raises the peaks by an operation of this kind; done: counts with it. turned: of a reversed shop. */
 void shop_rings_raise(int64_t most[SHOP_LIVES], bool turned, const int32_t done[SHOP_KINDS], int kind);
 int64_t shop_rings_bytes(const struct shop_rings *r, const int64_t most[SHOP_LIVES]);
+/* Bytes of the rings in an order of F, I and W. O(operations). */
+int64_t shop_rings_needed(const struct shop_rings *r, const struct schedule_lane *l);
 
 struct shop_type {
     int64_t ns,

@@ -6,6 +6,7 @@
 #include "planner/schedule/shop.h"
 #include "sim/pipeline/zero_bubble.h"
 #include "tests/support/quiet.h"
+#include "tests/support/random_shops.h"
 #include "tests/support/schedule_oracle.h"
 #include "tests/support/schedules.h"
 #include "tests/support/suites.h"
@@ -21,46 +22,6 @@
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
-
-struct random_case {
-    uint64_t seed, draws;
-};
-static int64_t draw(struct random_case *r, int64_t low, int64_t high)
-{
-    return low + (int64_t)rng_below(r->seed, 5, r->draws++, (uint64_t)(high - low + 1));
-}
-
-/* Unequal stages, mostly fast links and some slow ones, memory for at least one microbatch. F takes 4, I and W give it back
- * in shares that differ. */
-static struct pipeline random_pipeline(uint64_t seed, int32_t least, int32_t most, bool occupied)
-{
-    struct random_case r = {seed, 0};
-    int32_t n = (int32_t)draw(&r, least, most);
-    struct pipeline p = {.n_devices = n, .n_stages = n};
-    p.stages = ARENA_ARRAY(arena, struct pipeline_stage, (size_t)n);
-    p.links = ARENA_ARRAY(arena, struct pipeline_link, (size_t)n);
-    p.devices = ARENA_ARRAY(arena, struct pipeline_device, (size_t)n);
-    bool alike = draw(&r, 0, 2) == 0;
-    for (int32_t s = 0; s < n; s++) {
-        struct pipeline_stage *x = &p.stages[s];
-        int64_t back = draw(&r, 1, 3);
-        *x = (struct pipeline_stage){
-            .forward_bytes = 4, .input_bytes = -back, .weight_bytes = back - 4};
-        x->forward_ns = draw(&r, 5, 15);
-        x->input_ns = draw(&r, 5, 17);
-        x->weight_ns = draw(&r, 3, 14);
-        if (alike && s) *x = p.stages[0];
-        p.devices[s].resident_bytes = draw(&r, 0, 10);
-        p.devices[s].limit_bytes = draw(&r, 0, 5)
-                                       ? p.devices[s].resident_bytes + draw(&r, 4, 8 + 6 * n)
-                                       : PIPELINE_NO_LIMIT;
-        for (int k = 0; k < 2; k++) {
-            p.links[s].latency_ns[k] = draw(&r, 0, 3) ? draw(&r, 0, 3) : draw(&r, 0, 60);
-            if (occupied) p.links[s].occupancy_ns[k] = draw(&r, 0, 12);
-        }
-    }
-    return p;
-}
 
 static struct schedule_found find_by(const struct pipeline *p, int32_t m,
                                      const struct schedule_find_options *o)
@@ -95,7 +56,7 @@ START_TEST(no_schedule_with_a_name_and_no_zero_bubble_order_is_shorter_than_the_
 {
     uint64_t count = suites_long() ? 1000 : 60;
     for (uint64_t seed = 0; seed < count; seed++) {
-        struct pipeline p = random_pipeline(seed, 1, 8, seed % 2);
+        struct pipeline p = random_shops_pipeline(arena, seed, 1, 8, seed % 2);
         int32_t m = 1 + (int32_t)(seed * 7 % 20);
         int64_t ns;
         struct schedule zb;
@@ -119,7 +80,7 @@ START_TEST(the_eager_order_fits_the_memory_and_is_no_longer_than_1f1b)
     int64_t shorter = 0, fits = 0;
     uint64_t count = suites_long() ? 2000 : 200;
     for (uint64_t seed = 0; seed < count; seed++) {
-        struct pipeline p = random_pipeline(seed + 7000, 2, 12, seed % 2);
+        struct pipeline p = random_shops_pipeline(arena, seed + 7000, 2, 12, seed % 2);
         int32_t m = 2 + (int32_t)(seed * 7 % 40);
         struct schedule_found x = find_by(&p, m, &eager);
         int64_t other = named(&p, SCHEDULE_1F1B, m);
@@ -162,7 +123,7 @@ END_TEST
 START_TEST(what_is_found_fits_the_memory_and_lasts_as_long_by_a_naive_referee)
 {
     for (uint64_t seed = 0; seed < 60; seed++) {
-        struct pipeline p = random_pipeline(seed + 5000, 1, 6, false);
+        struct pipeline p = random_shops_pipeline(arena, seed + 5000, 1, 6, false);
         int32_t m = 1 + (int32_t)(seed % 12);
         struct schedule_found x = find(&p, m, 60000, seed);
         int64_t *ns[4];
@@ -185,22 +146,6 @@ START_TEST(what_is_found_fits_the_memory_and_lasts_as_long_by_a_naive_referee)
     }
 }
 END_TEST
-
-/* Buffer rings of random sizes, memory for one to eight microbatches; what is alive is said by the stages' bytes. */
-static struct shop_rings *random_rings(struct pipeline *p, uint64_t seed)
-{
-    struct random_case r = {seed, 1000};
-    struct shop_rings *rings = ARENA_ARRAY(arena, struct shop_rings, (size_t)p->n_devices);
-    for (int32_t d = 0; d < p->n_devices; d++) {
-        int64_t *b = rings[d].bytes, all = 0;
-        for (int k = 0; k < SHOP_LIVES; k++) all += b[k] = draw(&r, 0, 6);
-        p->stages[d].forward_bytes = b[SHOP_F_TO_I] + b[SHOP_F_TO_W];
-        p->stages[d].input_bytes = b[SHOP_I_TO_W] - b[SHOP_F_TO_I];
-        p->stages[d].weight_bytes = -b[SHOP_F_TO_W] - b[SHOP_I_TO_W];
-        p->devices[d].limit_bytes = p->devices[d].resident_bytes + all + draw(&r, 0, 7 * all);
-    }
-    return rings;
-}
 
 /* The most microbatches of which `first` has begun and `last` has not ended before some operation ends. */
 static int64_t most_alive(const struct schedule_lane *l, enum phase first, enum phase last)
@@ -225,10 +170,10 @@ START_TEST(orders_for_buffer_rings_keep_within_the_sum_of_their_peaks)
 {
     int32_t exceeded = 0;
     for (uint64_t seed = 0; seed < 60; seed++) {
-        struct pipeline p = random_pipeline(seed + 9000, 1, 6, seed % 2);
+        struct pipeline p = random_shops_pipeline(arena, seed + 9000, 1, 6, seed % 2);
         struct schedule_find_options o = {.operations = 60000, .cheap = true};
         int32_t m = 1 + (int32_t)(seed % 12);
-        struct shop_rings *rings = random_rings(&p, seed);
+        struct shop_rings *rings = random_shops_rings(arena, &p, seed);
         struct schedule_found alive = find_by(&p, m, &o);
         o.rings = rings;
         struct schedule_found x = find_by(&p, m, &o);
@@ -249,7 +194,7 @@ START_TEST(nearly_every_small_schedule_found_is_the_shortest_of_all)
     int32_t known = 0, shorter = 0;
     uint64_t count = suites_long() ? 600 : 40;
     for (uint64_t seed = 0; seed < count; seed++) {
-        struct pipeline p = random_pipeline(seed + 9000, 2, 3, false);
+        struct pipeline p = random_shops_pipeline(arena, seed + 9000, 2, 3, false);
         int32_t m = p.n_stages == 2 ? 3 + (int32_t)(seed % (suites_long() ? 9 : 5))
                                     : 3 + (int32_t)(seed % 3);
         struct schedule_found x = find(&p, m, 2000000, seed);
@@ -303,7 +248,7 @@ END_TEST
 START_TEST(equal_arguments_find_equal_orders_and_doubled_times_find_them_doubled)
 {
     for (uint64_t seed = 0; seed < 8; seed++) {
-        struct pipeline p = random_pipeline(seed + 300, 2, 5, true);
+        struct pipeline p = random_shops_pipeline(arena, seed + 300, 2, 5, true);
         struct schedule_found x = find(&p, 10, 300000, 3), y = find(&p, 10, 300000, 3);
         ck_assert_int_eq(x.makespan_ns, y.makespan_ns);
         ck_assert_int_eq(x.operations, y.operations);
@@ -330,13 +275,13 @@ END_TEST
 START_TEST(a_word_read_backwards_lasts_as_long_in_the_turned_shop)
 {
     for (uint64_t seed = 0; seed < 40; seed++) {
-        struct pipeline p = random_pipeline(seed + 700, 1, 6, seed % 2);
+        struct pipeline p = random_shops_pipeline(arena, seed + 700, 1, 6, seed % 2);
         int32_t m = 1 + (int32_t)(seed % 9);
         struct schedule shape;
         struct shop shop, turned;
         struct shop_times t, u;
         struct error err = {0};
-        const struct shop_rings *rings = seed % 4 > 1 ? random_rings(&p, seed) : NULL;
+        const struct shop_rings *rings = seed % 4 > 1 ? random_shops_rings(arena, &p, seed) : NULL;
         schedule_shape(arena, p.n_devices, 1, m, false, &shape);
         ck_assert_msg(shop_make(arena, &p, &shape, &shop, &err) == OK, "%s", err.text);
         shop.rings = rings;
@@ -379,7 +324,7 @@ START_TEST(two_chunks_within_the_least_memory_are_played_to_the_end)
 {
     /* Enough for both halves of one microbatch and not a byte more: what begins on the way down must not block the return path. */
     for (uint64_t seed = 0; seed < 40; seed++) {
-        struct pipeline p = random_pipeline(seed + 40, 1, 5, false), halves;
+        struct pipeline p = random_shops_pipeline(arena, seed + 40, 1, 5, false), halves;
         for (int32_t d = 0; d < p.n_devices; d++)
             p.devices[d].limit_bytes = p.devices[d].resident_bytes + 4 + (int64_t)(seed % 3);
         bool v_shaped = seed % 2;
