@@ -474,7 +474,8 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
 {
     /* Measured layers have a fused backward, so they have no orders of I and W. */
     if (s->job->model.measured) return OK;
-    struct plan best = *plan, variant = scorer_copy_plan(a, plan);
+    struct plan best = *plan, variant = scorer_copy_plan(a, plan),
+                whole = scorer_copy_plan(a, plan);
     struct ordering x = {.arena = a,
                          .scratch = arena_new(),
                          .scorer = w,
@@ -488,8 +489,11 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     enum status st = OK;
     bool possible = operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan);
     for (int k = 0; k < VARIANTS && possible && st == OK; k++)
-        if (set_variant(&x, plan, (enum variant)k, *iteration_ns))
+        if (set_variant(&x, plan, (enum variant)k, *iteration_ns)) {
             st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
+            if (st == ERR_INPUT && k == VARIANT_ZERO_1) /* replicas shard parameters differently */
+                x.plan = &whole, *err = (struct error){0}, st = OK;
+        }
     if (st == OK) *plan = best;
     arena_free(x.scratch);
     return st;
