@@ -33,11 +33,13 @@ enum { SPACES_MAX = 16 + PRESET_SPACES_MAX };
  * on 9 to 12 devices, 50 and at least 10 percent for fine one 0.4 % slower. */
 enum strategy { PRESETS, PRESET_ALONE, CLASS, REPAIR, FINE, REFINEMENT, SUBSETS };
 enum { WORK_MS = 1500 }; /* counted; with the coarse search about 2 CPU s */
-#define LEAST_BUDGET 0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
+#define LEAST_BUDGET                                                                               \
+    0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
 static const struct {
     int32_t percent, least;
 } strategies[] = {
-    [PRESETS] = {0, 10}, /* beside a search: also of the work of the coarse search, if that is more */
+    [PRESETS] = {0,
+                 10}, /* beside a search: also of the work of the coarse search, if that is more */
     [PRESET_ALONE] = {0, 500}, /* HAP's plans on 8 GPUs take up to 400 */
     [CLASS] = {40, 8},
     [REPAIR] = {40, 40}, /* per microbatch size, where nothing of the class fits */
@@ -53,7 +55,7 @@ struct search {
     const struct cluster *cluster;
     struct cost *cost;
     struct search_task task;
-    struct coarse *coarse; /* of the task: also the prices and estimates of the baselines */
+    struct coarse *coarse;        /* of the task: also the prices and estimates of the baselines */
     struct arena *spaces, *lists; /* lists: scratch of the exact search */
     struct space space[16];
     int32_t n_spaces;
@@ -65,7 +67,8 @@ static void begin(struct search_context *t, enum strategy k)
 {
     double times = search_context_budget(t);
     int64_t all = (int64_t)(1e6 * WORK_MS * (times < LEAST_BUDGET ? LEAST_BUDGET : times)),
-            now = scorer_work(t->scorer), left = units_max(all - now, 0) / 100 * strategies[k].percent;
+            now = scorer_work(t->scorer),
+            left = units_max(all - now, 0) / 100 * strategies[k].percent;
     if (k == PRESETS) all = units_max(all, now);
     bool limited = !t->o->exhaustive && times <= 1000;
     t->work_end = limited ? now + units_max(left, all / 100 * strategies[k].least) : 0;
@@ -274,7 +277,8 @@ static void keep_warm(struct search *q)
 
 static struct baselines_request request_of(const struct search *q, int32_t n_grouped)
 {
-    return (struct baselines_request){.task = &q->task, .coarse = q->coarse, .n_grouped = n_grouped};
+    return (struct baselines_request){
+        .task = &q->task, .coarse = q->coarse, .n_grouped = n_grouped};
 }
 
 /* The baselines, or the one requested. n_tried, found: sizes and plans of the coarse search. */
@@ -299,7 +303,8 @@ static enum status search_parts(struct search *q, int32_t n_tried, bool always, 
     if (t->incumbents.n) before = t->incumbents.plans[0];
     begin(t, SUBSETS);
     TRY(subsets_search(t, &r, err));
-    bool better = t->incumbents.n && incumbents_better(&t->incumbents, &t->incumbents.plans[0], &before);
+    bool better =
+        t->incumbents.n && incumbents_better(&t->incumbents, &t->incumbents.plans[0], &before);
     return always || better ? search_fine(q, &t->incumbents, err) : OK;
 }
 
@@ -361,8 +366,8 @@ static enum status search_small(struct search *q, int32_t n_tried, const struct 
 }
 
 /* The coarse search comes first, because its best plan limits the settings of the baselines. */
-static enum status search_few(struct search *q, const struct profile *p,
-                              struct search_result *out, struct error *err)
+static enum status search_few(struct search *q, const struct profile *p, struct search_result *out,
+                              struct error *err)
 {
     struct search_context *t = &q->t;
     struct incumbents symmetric = {.n = 0};

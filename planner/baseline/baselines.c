@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-
 /* --- results of a family --- */
 
 bool baselines_plain(const struct plan *p)
@@ -106,9 +105,9 @@ static bool lacks_memory_too(const struct scoring *x, const struct baseline_sett
 {
     for (int32_t i = 0; i < x->at; i++) {
         const struct baseline_setting *m = &x->settings[i];
-        if (m->too_large && m->degree == y->degree && m->size == y->size &&
-            m->gpipe == y->gpipe && m->cut == y->cut && m->strided == y->strided &&
-            m->stages >= y->stages && m->chunks <= y->chunks && m->zero >= y->zero)
+        if (m->too_large && m->degree == y->degree && m->size == y->size && m->gpipe == y->gpipe &&
+            m->cut == y->cut && m->strided == y->strided && m->stages >= y->stages &&
+            m->chunks <= y->chunks && m->zero >= y->zero)
             return true;
     }
     return false;
@@ -222,8 +221,8 @@ static int32_t affordable(const struct scoring *x, int64_t each_ns)
     const struct search_context *t = x->k->t;
     if (scoring_spent(x)) return 0;
     if (!t->work_end) return PARALLEL_SCORE_BATCH;
-    return (int32_t)units_min(PARALLEL_SCORE_BATCH, (t->work_end - scorer_work(t->scorer)) /
-                                                        units_max(each_ns, 1));
+    return (int32_t)units_min(PARALLEL_SCORE_BATCH,
+                              (t->work_end - scorer_work(t->scorer)) / units_max(each_ns, 1));
 }
 
 /* The next settings of the families in turn, from *at on. Returns their number. */
@@ -256,14 +255,17 @@ static int by_first(const void *x, const void *y)
     return p != q ? (p > q) - (p < q) : (a->b > b->b) - (a->b < b->b);
 }
 
-/* The next setting of every family in turn, until none is left or the work is spent. */
+/* The next setting of every family in turn, until none is left or the work is spent. The first one comes alone if it may exceed the work, because
+ * a setting takes many times a trial of the coarse search where its replicas are not equal. */
 static enum status try_rounds(struct baseline_task *k, struct scoring *all, int32_t n,
                               int64_t fastest_ns, struct error *err)
 {
     int64_t each = k->coarse->trial_ns, begun = scorer_work(k->t->scorer);
     for (int32_t at = 0, tried = 0;;) {
         struct trial chunk[PARALLEL_SCORE_BATCH];
-        int32_t most = affordable(all, each), filled = fill(all, n, fastest_ns, most, &at, chunk);
+        int32_t most = (int32_t)units_min(affordable(all, each),
+                                          !k->t->work_end || tried ? PARALLEL_SCORE_BATCH : 1);
+        int32_t filled = fill(all, n, fastest_ns, most, &at, chunk);
         if (!filled) return OK;
         TRY(try_all(k, chunk, filled, err));
         tried += filled;
@@ -287,7 +289,8 @@ static enum status simulate_whole(struct scoring *x, struct error *err)
     struct search_baseline *b = x->b;
     struct parallel_score_item item = {.plan = b->plan, .space = *space_of(x->k, &b->plan)};
     TRY(simulate(x->k, &item, 1, err));
-    if (item.ns == INT64_MAX) return OK; /* stopped, or it lacks a few bytes: the sample's time remains */
+    if (item.ns == INT64_MAX)
+        return OK; /* stopped, or it lacks a few bytes: the sample's time remains */
     b->iteration_ns = INT64_MAX;
     scoring_keep(x, &item.plan, item.ns, true);
     return OK;
@@ -322,8 +325,10 @@ static const char *why_of(const struct scoring *x)
 {
     bool left = x->at < x->n && fits(x, x->at);
     const char *more = "";
-    if (!*x->why && search_context_stopped(x->k->t)) return "the search was stopped before this baseline";
-    if (left && !*x->why) return "not tried within its share of the search's work; --baseline tries it";
+    if (!*x->why && search_context_stopped(x->k->t))
+        return "the search was stopped before this baseline";
+    if (left && !*x->why)
+        return "not tried within its share of the search's work; --baseline tries it";
     if (left) more = " (not all settings tried; --baseline tries more)";
     return arena_printf(x->k->t->arena, "%s%s", x->why, more);
 }

@@ -1,10 +1,8 @@
 /* planner/coarse/trials.c - candidates by simulation of a sample of their replicas and microbatches.
  *
- * Their times are those of samples (planner/coarse/sample.h); the plans that are returned are simulated whole. The fastest of them, and those
- * whose slowest stages leave room for a better time, then receive orders of their stages' F, I and W, which use the memory there is
- * (planner/schedule/plan.h).
+ * Their times are those of samples (planner/coarse/sample.h); the plans that are returned are simulated whole (planner/coarse/whole.c).
  */
-#include "planner/coarse/internal.h"
+#include "planner/coarse/trials.h"
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
@@ -12,42 +10,32 @@
 #include "planner/candidate/robust.h"
 #include "planner/coarse/sample.h"
 #include "planner/local_search/local_search.h"
-#include "planner/schedule/plan.h"
 #include "planner/schedule/refine.h"
 
 #include <string.h>
 
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
-    BEYOND = 115, /* percent of the best estimate: candidates above come after the best of all divisions into teams */
+    BEYOND =
+        115, /* percent of the best estimate: candidates above come after the best of all divisions into teams */
     CHUNK = 8, /* trials in parallel between two looks at the work */
     /* Trials made one by one until the first fits, because memory is estimated; plans of an offer improved by buckets and schedules; plans improved
      * by every move, each with this part of the work; plans simulated whole. */
     BATCH = PARALLEL_SCORE_BATCH,
-    /* Fraction of the work for each of: improvements by every move, plans simulated whole, their neighbours, orders; and for all of it where other
-     * searches follow. */
-    PART = 2,
-    WORK_MS = 200, /* for each doubling of the devices: counted work of the trials but for the first, and again of the local searches */
-    MEASURED_WORK_MS = 2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
-};
-
-struct trial {
-    const struct coarse_candidate *candidate;
-    struct plan plan; /* whole; of those that were tried */
-    struct space space;
-    int32_t offer;
-    int64_t estimate_ns, ns;
-    struct parallel_score_item listed; /* as it was before local search; ns INT64_MAX: not improved */
-    bool improved; /* by every move */
+    WORK_MS =
+        130, /* for each doubling of the devices: counted work of the trials but for the first, and again of the local searches */
+    MEASURED_WORK_MS =
+        2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
 };
 
 /* Less than the default budget makes the search coarser only where its work is limited. */
-static int64_t work_ns(const struct coarse *q)
+int64_t coarse_work_ns(const struct coarse *q)
 {
     int32_t n = q->task->cluster->n_devices;
     bool measured = q->task->job->model.measured && n > SPACE_TABLES_MAX;
     double ms = measured ? MEASURED_WORK_MS : WORK_MS * units_doublings(n);
-    return (int64_t)(1e6 * (n <= SPACE_TABLES_MAX ? ms / PART : ms) * search_context_budget(q->t));
+    return (int64_t)(1e6 * (n <= SPACE_TABLES_MAX ? ms / COARSE_PART : ms) *
+                     search_context_budget(q->t));
 }
 
 /* --- candidates --- */
@@ -66,11 +54,11 @@ static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool
 {
     int32_t r = 0;
     if (!coarse_place(q, x->candidate, a, out)) return false;
-    for (int32_t i = 0; i < x->candidate->n_teams && schedules && !q->task->job->model.measured; i++) {
+    for (int32_t i = 0; i < x->candidate->n_teams && schedules && !q->task->job->model.measured;
+         i++) {
         const struct coarse_template *t = x->candidate->team[i];
         for (int32_t k = 0; k < t->replicas; k++, r++)
-            if (t->n_stages > 1)
-                (void)refine_schedule(&out->replicas[r], t->schedule);
+            if (t->n_stages > 1) (void)refine_schedule(&out->replicas[r], t->schedule);
     }
     return true;
 }
@@ -167,14 +155,14 @@ static enum status try_all(struct coarse *q, struct trial *x, int32_t first, int
     struct parallel_score_item *items = ARENA_ARRAY(a, struct parallel_score_item, 2 * n);
     struct coarse_sample *samples = ARENA_ARRAY(a, struct coarse_sample, n);
     for (int32_t i = first; i < last; i++)
-        (void)coarse_sample_make(a, &x[i].space, &x[i].plan, whole || measured, measured || q->all_replicas,
-                                 &items[2 * (i - first)], &samples[i - first]);
+        (void)coarse_sample_make(a, &x[i].space, &x[i].plan, whole || measured,
+                                 measured || q->all_replicas, &items[2 * (i - first)],
+                                 &samples[i - first]);
     TRY(coarse_sample_score(q->t, q->task->profile, a, samples, last - first, err));
     for (int32_t i = first; i < last; i++) {
         x[i].ns = coarse_sample_ns(&samples[i - first]);
         coarse_sample_adopt(a, &samples[i - first], &x[i].plan);
-        if (measured && x[i].ns < INT64_MAX)
-            incumbents_add(&q->t->incumbents, &x[i].plan, x[i].ns);
+        if (measured && x[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &x[i].plan, x[i].ns);
     }
     return OK;
 }
@@ -218,12 +206,13 @@ static enum status score(void *of, struct plan *plans, const struct space *const
 }
 
 /* orders_only: buckets and schedules of all stages. tried: of all plans scored alike. */
-static enum status improve(struct coarse *q, struct trial *x, bool orders_only, bool whole,
+enum status coarse_improve(struct coarse *q, struct trial *x, bool orders_only, bool whole,
                            struct plan_set *tried, struct error *err)
 {
     struct scoring of = {q, whole};
     if (x->listed.ns == INT64_MAX)
-        x->listed = (struct parallel_score_item){.plan = scorer_copy_plan(q->arena, &x->plan), .space = x->space, .ns = x->ns};
+        x->listed = (struct parallel_score_item){
+            .plan = scorer_copy_plan(q->arena, &x->plan), .space = x->space, .ns = x->ns};
     struct space *sizes = arena_copy(q->arena, q->spaces, (size_t)q->n_tried * sizeof *sizes);
     for (int32_t i = 0; i < q->n_tried; i++) sizes[i].cluster = q->task->cluster;
     bool stages = !whole && !q->task->job->model.measured &&
@@ -234,7 +223,8 @@ static enum status improve(struct coarse *q, struct trial *x, bool orders_only, 
                                      .n_sizes = q->n_tried,
                                      .evaluations = INT64_MAX,
                                      .each_ns = whole ? 0 : q->trial_ns,
-                                     .idle = q->task->idle, .orders_only = orders_only,
+                                     .idle = q->task->idle,
+                                     .orders_only = orders_only,
                                      .stages = stages,
                                      .named = true,
                                      .tried = tried,
@@ -264,14 +254,12 @@ static enum status improve_first(struct coarse *q, struct trial *x, int32_t n,
         for (int32_t k = 0; k < q->n_offers; k++) {
             int32_t i = next_of(x, ns, n, k, at[k]);
             at[k] = i + 1;
-            if (i < n) TRY(improve(q, &x[i], true, false, tried, err));
+            if (i < n) TRY(coarse_improve(q, &x[i], true, false, tried, err));
         }
     return OK;
 }
 
-/* About the time that a plan takes with orders: it lies between that of its slowest stage and that of its trial. Plans without orders: the
- * trial's. */
-static int64_t expected_ns(const struct coarse *q, const struct trial *x)
+int64_t coarse_expected_ns(const struct coarse *q, const struct trial *x)
 {
     bool orders = !q->task->job->model.measured && q->t->o->objective == OBJECTIVE_TIME;
     return !orders ? x->ns : units_min(x->ns, (group_busiest_ns(&x->space, &x->plan) + x->ns) / 2);
@@ -283,13 +271,13 @@ static int32_t next_start(const struct coarse *q, const struct trial *x, int32_t
     int32_t best = n;
     int64_t least = INT64_MAX;
     for (int32_t i = 0; i < n; i++) {
-        int64_t ns = expected ? expected_ns(q, &x[i]) : x[i].ns;
+        int64_t ns = expected ? coarse_expected_ns(q, &x[i]) : x[i].ns;
         if (!x[i].improved && ns < least) best = i, least = ns;
     }
     return best;
 }
 
-static bool near_best(const struct trial *x, int32_t i)
+bool coarse_near_best(const struct trial *x, int32_t i)
 {
     return x[i].ns < INT64_MAX && x[i].ns <= x[0].ns / 100 * COARSE_FAR;
 }
@@ -299,20 +287,20 @@ static bool near_best(const struct trial *x, int32_t i)
 static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, struct error *err)
 {
     struct search_context *t = q->t;
-    int64_t end = t->work_end, begin = scorer_work(t->scorer), part = work_ns(q) / BATCH,
-            all = begin + work_ns(q) + work_ns(q) / PART;
+    int64_t end = t->work_end, begin = scorer_work(t->scorer), part = coarse_work_ns(q) / BATCH,
+            all = begin + coarse_work_ns(q) + coarse_work_ns(q) / COARSE_PART;
     struct plan_set tried = {.known = {.arena = q->arena}};
     int32_t improved = 0;
-    t->work_end = begin + work_ns(q);
+    t->work_end = begin + coarse_work_ns(q);
     TRY(improve_first(q, x, n, &tried, err));
     sort(x, n);
     if (q->task->job->model.measured) n = (int32_t)units_min(n, BATCH);
-    while (n && !near_best(x, n - 1)) n--;
+    while (n && !coarse_near_best(x, n - 1)) n--;
     for (; improved < n && scorer_work(t->scorer) < all; improved++) {
         struct trial *y = &x[next_start(q, x, n, scorer_work(t->scorer) > all - part)];
         t->work_end = scorer_work(t->scorer) + part;
         y->improved = true;
-        TRY(improve(q, y, false, false, &tried, err));
+        TRY(coarse_improve(q, y, false, false, &tried, err));
     }
     t->left_by_work |= improved < n;
     t->work_end = end;
@@ -320,99 +308,6 @@ static enum status improve_all(struct coarse *q, struct trial *x, int32_t n, str
 }
 
 /* --- all of it --- */
-
-/* Orders of F, I and W for the stages of a plan, as many microbatches in flight as memory admits. */
-static enum status order_stages(struct coarse *q, const struct parallel_score_item *x,
-                                struct error *err)
-{
-    if (x->ns == INT64_MAX || search_context_stopped(q->t)) return OK;
-    struct plan plan = scorer_copy_plan(q->t->arena, &x->plan);
-    int64_t ns = x->ns, left = q->t->evaluations_left;
-    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &plan, &ns, &left,
-                      SCHEDULE_PLAN_OPERATIONS, q->t->o->stop, err));
-    q->t->evaluations_left = left;
-    if (ns < x->ns) incumbents_add(&q->t->incumbents, &plan, ns);
-    return OK;
-}
-
-/* The fastest of n plans simulated whole, improved by neighbours simulated whole, because trials err by up to a few percent; then with
- * orders, as each of the n has been: what gains with a named schedule may lose with orders. */
-static enum status polish(struct coarse *q, const struct parallel_score_item *items, int32_t n,
-                          struct error *err)
-{
-    struct search_context *t = q->t;
-    struct plan_set tried = {.known = {.arena = q->arena}};
-    struct parallel_score_item better;
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (items[i].ns < items[best].ns) best = i;
-    if (!n || items[best].ns == INT64_MAX) return OK;
-    struct trial x = {.plan = items[best].plan, .space = items[best].space, .ns = items[best].ns};
-    int64_t end = t->work_end;
-    t->work_end = scorer_work(t->scorer) + work_ns(q) / PART;
-    enum status st = improve(q, &x, false, true, &tried, err);
-    t->work_end = end;
-    if (st != OK || x.ns >= items[best].ns) return st;
-    better = (struct parallel_score_item){.plan = x.plan, .space = x.space};
-    TRY(parallel_score(t, q->task->profile, &better, 1, err)); /* with all replicas */
-    if (better.ns >= items[best].ns) return OK;
-    incumbents_add(&t->incumbents, &better.plan, better.ns);
-    return order_stages(q, &better, err);
-}
-
-/* Orders for plans that are slower than the best one with named schedules, because of their fill and their messages, but whose slowest
- * stages leave room for a better time, by the time expected. */
-static enum status order_busiest(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
-{
-    int64_t *expected = ARENA_ARRAY(q->arena, int64_t, (size_t)n + 1),
-            best = q->t->incumbents.plans[0].iteration_ns,
-            end = scorer_work(q->t->scorer) + work_ns(q) / PART;
-    for (int32_t i = 0; i < n; i++)
-        expected[i] = x[i].ns < INT64_MAX && group_busiest_ns(&x[i].space, &x[i].plan) < best ? expected_ns(q, &x[i]) : INT64_MAX;
-    while (n && scorer_work(q->t->scorer) < end) {
-        int32_t at = 0;
-        for (int32_t i = 1; i < n; i++)
-            if (expected[i] < expected[at]) at = i;
-        if (expected[at] == INT64_MAX) break;
-        struct parallel_score_item y = {.plan = x[at].plan, .space = x[at].space, .ns = x[at].ns};
-        TRY(order_stages(q, &y, err));
-        expected[at] = INT64_MAX;
-    }
-    return OK;
-}
-
-/* If the improved plan takes longer in whole than its sample did before, it also comes as it was. Returns the number of items. */
-static int32_t add_listed(const struct trial *x, struct parallel_score_item *items, int32_t n)
-{
-    if (!n || items[0].ns <= x->listed.ns) return n;
-    if (n < BATCH) n++;
-    memmove(items + 2, items + 1, (size_t)(n - 2) * sizeof *items);
-    items[1] = x->listed;
-    return n;
-}
-
-static enum status simulate_whole(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
-{
-    struct parallel_score_item items[BATCH];
-    int32_t taken = 0;
-    for (int32_t i = 0; i < n && taken < BATCH; i++)
-        if (near_best(x, i) && (!i || x[i].ns != x[i - 1].ns))
-            items[taken++] = (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
-    int64_t before = scorer_work(q->t->scorer);
-    TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
-    int64_t each = scorer_work(q->t->scorer) - before;
-    q->t->whole_ns = each;
-    taken = (int32_t)units_min(add_listed(x, items, taken), work_ns(q) / PART / (each + 1) + 1);
-    if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
-    for (int32_t i = 0; i < taken; i++)
-        if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
-    for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));
-    if (LOCAL_SEARCH_BATCH * each <= work_ns(q) / PART)
-        TRY(polish(q, items, taken, err));
-    if (q->t->incumbents.n && !q->task->job->model.measured && q->t->o->objective == OBJECTIVE_TIME)
-        TRY(order_busiest(q, x, n, err));
-    return OK;
-}
 
 static bool is_tight(const struct trial *x)
 {
@@ -472,7 +367,7 @@ static void report(const struct coarse *q, const struct trial *x, int32_t n)
 /* In chunks until the work is spent: as many as the mean of the last ones allows, but few more than were made (*n), because trials differ. */
 static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
 {
-    int64_t end = scorer_work(q->t->scorer) + work_ns(q);
+    int64_t end = scorer_work(q->t->scorer) + coarse_work_ns(q);
     int32_t all = *n, next = 1;
     bool fits = false;
     for (*n = 0; *n < all && next > *n && !(*n && search_context_stopped(q->t));) {
@@ -485,7 +380,8 @@ static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, str
         *n = next;
         report(q, x, *n);
         int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : next < BATCH;
-        next += (int32_t)units_max(0, units_min(units_min(more, next + 1), units_min(CHUNK, all - next)));
+        next += (int32_t)units_max(
+            0, units_min(units_min(more, next + 1), units_min(CHUNK, all - next)));
     }
     q->t->left_by_work |= *n < all;
     return OK;
@@ -499,14 +395,16 @@ static enum status try_candidates(struct coarse *q, struct trial *x, struct erro
     sort(x, n);
     TRY(improve_all(q, x, n, err));
     sort(x, n);
-    return simulate_whole(q, x, n, err);
+    return coarse_whole(q, x, n, err);
 }
 
 enum status coarse_trials(struct coarse *q, struct error *err)
 {
     struct trial *x = ARENA_ARRAY(q->arena, struct trial, LISTED);
     enum status st = try_candidates(q, x, err);
-    const struct trial *best = fastest(x, LISTED); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
+    const struct trial *best = fastest(
+        x,
+        LISTED); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
     bool sampled = search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas;
     if (sampled && best->ns < INT64_MAX) coarse_keep_sample(q, &best->plan, best->ns);
     return st;

@@ -64,8 +64,8 @@ times=($(sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/one.json"))
 "$MUSHER" plan "$job" "$team" --evaluations 5 -o "$scratch/rough.yaml" > "$scratch/out"
 "$MUSHER" whatif "$scratch/rough.yaml" --evaluations 60 --link lan=90MB/s --json > "$scratch/one.json"
 "$MUSHER" whatif "$scratch/rough.yaml" --evaluations 60 --link lan=90MB/s --link lan=130MB/s --json > "$scratch/two.json"
-[[ $(number "$scratch/two.json" iteration_ns 2) -lt $(number "$scratch/one.json" iteration_ns 2) ]] && ok "the plan of a faster link with a slower one" ||
-    not_ok "the plan of a faster link with a slower one" "$(number "$scratch/two.json" iteration_ns 2), not less than $(number "$scratch/one.json" iteration_ns 2)"
+[[ $(number "$scratch/two.json" iteration_ns 2) -le $(number "$scratch/one.json" iteration_ns 2) ]] && ok "beside a faster link no slower than alone" ||
+    not_ok "beside a faster link no slower than alone" "$(number "$scratch/two.json" iteration_ns 2), more than $(number "$scratch/one.json" iteration_ns 2)"
 # By cost the best of these devices is the one with a price that is low for its speed.
 sed 's/slowdown: 2,/& price: 1\/h,/; s/slowdown: 5,/& price: 0.01\/h,/' "$team" > "$scratch/priced.yaml"
 "$MUSHER" plan "$job" "$scratch/priced.yaml" -o "$scratch/fast.yaml" > /dev/null

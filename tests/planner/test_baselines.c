@@ -354,7 +354,7 @@ END_TEST
 START_TEST(a_preset_beside_a_search_is_what_it_is_alone)
 {
     int32_t whole = 0;
-    for (uint64_t seed = 0; seed < (suites_long() ? 24 : 4); seed++) {
+    for (uint64_t seed = 0; seed < (suites_long() ? 24 : 5); seed++) {
         char slowdowns[9] = "";
         int nodes = 5 + (int)(seed % 4);
         for (int i = 0; i < nodes; i++)

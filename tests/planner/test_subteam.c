@@ -144,7 +144,7 @@ START_TEST(every_microbatch_more_is_work_for_lowering)
 {
     int64_t few = lowering_work(2), many = lowering_work(202);
     ck_assert_int_gt(few, 0);
-    ck_assert_int_eq(many - few, 200 * 2 * 250); /* a forward and a backward each, 250 ns a call */
+    ck_assert_int_eq(many - few, 200 * 2 * 100); /* a forward and a backward each, 100 ns a call */
 }
 END_TEST
 
