@@ -24,6 +24,7 @@ enum { BUDGET_US = 40000, BUDGET_DEVICE_US = 200 };
 struct variant {
     struct plan plan;
     int64_t estimate_ns;
+    bool idle; /* spare devices are idle */
 };
 
 struct warm {
@@ -91,6 +92,7 @@ static void add_variant(struct warm *q, enum warm_lost lost, enum warm_spare spa
     if (!plan_set_add(&q->made, &x.plan)) return;
     x.estimate_ns = balance_layers_estimate(q->arena, &q->prices, &x.plan);
     if (x.estimate_ns == INT64_MAX) return;
+    x.idle = spare == SPARE_IDLE;
     int32_t at = q->n++;
     for (; at > 0 && q->variants[at - 1].estimate_ns > x.estimate_ns; at--)
         q->variants[at] = q->variants[at - 1];
@@ -110,15 +112,23 @@ static void insert_plan(struct warm *q, struct warm_plans *out, const struct pla
     out->plans[at] = x;
 }
 
+/* Whether a variant is left out, because others are faster by estimate, or because its simulation exceeds the budget. Where money counts, a
+ * slower variant on fewer devices may be the best one. */
+static bool is_left_out(const struct warm *q, const struct variant *x)
+{
+    const struct search_options *o = q->t->o;
+    bool money = o->objective != OBJECTIVE_TIME || o->max_cost > 0;
+    if (money && x->idle) return false;
+    return (double)x->estimate_ns > HOPELESS * (double)q->variants[0].estimate_ns ||
+           scorer_work(q->t->scorer) + q->each > q->end;
+}
+
 static enum status simulate(struct warm *q, struct warm_plans *out, struct error *err)
 {
     for (int32_t i = 0; i < q->n && !search_context_over(q->t); i++) {
         struct plan *p = &q->variants[i].plan;
         int64_t ns;
-        if (out->n &&
-            ((double)q->variants[i].estimate_ns > HOPELESS * (double)q->variants[0].estimate_ns ||
-             scorer_work(q->t->scorer) + q->each > q->end))
-            continue;
+        if (out->n && is_left_out(q, &q->variants[i])) continue;
         int64_t before = scorer_work(q->t->scorer);
         TRY(space_shard_graphs(q->arena, &q->space, p, err));
         TRY(search_context_score(q->t, &q->space, p, &ns, err));

@@ -26,6 +26,15 @@ while IFS= read -r command; do
         bad=1
     fi
 done < "$scratch/commands"
+# Every line of README's example is a part of what the command prints, however the lines are wrapped.
+words() { tr -s ' \n' '  ' | sed 's/^ //; s/ $//'; }
+"$MUSHER" plan examples/llama-8b.yaml examples/rack.yaml -o build/example.yaml | words > "$scratch/printed"
+shown=0
+while IFS= read -r line; do
+    line=$(words <<< "$line")
+    grep -qF -- "$line" "$scratch/printed" && ((++shown)) || { echo "not ok README's example: not printed: $line"; bad=1; }
+done < <(sed -n '/^The search takes about/,/^The fastest plan found/s/^    //p' README.md)
+((shown > 10)) && echo "ok $shown lines of README's example" || { echo "not ok lines of README's example: $shown"; bad=1; }
 ((n > 30)) && echo "ok README and the guide have $n commands" || { echo "not ok README and the guide have commands: $n"; bad=1; }
 for verb in show profile plan whatif sweep report lower schedule simulate memory run compare calibrate import export collective goodput validate plot devices check version; do
     "$MUSHER" $verb --help > "$scratch/help" 2>&1 && grep -q "usage: musher $verb" "$scratch/help" &&

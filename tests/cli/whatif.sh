@@ -31,6 +31,17 @@ says "a plan of sixteen devices" 0 "found" "$MUSHER" plan "$job" "$scratch/sixte
 says "again from itself is an adapted plan" 0 "without a new search" "$MUSHER" plan --from "$scratch/sixteen.plan" -o "$new"
 says "as JSON too" 0 '"from_plan": "adapted"' "$MUSHER" plan --from "$scratch/sixteen.plan" -o "$new" --json
 says "unless evaluations are given" 0 "a new search, with the old plan adapted" "$MUSHER" plan --from "$scratch/sixteen.plan" --evaluations 50 -o "$new"
+# By cost a plan on few devices stays the best one, though dear devices would make it faster.
+{
+    printf 'version: 1\nmodel: {model_type: gpt2, n_embd: 768, n_layer: 12, n_head: 12, n_positions: 1024, vocab_size: 50304}\n'
+    printf 'sequence_length: 1024\nprecision: bf16\nglobal_batch: 512\n'
+} > "$scratch/wide.yaml"
+sed 's/H100-SXM5}/H100-SXM5, price: 2\/h}/; s/count: 4, devices/count: 2, devices/' "$scratch/sixteen.yaml" > "$scratch/eight.yaml"
+sed 's/price: 2/price: 20/; s/{name: h,/{name: dear,/g; s/type: h,/type: dear,/' "$scratch/eight.yaml" > "$scratch/dear.yaml"
+says "the cheapest plan of eight devices" 0 '"cost"' "$MUSHER" plan "$scratch/wide.yaml" "$scratch/eight.yaml" --objective cost -o "$scratch/eight.plan" --json
+number "$scratch/out" cost > "$scratch/eight"
+says "with eight dear ones more" 0 '"from_plan"' "$MUSHER" plan --from "$scratch/eight.plan" --with "x=$scratch/dear.yaml:dear0" --with "y=$scratch/dear.yaml:dear1" --objective cost -o "$new" --json
+awk -v a="$(number "$scratch/out" cost)" -v b="$(cat "$scratch/eight")" 'BEGIN { exit !(a > 0 && a <= b) }' && ok "is not dearer" || not_ok "is not dearer" "$(number "$scratch/out" cost), $(cat "$scratch/eight")"
 says "a name may be given" 0 "found" "$MUSHER" plan --from "$old" --with "far=$team:b" --without b -o "$new"
 has "by NAME=" new.yaml "name: far"
 sed 's/global_batch: 6/global_batch: 4/' "$job" > "$scratch/job4.yaml"

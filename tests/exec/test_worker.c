@@ -394,7 +394,7 @@ START_TEST(operators_of_an_emulated_device_follow_each_other_on_its_own_clock)
         if (s->kind == SPAN_STEP) step_end = s->end_ns;
         if (s->kind != SPAN_COMPUTE) continue;
         ck_assert_int_eq(s->begin_ns, end); /* one lane that waits for nobody is never idle */
-        ck_assert_int_gt(s->end_ns, s->begin_ns);
+        ck_assert_int_ge(s->end_ns, s->begin_ns); /* equal: shorter than the CPU clock's resolution */
         end = s->end_ns;
     }
     ck_assert_int_ge(step_end, end); /* the wall is never ahead of the clock */

@@ -295,7 +295,7 @@ static void wires(int32_t sharing)
 static void fair_share(void)
 {
     enum { BYTES = 32768, FLOWS = 2 };
-    const double slow_Bps = 1e7 / TEST_SLOWDOWN; /* both are asked for while the first is in flight */
+    const double slow_Bps = 1e6 / TEST_SLOWDOWN; /* both are asked for while the first is in flight */
     struct arena *a = arena_new();
     struct error e;
     int32_t n = launch_size();
