@@ -205,7 +205,6 @@ static enum status score(void *of, struct plan *plans, const struct space *const
     return OK;
 }
 
-/* orders_only: buckets and schedules of all stages. tried: of all plans scored alike. */
 enum status coarse_improve(struct coarse *q, struct trial *x, bool orders_only, bool whole,
                            struct plan_set *tried, struct error *err)
 {
