@@ -248,11 +248,18 @@ static void print_baselines(struct arena *a, const struct plan_report *x)
     if (quick) puts("  *: not all settings of the family tried; --baseline NAME tries more");
 }
 
-static const char *const start_texts[] = {
-    [SEARCH_START_NONE] = "",
-    [SEARCH_START_ADAPTED] = "the old plan adapted to this cluster and improved by local search, without a new search "
-                             "(--evaluations N: with one of N simulations)",
-    [SEARCH_START_SEARCHED] = "a new search, with the old plan adapted to this cluster as a start"};
+static const char *start_text(enum search_start s)
+{
+    switch (s) {
+    case SEARCH_START_NONE: return NULL;
+    case SEARCH_START_ADAPTED:
+        return "the old plan adapted to this cluster and improved by local search, without a new "
+               "search (--evaluations N: with one of N simulations)";
+    case SEARCH_START_SEARCHED:
+        return "a new search, with the old plan adapted to this cluster as a start";
+    }
+    return NULL;
+}
 
 void print_plan(struct arena *a, const struct plan_report *x)
 {
@@ -269,7 +276,7 @@ void print_plan(struct arena *a, const struct plan_report *x)
         printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
                "fastest)\n",
                (int)ROBUST_PERCENT);
-    if (*start_texts[r->start]) printf("  %s\n", start_texts[r->start]);
+    if (start_text(r->start)) printf("  %s\n", start_text(r->start));
     print_metrics(a, &x->metrics[0]);
     unused_find(a, x->cluster, &r->plans[0].plan, &idle);
     unused_print(a, &idle, x->objective == OBJECTIVE_COST);
