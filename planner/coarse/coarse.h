@@ -1,31 +1,32 @@
-/* planner/coarse/coarse.h - symmetric plans for any number of GPUs: teams of equal pipelines over classes of equal nodes.
+/* planner/coarse/coarse.h - coarse search: equal pipelines over classes of equal nodes, for any number of GPUs.
  *
- * A *class* is the GPUs of one type on nodes of one shape. A *team* takes all GPUs of some classes and divides them into D equal
- * replicas, so that stage i of every replica has the same layers on the same class: gradient all-reduces then join equal stages
- * and depend on no other stage. A replica has floor(N / D) GPUs of each class, in stages of n GPUs that shard every operator
- * (planner/candidate/group.h), by rules of one kind (planner/spmd_stage/group_rules.h). n is a power of two up to a node; of
- * measured layers it is a degree that was measured. Classes appear in either order of speed, or one of them at both ends of the
- * pipeline; stages of measured layers also in any order of classes and degrees (planner/coarse/sequence.h). Layers are balanced over
- * the stages by bisection of the slowest stage's time, messages that block it included, with the memory of 1F1B's microbatches in flight and recomputation
- * of as many blocks as it takes (core/plan/plan.h). With and without ZeRO 1, by which all holders of a parameter
- * divide its state, those of one stage too; measured layers without. Replicas are placed side by side, or stage by stage, so that the same
- * stage of all replicas is on neighbouring GPUs.
- * A *candidate* is a set of teams of disjoint classes; shares of the batch follow from fill and pace of each team's pipeline.
+ * A *class* is the GPUs of one type on nodes of one shape. A *team* is D equal replicas on the GPUs of some classes. Stage i has the same
+ * layers and the same class in every replica, so that its gradient all-reduce joins equal stages and waits for no other stage. A replica has
+ * floor(N / D) of the N GPUs of each class. Each of its stages shards its operators over n GPUs (planner/candidate/group.h); all
+ * stages use one kind of rules (planner/spmd_stage/group_rules.h). n is a power of two up to the GPUs of a node; for measured layers n is a
+ * measured degree. The pipeline goes from the fastest class to the slowest, or back, or has one class at both ends; for measured layers
+ * classes and degrees may also change from stage to stage (planner/coarse/sequence.h).
  *
- * The estimate of m microbatches is fill + (m - 1) · pace + tail (planner/coarse/line.c). The pace is the largest of: the slowest stage; the
- * links, each with the messages of all replicas below it; and the maximum mean of the cycles of 1F1B, or of eager 1F1B where memory admits
- * it, through stages and messages, which activations and gradients of a node lengthen for each other on its link. Orders written out later
- * hide messages better, so only half of what a cycle takes beyond the slowest stage's time is counted. The tail is what remains of the
- * gradient all-reduces behind the last backward: bytes over the slowest link, which rings of several stages share, and the latency of each step of each ring. Of 461 candidates for 16
- * questions, the simulation of four in five took within 5 % of the estimate (docs/measurements.md). Collectives of groups on one bus are priced
- * as if each were alone.
+ * Layers are balanced by bisection of the time of the slowest stage. That time includes blocking messages. The memory of a stage has the
+ * microbatches in flight of 1F1B; as many blocks recompute as it takes to fit (core/plan/plan.h). Each team is tried with ZeRO 0
+ * and with ZeRO 1; measured layers with ZeRO 0 only. Under ZeRO 1 all GPUs that hold a parameter divide its optimizer state; the GPUs of one
+ * stage may be among them. Each team is placed twice: all stages of a replica on neighbouring GPUs, or the same stage of all replicas.
+ * A *candidate* is a set of teams of disjoint classes. The batch is shared by fill and pace of the teams' pipelines.
  *
- * The best candidates are simulated with a part of their microbatches, of measured layers with all (trials.c), which also compares the moves
- * of a local search: schedules, layers, shares, buckets, and up to 128 devices stages and replicas. The best are simulated whole, and
- * plans whose slowest stage leaves room receive orders of F, I and W.
+ * An iteration of m microbatches is estimated as fill + (m - 1) · pace + tail (planner/coarse/line.c). The pace is the largest of three
+ * terms: the time of the slowest stage; the time of each link with the messages of all replicas on it; the maximum cycle mean of the
+ * precedence graph of 1F1B (or of eager 1F1B where memory permits it). Activations and gradients that share a link lengthen each other in
+ * that graph. Orders found later hide messages better, so only half of the excess of the cycle mean over the slowest stage is counted.
+ * The tail is the part of the gradient all-reduces behind the last backward: bytes over the slowest link, which rings of several stages
+ * share, and the latency of each step of each ring. Collectives of different groups on one bus are priced independently. The simulated time
+ * of four in five of 461 candidates of 16 questions was within 5 % of the estimate (docs/measurements.md).
+ *
+ * The best candidates are simulated with a part of their microbatches; for measured layers with all (trials.c). A local search from these
+ * compares schedules, layers, shares and buckets; up to 128 devices also stages and replicas. The best plans are then simulated whole. Plans
+ * whose slowest stage has idle time receive searched orders of F, I and W.
  *
  * O(sizes · subsets of classes · numbers of replicas · (degrees^classes + a dozen divisions of layers of O(stages · log layers)))
- * estimates, independent of the number of GPUs but for the numbers of replicas tried (at most COARSE_REPLICAS).
+ * estimates. The number of GPUs has an influence only through the numbers of replicas (at most COARSE_REPLICAS).
  */
 #ifndef PLANNER_COARSE_COARSE_H
 #define PLANNER_COARSE_COARSE_H

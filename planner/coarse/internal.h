@@ -46,15 +46,14 @@ struct coarse_stage {
     int32_t first, last;
     enum recompute recompute;
     int32_t recompute_blocks; /* as in struct plan_stage */
-    int64_t
-        bucket_bytes; /* of its gradient all-reduce, where memory for one in whole is missing; else 0 */
-    /* Gradient all-reduce over very many replicas, and how long before the end of the last backward it may begin; update. */
+    int64_t bucket_bytes; /* of its gradient all-reduce where a single bucket does not fit in memory; else 0 */
+    /* Gradient all-reduce in the limit of many replicas; its earliest start before the end of the last backward; optimizer update. */
     int64_t reduce_ns, lead_ns, update_ns;
     int64_t step_ns; /* latency of a step of the ring */
     int32_t sums;        /* all-reduces of its gradients on a GPU, one after the other */
     int32_t copies;      /* GPUs of the stage that hold the same parameters */
     int32_t rings, ring_gpus; /* rings of a replica's stages of this class; GPUs from the first of one to the first of the next */
-    double ring_bytes; /* what an all-reduce of its gradients over very many replicas sends from the stage to another node */
+    double ring_bytes; /* from the stage to another node in its gradient all-reduce, in the limit of many replicas */
 };
 /* A team: `replicas` equal pipelines. A replica takes fill + (m - 1) · pace + tail for m microbatches; the tail depends on the
  * replicas of all teams (coarse_tail_ns). */
@@ -68,7 +67,7 @@ struct coarse_template {
     int64_t pace_ns, fill_ns;
     int64_t tail_ns; /* at least, beside any other teams */
 };
-/* After the first of a replica, so many microbatches within a time; <= 0: no limit. */
+/* A required rate: so many microbatches within `ns` after the first of a replica. ns <= 0: none. */
 struct coarse_need {
     int64_t ns;
     double microbatches;
@@ -122,7 +121,7 @@ MUST_CHECK enum status coarse_priced(struct coarse *q, int32_t size, bool groups
                                      struct space **out, struct error *err);
 /* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1 and
  * each placement. Their stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage.
- * Those that do not do what is needed are of no use. */
+ * need: slower templates may be left out. */
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
                          bool any_order, struct coarse_need need, struct coarse_template *out);
 /* The time of the rings of a stage, and of those beside it, over a route between nodes. O(hops). */
