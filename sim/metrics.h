@@ -18,7 +18,8 @@
  *   use of a device  the shares of T in which its compute stream is busy with operators, waits for exposed communication (messages,
  *                    collectives) or is idle (bubble, imbalance); enum sim_wait in sim/engine/sim.h defines them. A row is the
  *                    mean over the used GPUs of one type; the shares of a row add up to 1.
- *   peak memory      the largest live memory of a device of the type, of one GPU, beside the type's memory
+ *   peak memory      the largest live memory of a device of the type, of one GPU, beside the type's memory. A run allocates as much or more
+ *                    (`musher memory`), because buffers have their place for the whole step and do not all live at one time
  *   cost             sum of the `price` of the used GPUs (per hour, in the currency of the cluster file) x time; of a cluster file
  *                    without any price, of the catalogue's on-demand prices (USD), where it lists one for every used type
  *   energy           sum of the `power` of the used GPUs x time: GPUs under load only, without hosts, network and cooling

@@ -190,7 +190,9 @@ const struct verb cmd_memory = {
     .about =
         "For every device: parameters, gradients, optimizer state, activations, buffers of "
         "messages and collectives, scratch of operators, and what CUDA and NCCL take, each with "
-        "its reason, and whether the sum fits.",
+        "its reason, and whether the sum fits. The sum is what a run allocates for the whole step. "
+        "The peak memory of simulate and show is the same or smaller, because not all buffers are "
+        "live at the same time.",
     .options = options,
     .examples = {"musher memory plan.yaml", "# with the optimizer state sharded over 8 devices",
                  "musher memory plan.yaml --zero 1 --shards 8 --reserve '3.5 GB'"},
