@@ -25,7 +25,7 @@ enum status search_check_objective(const struct cluster *c, const struct search_
                                    struct error *err)
 {
     bool any;
-    char listed[160] = "";
+    char listed[128] = "";
     const struct device_type *x = unpriced(c, &any);
     if (o->objective == OBJECTIVE_RATE && !(o->max_cost > 0))
         return error_set(err, ERR_USAGE, "objective rate needs a budget: give --max-cost");
@@ -34,14 +34,14 @@ enum status search_check_objective(const struct cluster *c, const struct search_
         return error_set(err, ERR_INPUT,
                          "all device types of cluster '%s' are free (price: 0/h), so that every plan costs the same",
                          c->name);
+    double price = x->list_price_per_h > 0 ? x->list_price_per_h : 3.2;
     if (x->list_price_per_h > 0)
-        snprintf(listed, sizeof listed,
-                 "; the catalogue lists %.4g USD/h for %.40s ('musher devices --json')",
-                 x->list_price_per_h, x->catalogue);
+        snprintf(listed, sizeof listed, "; %.4g is the catalogue's price of %.40s in USD", price,
+                 x->catalogue);
     return error_set(err, ERR_INPUT,
-                     "device type '%s' of cluster '%s' has no price, and cost is the objective or limited: write price: 3.2/h, or "
+                     "device type '%s' of cluster '%s' has no price, and cost is the objective or limited: write price: %.4g/h, or "
                      "price: 0/h if it is free%s",
-                     x->name, c->name, listed);
+                     x->name, c->name, price, listed);
 }
 
 /* A gradient and the optimizer's tensors are in the master precision, which half-precision parameters have a copy of. */

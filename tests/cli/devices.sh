@@ -62,5 +62,5 @@ sed 's/TPU-v5e/H100/' tpu.yaml > near.yaml
 says "an id that is none names those that come near" 3 "near.yaml:3:36: device_types[0].device: no device 'H100' in the catalogue; did you mean H100-SXM5, H100-PCIe or H100-NVL?" "$MUSHER" show near.yaml
 sed 's/309.7 TFLOP\/s/309.7/' twice.yaml > bad.yaml
 says "a peak without its unit" 3 "bad.yaml:3:60: device_types[0].peak.bf16: must be a speed such as 312 TFLOP/s, found '309.7'; a number needs a unit: write 309.7 TFLOP/s" "$MUSHER" show bad.yaml
-says "cost without a price names the catalogue's" 3 "the catalogue lists 0.82 USD/h for RTX-A6000" "$MUSHER" plan job.yaml plain.yaml -o x.plan --objective cost
+says "cost without a price names the catalogue's" 3 "write price: 0.82/h, or price: 0/h if it is free; 0.82 is the catalogue's price of RTX-A6000 in USD" "$MUSHER" plan job.yaml plain.yaml -o x.plan --objective cost
 exit $bad
