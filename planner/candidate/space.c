@@ -130,7 +130,7 @@ static enum status make_table(struct arena *a, struct space *s, const struct low
 {
     s->table = stage_table_new(a, s->graph, s->cost, &s->job->optimizer);
     stage_table_fused(s->table, lower->fused, lower->n_fused);
-    s->stage = ARENA_ARRAY(a, struct stage_cost *, (size_t)s->n_types * (size_t)s->n_layers);
+    s->stage = ARENA_ARRAY(a, struct stage_cost **, (size_t)s->n_types * (size_t)s->n_layers);
     for (int32_t t = 0; t < s->n_types; t++) {
         struct stage_cost whole;
         TRY(stage_table_cost(s->table, 0, s->n_layers - 1, t, &whole, err));
@@ -141,17 +141,23 @@ static enum status make_table(struct arena *a, struct space *s, const struct low
 const struct stage_cost *space_price(const struct space *s, int32_t type, int32_t first,
                                      int32_t last)
 {
-    struct stage_cost **row = &s->stage[type * s->n_layers + first];
+    struct stage_cost ***row = &s->stage[type * s->n_layers + first], **chunk, *out;
     struct error why;
     if (!*row) {
-        *row = ARENA_ARRAY(s->arena, struct stage_cost, (size_t)s->n_layers);
-        for (int32_t l = 0; l < s->n_layers; l++) (*row)[l].parameter_bytes = -1;
+        size_t n = (size_t)(s->n_layers + SPACE_CHUNK - 1) / SPACE_CHUNK;
+        *row = ARENA_ARRAY(s->arena, struct stage_cost *, n);
     }
-    if ((*row)[last].parameter_bytes >= 0) return &(*row)[last];
-    if (stage_table_cost(group_table(s, type), first, last, type, &(*row)[last], &why) != OK)
+    chunk = &(*row)[last / SPACE_CHUNK];
+    if (!*chunk) {
+        *chunk = ARENA_ARRAY(s->arena, struct stage_cost, SPACE_CHUNK);
+        for (int32_t l = 0; l < SPACE_CHUNK; l++) (*chunk)[l].parameter_bytes = -1;
+    }
+    out = &(*chunk)[last % SPACE_CHUNK];
+    if (out->parameter_bytes >= 0) return out;
+    if (stage_table_cost(group_table(s, type), first, last, type, out, &why) != OK)
         BUG("a stage of priced operators has no price: %s", why.text);
-    group_borders(s, type, first, last, &(*row)[last]);
-    return &(*row)[last];
+    group_borders(s, type, first, last, out);
+    return out;
 }
 
 enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,

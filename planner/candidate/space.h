@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 /* Devices of tables with an entry for each of the 2^n sets of devices, and bits of such a set. A space may have more devices. */
-enum { SPACE_TABLES_MAX = 12 };
+enum { SPACE_TABLES_MAX = 12, SPACE_CHUNK = 16 };
 
 struct space {
     struct arena *arena;
@@ -38,8 +38,9 @@ struct space {
     int32_t microbatches;          /* per global batch */
     struct layer_classes *classes; /* the same for every graph, because equal operators are sharded equally */
     struct stage_table *table;
-    /* (n_types · n_layers) rows by last layer: [type][first]; computed on first use, once for equal ranges (layer_classes_same) */
-    struct stage_cost **stage;
+    /* (n_types · n_layers) rows [type][first] of chunks of SPACE_CHUNK last layers; computed on first use, once for equal ranges
+     * (layer_classes_same). Of a model of repeated layers most rows have only ranges that end near its last layer. */
+    struct stage_cost ***stage;
     /* (n_layers): operators other than weight gradients follow the producer of the gradient for the layer before, so no bound
      * on its time of departure is known */
     bool *early;
@@ -77,16 +78,18 @@ MUST_CHECK enum status space_make_on(struct arena *a, const struct job *j, const
  * with it. Without them lowering makes them again for every plan. */
 MUST_CHECK enum status space_shard_graphs(struct arena *a, struct space *s, const struct plan *p,
                                           struct error *err);
-/* Computes row (type, first) of the table up to `last`. */
+/* Computes an entry of the table. O(layers). */
 const struct stage_cost *space_price(const struct space *s, int32_t type, int32_t first,
                                      int32_t last);
 static inline const struct stage_cost *space_stage_type(const struct space *s, int32_t type,
                                                         int32_t first, int32_t last)
 {
     int32_t like = layer_classes_same(s->classes, first, last), end = last - first + like;
-    const struct stage_cost *row = s->stage[type * s->n_layers + like];
-    if (!row || row[end].parameter_bytes < 0) return space_price(s, type, like, end);
-    return &row[end];
+    struct stage_cost *const *row = s->stage[type * s->n_layers + like];
+    const struct stage_cost *chunk = row ? row[end / SPACE_CHUNK] : NULL;
+    if (!chunk || chunk[end % SPACE_CHUNK].parameter_bytes < 0)
+        return space_price(s, type, like, end);
+    return &chunk[end % SPACE_CHUNK];
 }
 static inline const struct stage_cost *space_stage(const struct space *s, int32_t device,
                                                    int32_t first, int32_t last)

@@ -1,8 +1,8 @@
 /* Stage costs without lowering: sums of operator costs by layer, and sizes counted with lowering's layout rules.
  *
  * The cost of a range of layers is a difference of prefix sums. Quantities that depend on the full range (parameter updates,
- * recomputation, memory) are cached in rows and columns: computed on the first query with that first or last layer,
- * in O(layers), so that all pairs take O(layers²) together.
+ * recomputation, memory) take O(layers) a query, except that queries with the same first layer share one row. The caller keeps the results
+ * (planner/candidate/space.h), because a table of all pairs of layers would take gigabytes of models of 1,000 layers.
  */
 #include "sim/stage/stage.h"
 
@@ -25,7 +25,8 @@ struct type_times {
         *weight_least_ns; /* (n_layers + 1) prefix sums: [l] of layers before l */
     int64_t *op_ns;       /* (n_forward) */
     struct within update; /* of updates that are not flat, and of tied parameters */
-    int64_t **update_row; /* (n_layers) of (n_layers), computed on demand */
+    int64_t *update_row;  /* (n_layers) of the ranges that begin at row_first; -1: none yet */
+    int32_t row_first;
     struct memo flat[2];  /* decayed, and not */
 };
 
@@ -130,7 +131,8 @@ static struct type_times *new_times(struct stage_table *t)
                              .input_least_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
                              .weight_least_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
                              .op_ns = ARENA_ARRAY(t->arena, int64_t, (size_t)t->g->n_forward),
-                             .update_row = ARENA_ARRAY(t->arena, int64_t *, n)};
+                             .update_row = ARENA_ARRAY(t->arena, int64_t, n),
+                             .row_first = -1};
     within_init(&x->update, t->arena, t->g->n_layers);
     return x;
 }
@@ -223,12 +225,10 @@ static enum status flat_update(struct stage_table *t, int32_t type, bool decay, 
 static enum status update_time(struct stage_table *t, int32_t first, int32_t last, int32_t type,
                                const struct size_row *s, int64_t *out, struct error *err)
 {
-    int64_t **row = &t->times[type]->update_row[first];
-    if (!*row) {
-        *row = ARENA_ARRAY(t->arena, int64_t, (size_t)t->g->n_layers);
-        within_row(&t->times[type]->update, first, *row);
-    }
-    *out = (*row)[last];
+    struct type_times *x = t->times[type];
+    if (x->row_first != first) within_row(&x->update, first, x->update_row);
+    x->row_first = first;
+    *out = x->update_row[last];
     if (!t->flat) return OK;
     TRY(flat_update(t, type, true, s->decayed[last], out, err));
     return flat_update(t, type, false, s->parameter[last] - s->decayed[last], out, err);
@@ -261,10 +261,9 @@ void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t
 
 /* Memory of a range besides activations kept from its forward: loaded inputs, and the needed share of received activations. */
 static int64_t input_bytes(const struct stage_table *t, const struct size_row *s, int32_t first,
-                           int32_t last)
+                           int32_t last, uint64_t keeps)
 {
     int64_t bytes = s->input[last];
-    uint64_t keeps = stage_again_keeps(t->again, first, last);
     for (int32_t k = 0; keeps >> k; k++)
         if (keeps >> k & 1)
             bytes += stage_sizes_bytes(t->sizes, t->g->cut[first - 1].tensor[k]);
@@ -283,20 +282,22 @@ enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t
     if (!t->times[type]) TRY(make_times(t, type, err));
     const struct type_times *x = t->times[type];
     const struct size_row *s = stage_sizes_row(t->sizes, first_layer);
+    struct stage_again_cost again =
+        stage_again_of(t->again, first_layer, last_layer, type, x->op_ns);
     *out = (struct stage_cost){
         .forward_ns = x->forward_ns[last_layer + 1] - x->forward_ns[first_layer],
         .input_ns = x->input_ns[last_layer + 1] - x->input_ns[first_layer],
         .weight_ns = x->weight_ns[last_layer + 1] - x->weight_ns[first_layer],
         .input_least_ns = x->input_least_ns[last_layer + 1] - x->input_least_ns[first_layer],
         .weight_least_ns = x->weight_least_ns[last_layer + 1] - x->weight_least_ns[first_layer],
-        .recompute_ns = stage_again_column(t->again, last_layer, type, x->op_ns)[first_layer],
+        .recompute_ns = again.ns,
         .parameter_bytes = s->parameter[last_layer],
         .gradient_bytes = s->gradient[last_layer],
         .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype) +
                         cost_type(t->cost, type)->parameter_copies) *
                        s->parameter[last_layer] / dtype_bytes(t->g->dtype) * master_bytes(t->g),
         .activation_bytes = s->kept[last_layer],
-        .input_bytes = input_bytes(t, s, first_layer, last_layer),
+        .input_bytes = input_bytes(t, s, first_layer, last_layer, again.keeps),
         .scratch_bytes = s->scratch[last_layer] + device_type_reserve(cost_type(t->cost, type)),
     };
     return update_time(t, first_layer, last_layer, type, s, &out->update_ns, err);

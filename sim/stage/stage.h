@@ -23,7 +23,8 @@ struct stage_cost {
     int64_t scratch_bytes;
 };
 /* Layers first … last (inclusive) of a training graph (after gradient_build) on device type `type`. Durations are sums of
- * operator costs; the sum is exact, because compute is one stream. First call O(operators of the stage), O(1) when cached. */
+ * operator costs; the sum is exact, because compute is one stream. First call O(operators), then O(layers); with the first layer of the
+ * last call O(layers of the stage). */
 struct stage_table; /* opaque: one per (graph, cost) */
 struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
                                     const struct optimizer *o);

@@ -3,7 +3,7 @@
  * In a walk over a stage from its last layer to its first, the state behind a layer is the set of received activations
  * that are needed again: a subset of the tensors of one cut. A (layer, set) pair therefore has one result: the
  * operators of the layer that run again, and the set of the preceding cut. Few pairs occur (two per layer if
- * cuts have one tensor), each is computed once, and each last layer's column of sums is one walk over them.
+ * cuts have one tensor), each is computed once, and a range of layers is one walk over them.
  */
 #include "sim/stage/stage_internal.h"
 
@@ -18,11 +18,6 @@ struct state { /* a layer, and the activations needed behind it */
     struct state *next;  /* of the layer */
 };
 
-struct column {
-    uint64_t *keeps; /* (n_layers) by first layer */
-    int64_t **ns;    /* (n_types) of (n_layers) */
-};
-
 struct stage_again {
     struct arena *arena;
     const struct graph *g;
@@ -32,7 +27,6 @@ struct stage_again {
         int32_t n, *tensor; /* (n) */
     } * back;               /* (n_layers) */
     struct state **states;  /* (n_layers) */
-    struct column *columns; /* (n_layers) by last layer */
     bool *need;             /* (n_tensors), all false between calls */
 };
 
@@ -62,7 +56,6 @@ struct stage_again *stage_again_new(struct arena *a, const struct graph *g, int3
                               .first_op = ARENA_ARRAY(a, int32_t, n + 1),
                               .back = ARENA_ARRAY(a, struct layer_back, n),
                               .states = ARENA_ARRAY(a, struct state *, n),
-                              .columns = ARENA_ARRAY(a, struct column, n),
                               .need = ARENA_ARRAY(a, bool, (size_t)g->n_tensors)};
     for (int32_t i = 0; i < g->n_forward; i++) s->first_op[g->ops[i].layer + 1] = i + 1;
     for (int32_t l = 0; l + 1 < g->n_layers; l++)
@@ -117,22 +110,6 @@ static struct state *state_of(struct stage_again *s, int32_t layer, uint64_t beh
     return s->states[layer] = x;
 }
 
-static struct column *column_of(struct stage_again *s, int32_t last)
-{
-    struct column *c = &s->columns[last];
-    if (c->keeps) return c;
-    c->keeps = ARENA_ARRAY(s->arena, uint64_t, (size_t)last + 1);
-    c->ns = ARENA_ARRAY(s->arena, int64_t *, (size_t)s->n_types);
-    uint64_t needed = 0;
-    for (int32_t l = last; l >= 0; l--) c->keeps[l] = needed = state_of(s, l, needed)->before;
-    return c;
-}
-
-uint64_t stage_again_keeps(struct stage_again *s, int32_t first, int32_t last)
-{
-    return column_of(s, last)->keeps[first];
-}
-
 static int64_t state_ns(struct state *x, int32_t type, const int64_t *op_ns)
 {
     if (x->ns[type] >= 0) return x->ns[type];
@@ -141,15 +118,13 @@ static int64_t state_ns(struct state *x, int32_t type, const int64_t *op_ns)
     return x->ns[type];
 }
 
-const int64_t *stage_again_column(struct stage_again *s, int32_t last, int32_t type,
-                                  const int64_t *op_ns)
+struct stage_again_cost stage_again_of(struct stage_again *s, int32_t first, int32_t last,
+                                       int32_t type, const int64_t *op_ns)
 {
-    struct column *c = column_of(s, last);
-    if (c->ns[type]) return c->ns[type];
-    int64_t *ns = c->ns[type] = ARENA_ARRAY(s->arena, int64_t, (size_t)last + 1), sum = 0;
-    for (int32_t l = last; l >= 0; l--) {
-        struct state *x = state_of(s, l, l == last ? 0 : c->keeps[l + 1]);
-        ns[l] = sum += state_ns(x, type, op_ns);
+    struct stage_again_cost out = {0};
+    for (int32_t l = last; l >= first; l--) {
+        struct state *x = state_of(s, l, out.keeps);
+        out.ns += state_ns(x, type, op_ns), out.keeps = x->before;
     }
-    return ns;
+    return out;
 }

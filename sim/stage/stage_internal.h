@@ -26,7 +26,8 @@ struct size_row {
     int64_t *parameter, *decayed; /* bytes of the parameters, and of those with weight decay */
     int64_t *gradient, *kept, *input, *scratch;
 };
-const struct size_row *stage_sizes_row(struct stage_sizes *s, int32_t first); /* kept once made */
+/* Valid until the row of another first layer is asked for, because all rows together would take O(layers²). O(layers + tensors). */
+const struct size_row *stage_sizes_row(struct stage_sizes *s, int32_t first);
 /* A tensor on one GPU, in whole slots. */
 int64_t stage_sizes_bytes(const struct stage_sizes *s, int32_t tensor);
 
@@ -41,11 +42,12 @@ int32_t stage_sizes_uses(const struct stage_sizes *s, const struct stage_uses **
 
 struct stage_again; /* opaque */
 struct stage_again *stage_again_new(struct arena *a, const struct graph *g, int32_t n_types);
-/* Of all ranges with one last layer, indexed by their first layer: recomputation time, given op_ns, the duration of each forward
- * operator on the type, (n_forward). Cached; op_ns is read on the first call only. */
-const int64_t *stage_again_column(struct stage_again *s, int32_t last, int32_t type,
-                                  const int64_t *op_ns);
-/* Which activations entering the range's first layer must be kept for it: bit k for the k-th of the cut. */
-uint64_t stage_again_keeps(struct stage_again *s, int32_t first, int32_t last);
+struct stage_again_cost {
+    int64_t ns;     /* of recomputation */
+    uint64_t keeps; /* activations entering the range's first layer that must be kept for it: bit k for the k-th of the cut */
+};
+/* op_ns: (n_forward) duration of each forward operator on the type, read on the first calls only. O(layers of the range). */
+struct stage_again_cost stage_again_of(struct stage_again *s, int32_t first, int32_t last,
+                                       int32_t type, const int64_t *op_ns);
 
 #endif

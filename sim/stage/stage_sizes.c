@@ -25,8 +25,9 @@ struct stage_sizes {
     int32_t n_uses;
     struct stage_uses *uses;
     struct within parameter, decayed, gradient, kept, input;
-    int64_t *scratch;      /* (n_layers) */
-    struct size_row **row; /* (n_layers), computed on demand */
+    int64_t *scratch;    /* (n_layers) */
+    struct size_row row; /* of the ranges that begin at row_first */
+    int32_t row_first;   /* -1: none yet */
 };
 
 /* Of a measured layer's tensor: on one GPU. */
@@ -172,7 +173,11 @@ struct stage_sizes *stage_sizes_new(struct arena *a, const struct graph *g)
     struct within *const sums[] = {&s->parameter, &s->decayed, &s->gradient, &s->kept, &s->input};
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) within_init(sums[i], a, g->n_layers);
     s->back = find_readers(a, g, g->n_forward, g->n_ops);
-    s->row = ARENA_ARRAY(a, struct size_row *, (size_t)g->n_layers);
+    int64_t **const rows[] = {&s->row.parameter, &s->row.decayed, &s->row.gradient,
+                              &s->row.kept,      &s->row.input,   &s->row.scratch};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i] = ARENA_ARRAY(a, int64_t, (size_t)g->n_layers);
+    s->row_first = -1;
     find_kept(s);
     find_parameters(s);
     find_scratch(s);
@@ -201,12 +206,9 @@ static void add_received(const struct stage_sizes *s, int32_t first, int64_t *ke
 
 const struct size_row *stage_sizes_row(struct stage_sizes *s, int32_t first)
 {
-    if (s->row[first]) return s->row[first];
-    struct size_row *r = s->row[first] = ARENA_ARRAY(s->arena, struct size_row, 1);
-    int64_t **const part[] = {&r->parameter, &r->decayed, &r->gradient,
-                              &r->kept,      &r->input,   &r->scratch};
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
-        *part[i] = ARENA_ARRAY(s->arena, int64_t, (size_t)s->g->n_layers);
+    struct size_row *r = &s->row;
+    if (s->row_first == first) return r;
+    s->row_first = first;
     within_row(&s->parameter, first, r->parameter);
     within_row(&s->decayed, first, r->decayed);
     within_row(&s->gradient, first, r->gradient);
