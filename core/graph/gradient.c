@@ -35,7 +35,7 @@ struct gradient_builder {
     struct contribution **contributions; /* by tensor */
     bool *wanted;                        /* by tensor */
     int32_t *uses_left;                  /* by parameter: uses not yet visited */
-    int32_t *first_consumer;             /* by tensor */
+    int32_t *first_consumer, *readers;   /* by tensor: the first reader, and the number of operands that read it */
     int32_t *first_behind
         [GRAPH_EDGES_MAX]; /* by tensor made before the edge: the first consumer behind it, -1 */
     bool *reaches_loss;    /* by tensor */
@@ -53,6 +53,11 @@ double gradient_loss_weight(const struct gradient_builder *b) { return b->loss_w
 int32_t gradient_of(struct gradient_builder *b, int32_t tensor)
 {
     return b->g->tensors[tensor].gradient;
+}
+
+int32_t gradient_readers(const struct gradient_builder *b, int32_t tensor)
+{
+    return b->readers[tensor];
 }
 
 bool gradient_wanted(struct gradient_builder *b, int32_t tensor)
@@ -388,6 +393,7 @@ static bool prepare(struct gradient_builder *b)
     b->wanted = ARENA_ARRAY(g->arena, bool, n);
     b->uses_left = ARENA_ARRAY(g->arena, int32_t, n);
     b->first_consumer = ARENA_ARRAY(g->arena, int32_t, n);
+    b->readers = ARENA_ARRAY(g->arena, int32_t, n);
     b->reaches_loss = ARENA_ARRAY(g->arena, bool, n);
     b->partials = arena_alloc(g->arena, n, sizeof *b->partials);
     for (size_t t = 0; t < n; t++) {
@@ -402,7 +408,7 @@ static bool prepare(struct gradient_builder *b)
         bool trains = false;
         for (int32_t k = 0; k < op->n_inputs; k++) {
             int32_t t = op->input[k];
-            if (b->first_consumer[t] < 0) b->first_consumer[t] = i;
+            if (!b->readers[t]++) b->first_consumer[t] = i;
             trains = trains || g->tensors[t].role == TENSOR_PARAMETER || b->wanted[t];
         }
         for (int32_t k = 0; k < op->n_outputs; k++)

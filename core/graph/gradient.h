@@ -47,6 +47,8 @@ bool gradient_is_of_parameter(struct gradient_builder *b, int32_t tensor);
 /* Reduces all partial values to one gradient, in the layer of forward operator `forward`. */
 int32_t gradient_reduce_partials(struct gradient_builder *b, int32_t forward, int32_t tensor,
                                  int32_t partials[GRADIENT_PARTIALS]);
+/* Operands of forward operators that are this tensor of the forward graph. */
+int32_t gradient_readers(const struct gradient_builder *b, int32_t tensor);
 /* Whether tensor requires a gradient (an activation; false for inputs). */
 bool gradient_wanted(struct gradient_builder *b, int32_t tensor);
 /* A new parameter-gradient tensor for the next use of the parameter. */

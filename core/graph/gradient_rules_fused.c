@@ -20,12 +20,10 @@ enum status gradient_rule_linear(struct gradient_builder *g, int32_t op, struct 
 static int32_t product_behind(const struct use *u)
 {
     const struct graph *g = gradient_graph(u->b);
-    int32_t p = g->tensors[u->dy].producer, y = u->op.output[0], readers = 0;
+    int32_t p = g->tensors[u->dy].producer, y = u->op.output[0];
     if (p < g->n_forward || g->ops[p].kind != OP_matmul || g->ops[p].layer != u->op.layer)
         return -1;
-    for (int32_t i = 0; i < g->n_forward; i++)
-        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) readers += g->ops[i].input[k] == y;
-    bool alone = readers == 1 && g->ops[g->ops[p].forward].input[0] == y;
+    bool alone = gradient_readers(u->b, y) == 1 && g->ops[g->ops[p].forward].input[0] == y;
     return alone && !g->ops[p].attrs.accumulate && !g->ops[p].attrs.trans_a ? p : -1;
 }
 

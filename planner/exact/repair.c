@@ -40,6 +40,7 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
             above == s->n_devices || (space_linked(s, above, d) && space_linked(s, d, above));
         for (int32_t last = first; last < s->n_layers && linked; last++) {
             int64_t worst = over(s, d, first, last), rest = INT64_MIN;
+            if (worst >= best.worst) break; /* bytes grow with the layers */
             if (last + 1 < s->n_layers) rest = cell(t, mask & ~(1u << d), last + 1, d)->worst;
             bool ends = last + 1 == s->n_layers;
             if (ends && t->n_stages && used != t->n_stages) continue;
