@@ -21,12 +21,16 @@ static const char *const bindings[LIMITS] = {
     [MEMORY] = "memory of stages",
     [SUMS] = "gradient all-reduces"};
 
-/* Sums over the layers before each, of an option with or without recomputation. */
+/* Sums over the layers before each, of an option with or without recomputation, its copies on one node or on several. */
 struct choice {
     const struct bound_group_option *option;
+    bool apart, applies;                 /* applies: to the case */
+    double message_ns, reduced, awaited; /* of the case: average; S and S' / g */
     double *all, *forward, *input, *back, *pass, *whole, *divided, *kept, *waiting, *near,
-        *far;       /* (n_layers + 1) */
-    int32_t *first; /* (n_layers + 1) first layer of the longest stage that ends before each */
+        *far; /* (n_layers + 1) */
+    int32_t
+        *first;  /* (n_layers + 1) first layer, not 0, of the longest stage that ends before each */
+    bool *alone; /* (n_layers + 1) whether the layers before each may be a stage */
 };
 /* Plans of so many replicas whose pass is such a part of T: from, to. */
 struct plans {
@@ -43,9 +47,8 @@ struct groups {
         *worth; /* (n_classes + 1) π and λ; GPUs and pass of a replica; what it may have; work of a GPU */
     double T;
     const struct plans *plans; /* the case */
-    double m, fewer,
-        sent; /* its microbatches a replica: the largest share, the smallest but the last; part of g */
-    enum limit binding; /* of the last case that is not refuted */
+    double m, fewer;           /* its microbatches a replica: the largest share, the smallest */
+    enum limit binding;        /* of the last case that is not refuted */
 };
 
 /* --- options ----------------------------------------------------------------------------------- */
@@ -71,7 +74,7 @@ static struct choice choice_of(struct groups *g, const struct bound_group_option
     size_t n = (size_t)g->b->n_layers + 1;
     for (size_t k = 0; k < sizeof sums / sizeof *sums; k++)
         *sums[k] = ARENA_ARRAY(g->arena, double, n);
-    c.first = ARENA_ARRAY(g->arena, int32_t, n);
+    c.first = ARENA_ARRAY(g->arena, int32_t, n), c.alone = ARENA_ARRAY(g->arena, bool, n);
     for (int32_t l = 0; l < g->b->n_layers; l++) {
         const struct bound_group_layer *x = &o->layers[l];
         double back = x->input_ns + x->weight_ns + (again ? x->again_ns : 0);
@@ -120,10 +123,12 @@ static bool is_covered(const struct bound_groups *b, int32_t o)
 
 static void find_choices(struct groups *g)
 {
-    g->choices = ARENA_ARRAY(g->arena, struct choice, 2 * (size_t)g->b->n_options);
+    g->choices = ARENA_ARRAY(g->arena, struct choice, 4 * (size_t)g->b->n_options);
     for (int32_t o = 0; o < g->b->n_options; o++)
-        for (int again = 0; again < 2 && !is_covered(g->b, o); again++)
-            g->choices[g->n_choices++] = choice_of(g, &g->b->options[o], again);
+        for (int k = 0; k < 4 && !is_covered(g->b, o); k++) {
+            g->choices[g->n_choices] = choice_of(g, &g->b->options[o], k & 1);
+            g->choices[g->n_choices++].apart = k & 2;
+        }
 }
 
 /* Models a GPU does in a nanosecond. */
@@ -140,6 +145,19 @@ static void find_worth(struct groups *g)
 
 static double part(const double *sum, int32_t first, int32_t end) { return sum[end] - sum[first]; }
 
+/* What the copies of a stage send g of their gradients takes. */
+static double sum_ns(const struct choice *c, int32_t first, int32_t end)
+{
+    return part(c->apart ? c->far : c->near, first, end);
+}
+
+/* What stage 0, the layers before `end`, does or awaits between its last I and its next F: W, or longer sums. */
+static double late_ns(const struct choice *c, int32_t end)
+{
+    double input = c->pass[end] - c->forward[end];
+    return fmax(c->back[end] - c->input[end], c->awaited * sum_ns(c, 0, end) - input);
+}
+
 /* Times of a stage that its replica's microbatches do not fill, because they wait for other stages. */
 static double idle_ns(const struct groups *g, const struct choice *c, int32_t first, int32_t end,
                       double room)
@@ -148,7 +166,7 @@ static double idle_ns(const struct groups *g, const struct choice *c, int32_t fi
     double input = part(c->input, first, end), forward = part(c->forward, first, end);
     double inputs = kept > 0 ? fmin(m, floor(room / kept)) : m;
     double weights = waiting > 0 ? fmin(m, floor(room / waiting)) : m;
-    double waits = g->T * g->plans->pass[0] - forward - input;
+    double waits = g->T * g->plans->pass[0] - forward - input - (first ? 0 : late_ns(c, end));
     double idle = waits - weights * (part(c->back, first, end) - input);
     if (end < g->b->n_layers) idle -= (inputs - 1) * input;
     if (!first && inputs < m) idle = fmax(0, idle) + fmax(0, waits - (inputs - 1) * forward);
@@ -159,34 +177,74 @@ static double idle_ns(const struct groups *g, const struct choice *c, int32_t fi
 static enum limit tightest(const struct groups *g, const struct choice *c, int32_t first,
                            int32_t end, double *use)
 {
-    const struct plans *x = g->plans;
     int ends = (first > 0) + (end < g->b->n_layers);
-    double all = part(c->all, first, end) + ends * c->option->border_ns, T = g->T,
-           work = g->m * all;
+    double border = ends * c->option->border_ns, all = part(c->all, first, end) + border, T = g->T,
+           work = g->m * all, back = part(c->back, first, end) + border;
     enum limit most = BUSY;
     *use = work / T;
     if (work > T) return BUSY;
-    double state = part(c->whole, first, end) + part(c->divided, first, end) / x->replicas[1];
+    double state =
+        part(c->whole, first, end) + part(c->divided, first, end) / g->plans->replicas[1];
     double in_flight = fmax(1, ceil(g->m * g->hold[first] / T - 1e-6));
     double room = c->option->room_bytes - state;
-    double sum = part(x->replicas[0] > c->option->most_near ? c->far : c->near, first, end);
-    double uses[LIMITS] = {[FILL] = room < 0 ? 0 : (work + idle_ns(g, c, first, end, room)) / T,
+    double idle = room < 0 ? 0 : idle_ns(g, c, first, end, room);
+    double sums = c->reduced * sum_ns(c, first, end);
+    double uses[LIMITS] = {[FILL] = (work + idle) / T,
                            [MEMORY] = (state + in_flight * part(c->kept, first, end)) /
                                       c->option->room_bytes,
-                           [SUMS] = (g->fewer * all + sum * g->sent) / T};
+                           [SUMS] = (g->fewer * all - back + sums) / T};
     for (int k = FILL; k < LIMITS; k++)
         if (uses[k] > *use) most = (enum limit)k, *use = uses[k];
     return most;
+}
+
+/* What of the case holds for a choice. */
+static void set_choice(struct groups *g, struct choice *c)
+{
+    const struct bound_group_option *o = c->option;
+    double D = fmax(g->plans->replicas[0], c->apart ? 2 : 1), on_node = c->apart ? 1 : D;
+    double part_of_node = fmin(1, on_node * o->node_part), members = D * o->holders;
+    double near = fmin(o->copies * o->holders, members - o->holders);
+    double rings = (double)o->gpus / o->holders;
+    c->applies = c->apart ? D <= g->plans->replicas[1] : D <= o->copies;
+    c->message_ns =
+        o->near_message_ns + part_of_node * fmax(0, o->far_message_ns - o->near_message_ns);
+    if (c->apart) {
+        c->reduced = 2 - (near + 1) / members, c->awaited = 1 - near / members;
+    } else {
+        c->reduced = fmax(2 * (1 - 1 / members), o->bus ? 0.75 * (members - 1) * rings : 0);
+        c->awaited = 1 - 1 / members;
+    }
+}
+
+static bool fits(const struct groups *g, const struct choice *c, int32_t first, int32_t end)
+{
+    double use;
+    tightest(g, c, first, end, &use);
+    return use <= 1;
+}
+
+/* Of stages that begin with the first layer; with more layers than one that has too much work they have too much as well. */
+static void find_alone(struct groups *g, struct choice *c)
+{
+    bool busy = false;
+    for (int32_t end = 1; end <= g->b->n_layers; end++) {
+        double use = 2;
+        if (!busy) busy = tightest(g, c, 0, end, &use) == BUSY && use > 1;
+        c->alone[end] = use <= 1;
+    }
 }
 
 static void find_longest(struct groups *g)
 {
     for (int32_t k = 0; k < g->n_choices; k++) {
         struct choice *c = &g->choices[k];
-        int32_t first = 0;
+        int32_t first = 1;
+        set_choice(g, c);
+        if (!c->applies) continue;
+        find_alone(g, c);
         for (int32_t end = 1; end <= g->b->n_layers; end++) {
-            double use = 2;
-            while (first < end && (tightest(g, c, first, end, &use), use > 1)) first++;
+            while (first < end && !fits(g, c, first, end)) first++;
             c->first[end] = first;
         }
     }
@@ -194,23 +252,35 @@ static void find_longest(struct groups *g)
 
 /* --- the cheapest replica ---------------------------------------------------------------------- */
 
-/* Extends the costs by the last stages of a choice: the least cost before it in a sliding window, whose beginnings are in the queue. */
-static void try_choice(struct groups *g, int32_t choice, int32_t end, int32_t *ends, int32_t *queue)
+/* What a stage takes of the pass. */
+static double passes_ns(const struct choice *c, int32_t first, int32_t end)
+{
+    return part(c->pass, first, end) + 2 * c->message_ns + (first ? 0 : late_ns(c, end));
+}
+
+static void try_stage(struct groups *g, int32_t choice, int32_t first, int32_t end)
 {
     const struct choice *c = &g->choices[choice];
     const struct bound_group_option *o = c->option;
+    double cost = g->cost[first] + g->price[g->b->n_classes] / g->T * passes_ns(c, first, end) +
+                  g->price[o->device_class] * o->gpus;
+    if (cost < g->cost[end]) g->cost[end] = cost, g->by[end] = choice, g->start[end] = first;
+}
+
+/* Extends the costs by the last stages of a choice: all layers so far, or from the least cost before it in a sliding window, whose
+ * beginnings are in the queue. */
+static void try_choice(struct groups *g, int32_t choice, int32_t end, int32_t *ends, int32_t *queue)
+{
+    const struct choice *c = &g->choices[choice];
     double wait = g->price[g->b->n_classes] / g->T,
            new = g->cost[end - 1] - wait * c->pass[end - 1];
+    if (c->alone[end]) try_stage(g, choice, 0, end);
     while (ends[1] > ends[0] &&
            g->cost[queue[ends[1] - 1]] - wait * c->pass[queue[ends[1] - 1]] >= new)
         ends[1]--;
     queue[ends[1]++] = end - 1;
     while (ends[0] < ends[1] && queue[ends[0]] < c->first[end]) ends[0]++;
-    if (ends[0] == ends[1]) return;
-    int32_t first = queue[ends[0]];
-    double cost = g->cost[first] + wait * (part(c->pass, first, end) + 2 * o->message_ns) +
-                  g->price[o->device_class] * o->gpus;
-    if (cost < g->cost[end]) g->cost[end] = cost, g->by[end] = choice, g->start[end] = first;
+    if (ends[0] < ends[1]) try_stage(g, choice, queue[ends[0]], end);
 }
 
 /* The least price of a replica, which is then in g->used. INFINITY: some layer has no stage. */
@@ -221,15 +291,14 @@ static double cheapest(struct groups *g)
     for (int32_t end = 1; end <= n; end++) {
         g->cost[end] = INFINITY;
         for (int32_t c = 0; c < g->n_choices; c++)
-            try_choice(g, c, end, &ends[2 * c], g->queue + c * n);
+            if (g->choices[c].applies) try_choice(g, c, end, &ends[2 * c], g->queue + c * n);
     }
     if (isinf(g->cost[n])) return INFINITY;
     memset(g->used, 0, ((size_t)k + 1) * sizeof *g->used);
     for (int32_t end = n; end > 0; end = g->start[end]) {
         const struct choice *c = &g->choices[g->by[end]];
-        const struct bound_group_option *o = c->option;
-        g->used[o->device_class] += o->gpus;
-        g->used[k] += (part(c->pass, g->start[end], end) + 2 * o->message_ns) / g->T;
+        g->used[c->option->device_class] += c->option->gpus;
+        g->used[k] += passes_ns(c, g->start[end], end) / g->T;
     }
     return g->cost[n];
 }
@@ -281,8 +350,7 @@ static bool priced_out(struct groups *g, const struct plans *x)
     struct lp *lp = prices_new(g, x);
     bool yes = false, more = true;
     double M = (double)g->b->microbatches;
-    g->plans = x, g->sent = 1 - 1 / x->replicas[0];
-    g->m = ceil(M / x->replicas[1]), g->fewer = floor(M / x->replicas[1]) - 1;
+    g->plans = x, g->m = ceil(M / x->replicas[1]), g->fewer = floor(M / x->replicas[1]);
     find_longest(g);
     for (int k = 0; k < CUTS && !yes && more; k++) {
         double due = 0, price = cheapest(g);

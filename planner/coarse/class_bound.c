@@ -12,10 +12,12 @@
 #include "planner/spmd_stage/tp_options.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 /* The fastest links from a GPU of a class to others of its node, and from its node to others. */
 struct reach {
     double near_ns, far_ns, near_Bps, far_Bps; /* least time of a message; most bytes a second */
+    bool bus;                                  /* all GPUs of the node share one link */
 };
 
 /* The least bandwidth of the links that a message shares with all others of its node. */
@@ -31,7 +33,7 @@ static struct reach reach_of(const struct coarse *q, const struct coarse_class *
 {
     const struct cluster *c = q->task->cluster;
     int32_t node = c->devices[k->device[0]].node;
-    struct reach x = {INFINITY, INFINITY, 0, 0};
+    struct reach x = {INFINITY, INFINITY, 0, 0, false};
     for (const struct coarse_class *y = q->classes; y < q->classes + q->n_classes; y++)
         for (int32_t i = y == k; i < y->n; i += i < y->per_node ? 1 : y->n) {
             const struct device_route *r =
@@ -42,17 +44,20 @@ static struct reach reach_of(const struct coarse *q, const struct coarse_class *
             double fast = near ? r->link.bandwidth_Bps : node_Bps(q, r, c->nodes[node].n_devices);
             *ns = fmin(*ns, (double)(cost_occupancy_ns(&r->link, bytes) + r->link.latency_ns));
             *Bps = fmax(*Bps, fast);
+            if (near) x.bus = r->n_hops == 1 && c->links[r->hop[0] / 2].n_ends == 1;
         }
     return x;
 }
 
-/* A node has room for some stages of an option; the message behind the last of them leaves it. */
-static double message_ns(const struct reach *x, int32_t n, int32_t node_devices)
+/* Messages to a stage on the same node and on another; 0: no link. A node has room for some stages of an option; the message behind
+ * the last of them leaves it. */
+static void set_messages(const struct reach *x, int32_t n, int32_t node_devices,
+                         struct bound_group_option *o)
 {
     double near = fmin(x->near_ns, x->far_ns), far = isinf(x->far_ns) ? near : x->far_ns;
-    if (2 * n > node_devices) near = far;
-    if (isinf(near)) return 0;
-    return near + fmax(0, far - near) * n / node_devices;
+    o->near_message_ns = isinf(near) ? 0 : near, o->far_message_ns = isinf(near) ? 0 : far;
+    o->node_part = 2 * n > node_devices ? 1 : (double)n / node_devices;
+    o->copies = node_devices / n, o->bus = x->bus;
 }
 
 static double border_ns(const struct space *s, int32_t type)
@@ -87,6 +92,19 @@ static int64_t wire_bytes(const struct space *s, const struct stage_cost *c)
     return units_min(bytes, c->parameter_bytes);
 }
 
+/* GPUs of a group that hold the same parameters, at least. */
+static int32_t holders_of(const struct space *s, const struct coarse_class *k,
+                          const struct coarse_degree *d)
+{
+    double least = d->n;
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        double own = (double)space_stage_type(s, d->type, l, l)->parameter_bytes,
+               all = (double)space_stage_type(s, k->type, l, l)->parameter_bytes;
+        if (all > 0) least = fmin(least, d->n * own / all);
+    }
+    return (int32_t)fmax(1, floor(least + 1e-6));
+}
+
 /* Layers of an option. A parameter that several layers use counts in the first of them. */
 static void set_layers(const struct space *s, const struct coarse_class *k,
                        const struct coarse_degree *d, const struct reach *x,
@@ -99,7 +117,7 @@ static void set_layers(const struct space *s, const struct coarse_class *k,
         group_borders(s, d->type, l, l, &border);
         double all = (double)(one->parameter_bytes + one->gradient_bytes + one->state_bytes);
         double own = all > 0 ? fmin(1, kept[l].state_bytes / all) : 1;
-        double part = (double)s->microbatch / d->n, wire = own * (double)wire_bytes(s, one) * 1e9;
+        double part = (double)s->microbatch / d->n, nano = own * 1e9;
         out[l] = (struct bound_group_layer){
             .forward_ns = (double)(c->forward_ns - border.forward_ns),
             .input_ns = (double)(c->input_least_ns - border.input_least_ns),
@@ -111,8 +129,8 @@ static void set_layers(const struct space *s, const struct coarse_class *k,
             .kept_bytes =
                 fmax(part * kept[l].kept_bytes, (double)(c->activation_bytes - c->input_bytes)),
             .waiting_bytes = part * kept[l].waiting_bytes,
-            .near_sum_ns = x->near_Bps > 0 ? wire / d->n / x->near_Bps : 0,
-            .far_sum_ns = x->far_Bps > 0 ? wire / x->far_Bps : 0};
+            .near_sum_ns = x->near_Bps > 0 ? nano * (double)wire_bytes(s, c) / x->near_Bps : 0,
+            .far_sum_ns = x->far_Bps > 0 ? nano * (double)wire_bytes(s, one) / x->far_Bps : 0};
         if (!s->early[l]) out[l].pass_ns += out[l].input_ns;
         if (out[l].waiting_bytes > out[l].kept_bytes) out[l].waiting_bytes = out[l].kept_bytes;
     }
@@ -133,14 +151,14 @@ static void add_options(const struct coarse *q, int32_t of, const struct bound_k
         struct bound_group_layer *layers =
             ARENA_ARRAY(a, struct bound_group_layer, (size_t)s->n_layers);
         set_layers(s, k, y, &x, kept, layers);
-        options[b->n_options++] = (struct bound_group_option){
+        options[b->n_options] = (struct bound_group_option){
             .device_class = of,
             .gpus = y->n,
             .room_bytes = (double)(t->memory_bytes - least_scratch(s, y->type)),
-            .message_ns = message_ns(&x, y->n, node),
             .border_ns = border_ns(s, y->type),
-            .most_near = 1 + node - y->n,
+            .holders = holders_of(s, k, y),
             .layers = layers};
+        set_messages(&x, y->n, node, &options[b->n_options++]);
         double longest = fmax(isinf(x.near_ns) ? 0 : x.near_ns, isinf(x.far_ns) ? 0 : x.far_ns);
         b->far_ns = fmax(b->far_ns, 4 * longest);
     }

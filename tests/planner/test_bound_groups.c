@@ -32,7 +32,13 @@ struct hand {
 };
 static void hand_make(struct hand *h, int32_t n_layers, int64_t gpus, int64_t microbatches)
 {
-    *h = (struct hand){.gpus = gpus, .option = {0, 1, 1000, 0, 0, 8, h->layers}};
+    *h = (struct hand){.gpus = gpus,
+                       .option = {.gpus = 1,
+                                  .room_bytes = 1000,
+                                  .node_part = 1.0 / 8,
+                                  .copies = 8,
+                                  .holders = 1,
+                                  .layers = h->layers}};
     for (int32_t l = 0; l < n_layers; l++)
         h->layers[l] = (struct bound_group_layer){
             .forward_ns = 100, .input_ns = 100, .weight_ns = 100, .again_ns = 30, .pass_ns = 200};
@@ -61,8 +67,8 @@ START_TEST(layers_are_whole)
 }
 END_TEST
 
-/* Two stages of two layers, 4 microbatches: 4 · 600 of work. The pass of a microbatch is 800 and messages of 2 · 500: a stage waits 1,400
- * for the other one. W of the microbatches in flight, 200 each, runs meanwhile, in the first stage also their I. */
+/* Two stages of two layers, 4 microbatches: 4 · 600 of work. The pass of a microbatch is 800 and messages of 2 · 500: the first stage waits
+ * 1,400 for the other one, which waits also for its W of 200. W of the microbatches in flight, 200 each, runs meanwhile, in the first stage also their I. */
 START_TEST(pipelines_fill)
 {
     struct hand h;
@@ -70,26 +76,64 @@ START_TEST(pipelines_fill)
     h.option.room_bytes = 100;
     for (int32_t l = 0; l < 4; l++) h.layers[l].whole_bytes = 40;
     hand_gives(&h, 2400, "work");
-    h.option.message_ns = 500, h.b.far_ns = 1000;
-    hand_gives(&h, 2400 + 600, "fill"); /* of the last stage */
+    h.option.near_message_ns = h.option.far_message_ns = 500, h.b.far_ns = 1000;
+    hand_gives(&h, 2400 + 800, "fill"); /* of the last stage */
     for (int32_t l = 0; l < 4; l++) h.layers[l].kept_bytes = h.layers[l].waiting_bytes = 10;
-    hand_gives(&h, 2400 + 240 + 600, "work"); /* room for one microbatch: recomputed */
+    hand_gives(&h, 2400 + 240 + 800, "fill"); /* room for one microbatch: recomputed */
     for (int32_t l = 0; l < 4; l++) h.layers[l].again_ns = 1000;
     /* The first stage has one microbatch at a time: it waits behind F, and again but for one W. */
     hand_gives(&h, 2400 + 1400 + 1400 - 200, "memory");
 }
 END_TEST
 
-/* Two replicas on two GPUs: a GPU does 3 of its 4 microbatches before it can send the sums of the last, half of the gradients. */
+/* Two replicas on two GPUs: a GPU begins W of the last of its 4 microbatches, then sends half of the gradients to the other and half of their
+ * sum. The last I does not overlap, because it may be one operation with W. */
 START_TEST(gradients_are_summed)
 {
     struct hand h;
     hand_make(&h, 1, 2, 8);
     hand_gives(&h, 1200, "work");
-    h.layers[0].near_sum_ns = 1600, h.layers[0].far_sum_ns = 4000;
-    hand_gives(&h, 900 + 800, "gradient");
-    h.option.most_near = 1; /* on two nodes; better one replica on one GPU, as there is one layer */
+    h.layers[0].near_sum_ns = 1200, h.layers[0].far_sum_ns = 4000;
+    hand_gives(&h, 1000 + 1200, "gradient");
+    h.option.bus = true; /* 3 messages of a half in two directions: fewer than the other counts */
+    hand_gives(&h, 1000 + 1200, "gradient");
+    h.option.copies = 1; /* on two nodes; better one replica on one GPU, as there is one layer */
     hand_gives(&h, 2400, "work");
+    h.layers[0].far_sum_ns = 800;
+    hand_gives(&h, 1000 + 800, "gradient");
+}
+END_TEST
+
+/* Four GPUs that divide microbatches hold the same parameters: 2 · 3 / 4 of the gradients on a link, or 3 / 4 · 3 on a bus. */
+START_TEST(gradients_are_summed_within_a_stage)
+{
+    struct hand h;
+    hand_make(&h, 1, 4, 8);
+    h.option.gpus = h.option.holders = 4, h.option.copies = 2;
+    h.layers[0].near_sum_ns = 1000, h.layers[0].far_sum_ns = 9000;
+    hand_gives(&h, 2200 + 1500, "gradient");
+    h.option.bus = true;
+    hand_gives(&h, 2200 + 2250, "gradient");
+}
+END_TEST
+
+/* Two replicas of two stages; the last has most of the work, 4 · (600 + 200) with its border, and room for one microbatch. A pass takes
+ * 80 + 400, and the last stage also waits until half of the gradients of the first have arrived there: 1,200 in place of I, 40. Of these
+ * waits, 1,640 - 400, one W is 200. */
+START_TEST(stages_wait_for_the_sums_of_the_first)
+{
+    struct hand h;
+    hand_make(&h, 4, 4, 8);
+    h.option.room_bytes = 100, h.option.border_ns = 200;
+    for (int32_t l = 0; l < 4; l++) h.layers[l].whole_bytes = 40;
+    for (int32_t l = 0; l < 2; l++)
+        h.layers[l].forward_ns = h.layers[l].input_ns = h.layers[l].weight_ns = 20,
+        h.layers[l].pass_ns = 40;
+    for (int32_t l = 2; l < 4; l++)
+        h.layers[l].kept_bytes = h.layers[l].waiting_bytes = 10, h.layers[l].again_ns = 1000;
+    hand_gives(&h, 3200, "");
+    for (int32_t l = 0; l < 2; l++) h.layers[l].near_sum_ns = 1200, h.layers[l].far_sum_ns = 9000;
+    hand_gives(&h, 3200 + 1240 - 200, "");
 }
 END_TEST
 
@@ -284,14 +328,14 @@ static void enumerate(struct asking *x)
     }
 }
 
-/* Four GPUs of one type on two nodes, memory as given. */
+/* Four GPUs of one type on two nodes, memory as given; fast and slow networks, fast and slow buses. */
 START_TEST(no_bound_is_above_the_best_of_all_plans)
 {
     static const char *const job =
         "version: 1\nmodel: {model_type: gpt2, n_embd: 1024, n_layer: 3, n_head: 16, n_positions: "
         "512, vocab_size: 8192}\nsequence_length: 512\nglobal_batch: 8\nmicrobatch: %d\n"
         "precision: fp16\n";
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 12; i++) {
         struct asking x;
         struct error err = {0};
         int in_class = 0;
@@ -304,13 +348,13 @@ START_TEST(no_bound_is_above_the_best_of_all_plans)
                          "version: 1\nname: c\ndevice_types: [{name: h, device: H100-SXM5, "
                          "memory: %s}]\nnodes: [{name: n, count: 2, devices: {type: h, "
                          "count: 2}}]\nswitches: [{name: s}]\nlinks:\n"
-                         "  - {name: in, count: 2, between: [n], bandwidth: 400 GB/s, latency: "
+                         "  - {name: in, count: 2, between: [n], bandwidth: %s, latency: "
                          "1 us}\n  - {name: up, count: 2, between: [n, s], bandwidth: %s, "
                          "latency: 5 us}\n",
-                         i < 2   ? "80 GiB"
-                         : i < 4 ? "4 GiB"
-                                 : "3.3 GiB",
-                         i < 3 ? "50 GB/s" : "1 GB/s"));
+                         i % 6 < 2   ? "80 GiB"
+                         : i % 6 < 4 ? "4 GiB"
+                                     : "3.3 GiB",
+                         i < 6 ? "400 GB/s" : "3 GB/s", i % 6 < 3 ? "50 GB/s" : "1 GB/s"));
         MUST(profile_prior(arena, &x.cluster, &x.profile, &err));
         x.n_sizes = search_check_sizes(&x.job, x.sizes);
         incumbents_init(&x.t.incumbents, arena, 32, &x.o, &x.cluster);
@@ -333,6 +377,8 @@ Suite *bound_groups_suite(void)
     tcase_add_test(t, layers_are_whole);
     tcase_add_test(t, pipelines_fill);
     tcase_add_test(t, gradients_are_summed);
+    tcase_add_test(t, gradients_are_summed_within_a_stage);
+    tcase_add_test(t, stages_wait_for_the_sums_of_the_first);
     tcase_add_test(t, stages_have_borders_and_microbatches_in_flight);
     tcase_add_test(t, no_bound_is_above_the_best_of_all_plans);
     tcase_add_test(t, no_bound_is_above_a_plan_that_the_search_finds);
