@@ -137,6 +137,22 @@ START_TEST(stages_wait_for_the_sums_of_the_first)
 }
 END_TEST
 
+/* Two replicas of two stages with borders. Their sums need one node, so that the 2 of 4 GPUs of each copy leave it every second time: of the
+ * pass, 800 and messages of 2 · 250 and W of 200 in the first stage, the last waits 1,100, less its W. */
+START_TEST(sums_on_a_node_put_messages_between_nodes)
+{
+    struct hand h;
+    hand_make(&h, 4, 4, 8);
+    h.option.room_bytes = 100, h.option.border_ns = 200;
+    h.option.node_part = 0.25, h.option.copies = 4;
+    h.option.far_message_ns = 500, h.b.far_ns = 500;
+    for (int32_t l = 0; l < 4; l++) h.layers[l].whole_bytes = 40;
+    hand_gives(&h, 3200 + 50, "");
+    for (int32_t l = 0; l < 4; l++) h.layers[l].near_sum_ns = 1, h.layers[l].far_sum_ns = 9000;
+    hand_gives(&h, 3200 + 300, "");
+}
+END_TEST
+
 /* Borders of a stage and the memory of the microbatches in flight. */
 START_TEST(stages_have_borders_and_microbatches_in_flight)
 {
@@ -379,6 +395,7 @@ Suite *bound_groups_suite(void)
     tcase_add_test(t, gradients_are_summed);
     tcase_add_test(t, gradients_are_summed_within_a_stage);
     tcase_add_test(t, stages_wait_for_the_sums_of_the_first);
+    tcase_add_test(t, sums_on_a_node_put_messages_between_nodes);
     tcase_add_test(t, stages_have_borders_and_microbatches_in_flight);
     tcase_add_test(t, no_bound_is_above_the_best_of_all_plans);
     tcase_add_test(t, no_bound_is_above_a_plan_that_the_search_finds);
