@@ -2,20 +2,20 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
-#include "planner/coarse/internal.h"
+#include "planner/coarse/trials.h"
 
 #include <string.h>
 
-enum { SUBSETS_MAX = 64 }; /* of a search */
+enum { SUBSETS_MAX = 256 }; /* of a search */
 
-/* bound: the time if all its devices compute all the time, at the cost of all for that long; estimate: of its best candidate. */
+/* value: the time if all its devices compute all the time, at the cost of all for that long; once estimated, that of its best candidate. */
 struct subset {
     int32_t count[COARSE_CLASSES]; /* devices of each class, the first ones of its list */
-    bool *idle;                    /* (devices) */
     double price_per_h;
-    struct search_plan bound, estimate;
-    struct search_task task; /* the question with `idle` */
-    struct coarse *coarse;
+    struct search_plan value;
+    struct search_task *task; /* the question with the others idle; NULL: not made yet */
+    struct coarse *coarse;    /* of the task */
+    bool estimated, done;     /* done: searched, or not to be */
 };
 
 struct listing {
@@ -44,8 +44,8 @@ static bool may_precede(const struct listing *l, const struct subset *x, double 
     return ns < (double)incumbents_reach_ns(&l->t->incumbents, x->price_per_h);
 }
 
-/* Whether the subset, of so many devices of each class, is new, not the whole cluster, and its bound may precede the best plan: then listed. */
-static bool add(struct listing *l, const int32_t *count)
+/* Lists the subset of so many devices of each class if it is new, not the whole cluster, and its bound may precede the best plan. */
+static void add(struct listing *l, const int32_t *count)
 {
     const struct coarse *q = l->q;
     struct subset x = {.price_per_h = 0};
@@ -54,23 +54,24 @@ static bool add(struct listing *l, const int32_t *count)
         x.count[k] = count[k], all += count[k];
         x.price_per_h += count[k] * price_of(l, k);
     }
-    if (!all || all == q->task->cluster->n_devices || l->n == SUBSETS_MAX) return false;
+    if (!all || all == q->task->cluster->n_devices || l->n == SUBSETS_MAX) return;
     for (int32_t i = 0; i < l->n; i++)
-        if (!memcmp(l->out[i].count, x.count, sizeof x.count)) return false;
-    x.bound = value_of(x.price_per_h, coarse_least_ns(q, count));
-    if (!may_precede(l, &x, (double)x.bound.iteration_ns)) return false;
-    l->out[l->n++] = x;
-    return true;
+        if (!memcmp(l->out[i].count, x.count, sizeof x.count)) return;
+    x.value = value_of(x.price_per_h, coarse_least_ns(q, count));
+    if (may_precede(l, &x, (double)x.value.iteration_ns)) l->out[l->n++] = x;
 }
 
 static void make_task(const struct listing *l, struct subset *x)
 {
     int32_t n = l->q->task->cluster->n_devices;
-    x->idle = ARENA_ARRAY(l->t->arena, bool, (size_t)n);
-    memset(x->idle, true, (size_t)n * sizeof *x->idle);
+    if (x->task) return;
+    bool *idle = ARENA_ARRAY(l->t->arena, bool, (size_t)n);
+    memset(idle, true, (size_t)n * sizeof *idle);
     for (int32_t k = 0; k < l->q->n_classes; k++)
-        for (int32_t i = 0; i < x->count[k]; i++) x->idle[l->q->classes[k].device[i]] = false;
-    x->task = *l->q->task, x->task.idle = x->idle;
+        for (int32_t i = 0; i < x->count[k]; i++) idle[l->q->classes[k].device[i]] = false;
+    x->task = arena_copy(l->t->arena, l->q->task, sizeof *x->task);
+    x->task->idle = idle;
+    x->coarse = coarse_part(l->r->coarse, x->task);
 }
 
 /* --- all subsets --- */
@@ -96,23 +97,35 @@ static void order_classes(struct listing *l)
     }
 }
 
-/* One of so many parts of a class: whole nodes, of one node fewer devices. */
-static int32_t part_of(const struct coarse_class *x, int32_t parts)
+/* times / parts of a class: whole nodes, of less than one node fewer devices. */
+static int32_t part_of(const struct coarse_class *x, int32_t times, int32_t parts)
 {
     int32_t nodes = (x->n + x->per_node - 1) / x->per_node;
-    if (parts <= nodes) return (int32_t)units_min(x->n, (nodes + parts - 1) / parts * x->per_node);
-    return (int32_t)units_max(1, x->per_node * nodes / parts);
+    if (parts <= times * nodes)
+        return (int32_t)units_min(x->n, (times * nodes + parts - 1) / parts * x->per_node);
+    return (int32_t)units_max(1, x->per_node * nodes * times / parts);
 }
 
-/* All devices of a set of classes; a half, a quarter … of them, as long as these may precede the best plan. */
+/* Returns the most devices of a class. */
+static int32_t add_part(struct listing *l, uint32_t classes, int32_t times, int32_t parts)
+{
+    int32_t count[COARSE_CLASSES] = {0}, most = 0;
+    for (int32_t k = 0; k < l->q->n_classes; k++) {
+        if (!(classes >> k & 1)) continue;
+        count[k] = part_of(&l->q->classes[k], times, parts);
+        most = (int32_t)units_max(most, count[k]);
+    }
+    add(l, count);
+    return most;
+}
+
+/* All devices of a set of classes; a half, a quarter … of them, down to one of each. By money also three quarters of each of these. */
 static void add_parts(struct listing *l, uint32_t classes)
 {
-    bool more = true, whole = classes == (1U << l->q->n_classes) - 1;
-    for (int32_t part = 1; more; part *= 2) {
-        int32_t count[COARSE_CLASSES] = {0};
-        for (int32_t k = 0; k < l->q->n_classes; k++)
-            if (classes >> k & 1) count[k] = part_of(&l->q->classes[k], part);
-        more = add(l, count) || (whole && part == 1);
+    int32_t most = INT32_MAX;
+    for (int32_t parts = 1; most > 1; parts *= 2) {
+        most = add_part(l, classes, 1, parts);
+        if (by_money(l) && most > 2) (void)add_part(l, classes, 3, 4 * parts);
     }
 }
 
@@ -122,7 +135,7 @@ static void add_less(struct listing *l, int32_t class, int32_t less)
     for (int32_t k = 0; k < l->q->n_classes; k++) count[k] = l->q->classes[k].n;
     if (count[class] < less) return;
     count[class] -= less;
-    (void)add(l, count);
+    add(l, count);
 }
 
 static void add_used(struct listing *l, const struct plan *p)
@@ -137,7 +150,7 @@ static void add_used(struct listing *l, const struct plan *p)
     for (int32_t k = 0; k < l->q->n_classes; k++)
         for (int32_t i = 0; i < l->q->classes[k].n; i++)
             count[k] += used[l->q->classes[k].device[i]];
-    (void)add(l, count);
+    add(l, count);
 }
 
 static void list(struct listing *l)
@@ -161,76 +174,88 @@ static void list(struct listing *l)
 
 /* --- searches --- */
 
-/* Stable, the best bound or estimate first. */
-static void sort(struct listing *l, bool estimates)
+/* Stable, the best first. */
+static void sort(struct listing *l)
 {
     for (int32_t i = 1; i < l->n; i++)
         for (int32_t k = i; k > 0; k--) {
             struct subset *x = &l->out[k], *y = x - 1, z = *x;
-            if (!incumbents_better(&l->t->incumbents, estimates ? &x->estimate : &x->bound,
-                                   estimates ? &y->estimate : &y->bound))
-                break;
+            if (!incumbents_better(&l->t->incumbents, &x->value, &y->value)) break;
             *x = *y, *y = z;
         }
 }
 
 static enum status try_presets(struct listing *l, struct error *err)
 {
-    sort(l, false);
+    sort(l);
     for (int32_t i = 0; i < l->n && !search_context_over(l->t); i++) {
         struct subset *x = &l->out[i];
         struct baselines_request part = *l->r;
-        if (!may_precede(l, x, (double)x->bound.iteration_ns)) continue;
+        if (!may_precede(l, x, (double)x->value.iteration_ns)) continue;
         make_task(l, x);
-        part.task = &x->task;
+        part.task = x->task, part.coarse = x->coarse;
         TRY(baselines_on(l->t, &part, x->price_per_h, err));
     }
     return OK;
 }
 
-/* Whether the coarse search tries it. By time that of the whole cluster had the same teams, but spent its trials and local searches on those of
- * other classes too; so only the classes of its best candidate by estimate. */
+/* By time the coarse search of the whole cluster had the same teams, but spent its trials and local searches on those of other classes too; so
+ * only the classes of its best candidate by estimate. */
 static bool is_promising(const struct listing *l, const struct subset *x)
 {
     uint32_t leading = coarse_leading(l->q);
     for (int32_t k = 0; k < l->q->n_classes && !by_money(l); k++)
         if (x->count[k] != (leading >> k & 1 ? l->q->classes[k].n : 0)) return false;
-    return x->idle && may_precede(l, x, (double)x->bound.iteration_ns);
+    return by_money(l) || x->task;
 }
 
-static enum status estimate(struct listing *l, struct error *err)
+/* The subset of the best value that is left and may precede the best plan; NULL: none. */
+static struct subset *next_of(struct listing *l)
 {
-    for (int32_t i = 0; i < l->n; i++) {
-        struct subset *x = &l->out[i];
-        int64_t ns = INT64_MAX;
-        if (is_promising(l, x) && !search_context_over(l->t)) {
-            x->coarse = coarse_part(l->q, &x->task);
-            TRY(coarse_estimate(x->coarse, &ns, err));
-        }
-        x->estimate = value_of(x->price_per_h, ns);
+    struct subset *best = NULL;
+    for (struct subset *x = l->out; x < l->out + l->n; x++) {
+        double least = (x->estimated ? BASELINE_SURE : 1) * (double)x->value.iteration_ns;
+        x->done |= !is_promising(l, x) || !may_precede(l, x, least);
+        if (!x->done && (!best || incumbents_better(&l->t->incumbents, &x->value, &best->value)))
+            best = x;
     }
-    sort(l, true);
+    return best;
+}
+
+/* The best value first: a bound becomes an estimate, an estimated subset is searched. All subsets together have as much work as the trials and the
+ * local searches of the whole cluster. */
+static enum status try_coarse(struct listing *l, struct error *err)
+{
+    struct search_context *t = l->t;
+    int64_t end = scorer_work(t->scorer) + 2 * coarse_work_ns(l->q);
+    for (struct subset *x; (x = next_of(l)) && scorer_work(t->scorer) < end && !search_context_over(t);) {
+        int64_t ns;
+        int32_t n_tried;
+        x->done = x->estimated;
+        if (x->done) {
+            TRY(coarse_search(x->coarse, &n_tried, err));
+            continue;
+        }
+        make_task(l, x);
+        x->estimated = true;
+        TRY(coarse_estimate(x->coarse, &ns, err));
+        x->value = value_of(x->price_per_h, ns);
+    }
     return OK;
 }
 
-static struct search_plan best_of(const struct listing *l)
+/* Presets within the budgets, the coarse search within its own. By money it comes first, because it tells which of many subsets have cheap plans. */
+static enum status try_all(struct listing *l, struct error *err)
 {
-    return l->t->incumbents.n ? l->t->incumbents.plans[0] : value_of(0, INT64_MAX);
-}
-
-static enum status try_coarse(struct listing *l, struct error *err)
-{
-    bool more = true;
-    TRY(estimate(l, err));
-    for (int32_t i = 0; i < l->n && more && !search_context_over(l->t); i++) {
-        struct subset *x = &l->out[i];
-        struct search_plan before = best_of(l), now;
-        int32_t n_tried;
-        if (!x->coarse || !may_precede(l, x, BASELINE_SURE * (double)x->estimate.iteration_ns))
-            continue;
-        TRY(coarse_search(x->coarse, &n_tried, err));
-        now = best_of(l), more = incumbents_better(&l->t->incumbents, &now, &before);
-    }
+    struct search_context *t = l->t;
+    int64_t end = t->work_end, before = scorer_work(t->scorer);
+    if (!by_money(l)) TRY(try_presets(l, err));
+    t->work_end = 0;
+    TRY(try_coarse(l, err));
+    if (!by_money(l)) return OK;
+    if (end) t->work_end = end + scorer_work(t->scorer) - before;
+    TRY(try_presets(l, err));
+    t->work_end = 0;
     return OK;
 }
 
@@ -240,9 +265,7 @@ enum status subsets_search(struct search_context *t, const struct baselines_requ
     struct listing *l = ARENA_ARRAY(t->arena, struct listing, 1);
     *l = (struct listing){.t = t, .r = r, .q = r->coarse};
     list(l);
-    enum status st = try_presets(l, err);
-    t->work_end = 0; /* the coarse search has its own limit */
-    if (st == OK) st = try_coarse(l, err);
+    enum status st = try_all(l, err);
     for (int32_t i = 0; i < l->n; i++) coarse_free(l->out[i].coarse);
     return st;
 }

@@ -3,19 +3,23 @@
  * Presets use every device. The best plan may leave out a class of devices, some nodes or a device; the cheapest one often most of them. A
  * subset takes a number of devices of each class of the coarse search (planner/coarse/coarse.h), so that interchangeable ones count once.
  * Subsets: every class; all classes but one; the fastest classes together (for an objective or a limit of money, those of most speed for their
- * price); a half, a quarter … of each of these; all nodes but one of a class; of few devices, all but one device; the devices of every plan found.
+ * price); a half, a quarter … of each of these, down to one device of a class, and by money three quarters of each; all nodes but one of a
+ * class; of few devices, all but one device; the devices of every plan found.
  *
- * A subset is skipped if it could not beat the best plan even with every device busy all the time and every device paid for. The others are
- * searched in that order: presets first (planner/baseline/baselines.h), then the coarse search in the order of its estimates, until one brings no
- * better plan. By money that is done for all subsets. By time the coarse search of the whole cluster has tried idle devices already, so only the
- * classes of its best candidate are searched again (30 GPUs of four types: 8.8 % faster; docs/measurements.md, 11-27).
+ * The value of a subset is a bound at first: the time with every device busy all the time, and every device paid for. The coarse search takes the
+ * subset of the best value: its bound becomes the estimate of its best candidate, and an estimated subset is searched. A subset whose value cannot
+ * precede the best plan is skipped. Presets (planner/baseline/baselines.h) are tried on the subsets in the order of their values.
+ *
+ * By money the coarse search comes first, because the cheapest plans are often on few devices, where the bounds of all numbers of devices of a class
+ * are equal. By time presets come first, and the coarse search of the whole cluster has tried idle devices already, so only the classes of its best
+ * candidate are searched again (30 GPUs of four types: 8.8 % faster; docs/measurements.md, 11-27).
  */
 #ifndef PLANNER_SUBSETS_H
 #define PLANNER_SUBSETS_H
 
 #include "planner/baseline/baselines.h"
 
-/* Adds to t->incumbents, within t's budgets. r: of the whole cluster, which was searched before. O(classes² · log nodes) subsets. */
+/* Adds to t->incumbents, within t's budgets. r: of the whole cluster, which was searched before. O(classes² · log devices) subsets. */
 MUST_CHECK enum status subsets_search(struct search_context *t, const struct baselines_request *r,
                                       struct error *err);
 

@@ -27,7 +27,7 @@ struct baselines_request {
 MUST_CHECK enum status baselines_score(struct search_context *q, const struct baselines_request *r,
                                        struct search_result *out, struct error *err);
 /* Grid families on the devices that the task leaves, which cost price_per_h together. Settings that may precede the best plan by estimate are
- * simulated within t's budgets; the best of each family is kept. r->coarse: of the whole cluster. */
+ * simulated within t's budgets; the best of each family is kept. */
 MUST_CHECK enum status baselines_on(struct search_context *q, const struct baselines_request *r,
                                     double price_per_h, struct error *err);
 /* Whether the plan is in the exact search's class: contiguous layers per device, 1F1B, nothing else. */

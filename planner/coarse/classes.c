@@ -177,9 +177,10 @@ static struct coarse_class part_of(struct coarse *q, const struct coarse_class *
     return y;
 }
 
-struct coarse *coarse_part(const struct coarse *q, const struct search_task *task)
+struct coarse *coarse_part(struct coarse *q, const struct search_task *task)
 {
     struct coarse *x = coarse_new(q->t, task, q->parameters_only);
+    x->trial_ns = q->trial_ns, x->all_replicas = q->all_replicas;
     x->whole = q, x->priced = q->priced, x->cost = q->cost, x->graph = q->graph;
     for (int32_t k = 0; k < q->n_classes; k++) {
         struct coarse_class y = part_of(x, &q->classes[k]);
@@ -323,6 +324,12 @@ enum status coarse_priced(struct coarse *q, int32_t size, bool groups, struct sp
     *out = s;
     if (!q->graph) TRY(coarse_classes(q, err));
     if (s->arena && (s->groups || !groups)) return OK;
+    if (q->whole) {
+        TRY(coarse_priced(q->whole, size, groups, out, err));
+        if (!take_priced(q, size)) *s = **out;
+        *out = s;
+        return OK;
+    }
     if (groups) return coarse_space(q, size, err);
     return space_make_on(q->arena, q->task->job, &q->priced, q->cost, q->graph,
                          q->task->sizes[size], q->t->lower, s, err);

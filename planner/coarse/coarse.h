@@ -49,7 +49,7 @@ MUST_CHECK enum status coarse_estimate(struct coarse *q, int64_t *ns, struct err
 /* The classes, by bit, that have a part in the best candidate by estimate; 0: there is none. */
 uint32_t coarse_leading(const struct coarse *q);
 /* Of the devices that task->idle leaves, with the prices of the whole cluster's q, which lives longer. */
-struct coarse *coarse_part(const struct coarse *q, const struct search_task *task);
+struct coarse *coarse_part(struct coarse *q, const struct search_task *task);
 /* What an iteration takes if so many GPUs of each class of q (count, by class) compute all the time, at the best of the sizes priced so far. */
 int64_t coarse_least_ns(const struct coarse *q, const int32_t *count);
 /* Lower bound of all plans of measured layers whose stages have one of the numbers of GPUs of tp_options_numbers. */

@@ -101,7 +101,7 @@ struct coarse {
     int32_t size, n_tried; /* the current one; the first ones that were tried */
     struct space *spaces;  /* (n_sizes) */
     struct coarse_class **at_size; /* (n_sizes) the classes with the degrees of a size; NULL: not priced */
-    const struct coarse *whole;    /* of a part of the cluster: whose prices these are; NULL: own ones */
+    struct coarse *whole;          /* of a part of the cluster: whose prices these are; NULL: own ones */
     int32_t of_whole[COARSE_CLASSES];
     int64_t trial_ns;      /* counted work of a trial */
     bool all_replicas;     /* trials leave none out: a sample of them took another time */

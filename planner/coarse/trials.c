@@ -31,7 +31,8 @@ enum {
 /* Less than the default budget makes the search coarser only where its work is limited. */
 int64_t coarse_work_ns(const struct coarse *q)
 {
-    int32_t n = q->task->cluster->n_devices;
+    int32_t n = 0;
+    for (int32_t k = 0; k < q->n_classes; k++) n += q->classes[k].n;
     bool measured = q->task->job->model.measured && n > SPACE_TABLES_MAX;
     double ms = measured ? MEASURED_WORK_MS : WORK_MS * units_doublings(n);
     return (int64_t)(1e6 * (n <= SPACE_TABLES_MAX ? ms / COARSE_PART : ms) *

@@ -3,7 +3,7 @@
 #include "core/base/rng.h"
 #include "core/document/document.h"
 #include "planner/search.h"
-#include "profiles/profile.h"
+#include "profiles/team.h"
 #include "tests/support/suites.h"
 
 #include <math.h>
@@ -145,6 +145,52 @@ START_TEST(pruning_by_cost_loses_nothing_and_limits_are_kept)
 }
 END_TEST
 
+static void ask(const char *job_text, const char *cluster_text, struct search_options o, struct search_result *r)
+{
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct node *root;
+    MUST(document_parse(a, "cluster", cluster_text, strlen(cluster_text), &root, &err));
+    MUST(cluster_parse(a, root, &cluster, &err));
+    MUST(team_complete(&cluster, &err));
+    MUST(document_parse(a, "job", job_text, strlen(job_text), &root, &err));
+    MUST(job_parse(a, root, ".", &job, &err));
+    MUST(profile_prior(a, &cluster, &profile, &err));
+    MUST(find(&job, &cluster, &profile, o, r));
+}
+
+/* So many nodes of the cheaper type, of so many GPUs; with both, also nodes of the dearer one. */
+static const char *of_two_types(bool both, int32_t nodes, int32_t gpus)
+{
+    return arena_printf(
+        a,
+        "version: 1\nname: c\ndevice_types:\n  - {name: l, device: L40S, price: 1/h}\n  - {name: r, device: RTX-3090, price: 0.2/h}\n"
+        "nodes:\n  - {name: r, count: %d, devices: {type: r, count: %d}}\n%s"
+        "switches: [{name: core}]\nlinks:\n  - {name: ir, count: %d, between: [r], bandwidth: 12 GB/s, latency: 2 us}\n"
+        "  - {name: ur, count: %d, between: [r, core], bandwidth: 1.25 GB/s, latency: 10 us}\n%s",
+        (int)nodes, (int)gpus, both ? "  - {name: l, count: 2, devices: {type: l, count: 4}}\n" : "", (int)nodes, (int)nodes,
+        both ? "  - {name: il, count: 2, between: [l], bandwidth: 25 GB/s, latency: 2 us}\n"
+               "  - {name: ul, count: 2, between: [l, core], bandwidth: 3 GB/s, latency: 10 us}\n" : "");
+}
+
+/* The model fits on two GPUs of a node only if ZeRO divides its state, and is cheapest there. */
+START_TEST(the_cheapest_plan_on_two_gpus_of_a_node_is_found_among_sixteen)
+{
+    const char *job =
+        "version: 1\nmodel: {model_type: gpt2, n_embd: 2048, n_layer: 24, n_head: 16, n_positions: 1024, vocab_size: 8192}\n"
+        "sequence_length: 1024\nglobal_batch: 32\nprecision: fp16\noptimizer: {kind: adamw, lr: 1e-4}\n";
+    struct search_options o = {.objective = OBJECTIVE_COST};
+    struct search_result all, two, limited;
+    ask(job, of_two_types(true, 2, 4), o, &all);
+    ask(job, of_two_types(false, 1, 2), o, &two);
+    ck_assert_double_le(all.plans[0].cost, 1.005 * two.plans[0].cost);
+    ask(job, of_two_types(true, 2, 4), (struct search_options){.objective = OBJECTIVE_RATE, .max_cost = 1.01 * two.plans[0].cost},
+        &limited);
+    ck_assert_double_le(limited.plans[0].cost, 1.01 * two.plans[0].cost);
+}
+END_TEST
+
 /* Nodes of eight GPUs on a switch: two of a cheap type and, with both, four of a slower and dearer one. */
 static void make_switched(bool both, struct job *job, struct cluster *cluster, struct profile *profile)
 {
@@ -225,6 +271,7 @@ Suite *objective_suite(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     const TTest *tests[] = {a_plan_costs_the_gpus_that_it_uses, the_cheapest_plan_of_all_is_found,
                             pruning_by_cost_loses_nothing_and_limits_are_kept,
+                            the_cheapest_plan_on_two_gpus_of_a_node_is_found_among_sixteen,
                             the_cheapest_plan_costs_no_more_than_that_of_a_part_of_the_cluster,
                             limits_that_no_plan_keeps_and_prices_that_are_not_there_are_said};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
