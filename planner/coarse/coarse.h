@@ -9,7 +9,7 @@
  *
  * Layers are balanced by bisection of the time of the slowest stage. That time includes blocking messages. The memory of a stage has the
  * microbatches in flight of 1F1B; as many blocks recompute as it takes to fit (core/plan/plan.h). Each team is tried with ZeRO 0
- * and with ZeRO 1; measured layers with ZeRO 0 only. Under ZeRO 1 all GPUs that hold a parameter divide its optimizer state; the GPUs of one
+ * and with ZeRO 1; measured layers with ZeRO 1 only where it changes a stage. Under ZeRO 1 all GPUs that hold a parameter divide its optimizer state; the GPUs of one
  * stage may be among them. Each team is placed twice: all stages of a replica on neighbouring GPUs, or the same stage of all replicas.
  * A *candidate* is a set of teams of disjoint classes. The batch is shared by fill and pace of the teams' pipelines.
  *

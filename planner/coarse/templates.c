@@ -21,9 +21,26 @@ struct making {
     struct arena *scratch;
 };
 
+/* Measured layers are planned as they were measured, with their state whole: whether ZeRO changes no stage of a template that is kept without. */
+static bool as_measured(const struct making *m, const struct coarse_template *x)
+{
+    int z = 2 * x->by_stage;
+    for (int32_t i = 0; i < m->n[z] && x->zero && m->q->task->job->model.measured; i++) {
+        const struct coarse_template *y = &m->out[z * m->most + i];
+        bool same = x->n_stages == y->n_stages;
+        for (int32_t k = 0; k < x->n_stages && same; k++) {
+            const struct coarse_stage *a = &x->stages[k], *b = &y->stages[k];
+            same = a->of == b->of && a->degree == b->degree && a->last == b->last && a->recompute == b->recompute;
+        }
+        if (same) return true;
+    }
+    return false;
+}
+
 static void keep(struct making *m, struct coarse_template *x)
 {
     int z = x->zero + 2 * x->by_stage;
+    if (as_measured(m, x)) return;
     int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns +
                  coarse_tail_ns(m->q, x, x->replicas, NULL, 0);
     int32_t at = m->n[z];
@@ -82,11 +99,10 @@ static bool give_devices(const struct making *m, struct coarse_line *l)
     return coarse_line_routes(l) < 0;
 }
 
-/* ZeRO 0, and 1 where a parameter may have several holders; measured layers are planned as they were measured, with their state whole. */
+/* ZeRO 0, and 1 where a parameter may have several holders. */
 static int zero_levels(const struct making *m, const struct coarse_line *l)
 {
     bool shared = m->q->n_classes > 1 || m->replicas > 1;
-    if (m->q->task->job->model.measured) return 1;
     for (int32_t i = 0; i < l->n && !shared; i++)
         shared = m->q->classes[l->stage[i].of].degree[l->stage[i].degree].copies > 1;
     return shared ? 2 : 1;
