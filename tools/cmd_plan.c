@@ -23,18 +23,14 @@
 struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
     struct texts with, without;
-    int64_t profile, top, evaluations, time_limit, threads;
+    int64_t profile, top, evaluations, threads;
+    double time_limit;
     bool fastest, no_sharding;
     struct objective_request aim;
     struct run_length length;
 };
 
-static volatile sig_atomic_t *stop, timed_out;
-static void on_alarm(int number)
-{
-    (void)number;
-    timed_out = *stop = 1;
-}
+static volatile sig_atomic_t *stop;
 
 static double wall_seconds(void)
 {
@@ -165,17 +161,16 @@ static enum status plan(struct arena *a, void *request, const struct common *com
                                .progress = on_progress,
                                .user = &best_shown_ns};
     objective_put(&q->aim, &o);
-    signal(SIGALRM, on_alarm);
-    if (q->time_limit) alarm((unsigned)q->time_limit);
+    common_stop_after(q->time_limit);
     double start = wall_seconds();
     enum status st = search_plans(a, &j, &c, &profile, &o, &r, err);
-    if (st == ERR_INTERRUPTED && timed_out)
+    if (st == ERR_INTERRUPTED && common_timed_out())
         return error_set(err, ERR_INFEASIBLE,
-                         "no plan was found within --time-limit %" PRId64 "; give it more seconds",
+                         "no plan was found within --time-limit %g; give it more seconds",
                          q->time_limit);
     if (st != OK) return st;
     double search_s = wall_seconds() - start;
-    alarm(0);
+    common_stop_after(0);
     TRY(write_plans(a, &r, q->out, err));
     log_progress_end();
     if (common->json || strcmp(q->out, "-") != 0)
@@ -188,9 +183,9 @@ static enum status plan(struct arena *a, void *request, const struct common *com
                                            .objective = o.objective,
                                            .baseline = q->baseline != NULL,
                                            .verbose = common->verbose,
-                                           .timed_out = timed_out},
+                                           .timed_out = common_timed_out()},
                tokens, common->json);
-    if (!*stop || timed_out) return OK;
+    if (!*stop || common_timed_out()) return OK;
     fflush(stdout);
     return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans",
                      (long long)r.evaluated);
@@ -265,11 +260,11 @@ static const struct option options[] = {
      .help = "budget of simulated candidates, e.g. 5000",
      .preset = "0: 20000; with --from beyond 8 devices only repairs of the old plan"},
     {.name = "time-limit",
-     INT_AT(time_limit),
+     DOUBLE_AT(time_limit),
      .unit = "SECONDS",
      .min = 0,
      .max = 1e6,
-     .help = "wall time after which the best plan so far is written, e.g. 60",
+     .help = "wall time after which the best plan so far is written, e.g. 60 or 0.5",
      .preset = "0: none"},
     {.name = "threads",
      INT_AT(threads),

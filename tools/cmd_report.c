@@ -17,17 +17,13 @@
 struct request {
     struct texts plans;
     const char *out, *db;
-    int64_t profile, evaluations, time_limit, threads;
+    int64_t profile, evaluations, threads;
+    double time_limit;
     bool search;
     struct run_length length;
 };
 
-static volatile sig_atomic_t *stop, timed_out;
-static void on_alarm(int number)
-{
-    (void)number;
-    timed_out = *stop = 1;
-}
+static volatile sig_atomic_t *stop;
 
 static const char *job_text(struct arena *a, const struct job *j)
 {
@@ -77,10 +73,9 @@ static enum status search(struct arena *a, const struct request *q, struct repor
     const struct search_options o = {
         .top = 1, .evaluations = q->evaluations, .threads = (int32_t)q->threads, .stop = stop};
     TRY(team_precision(c, j.precision, err));
-    signal(SIGALRM, on_alarm);
-    if (q->time_limit) alarm((unsigned)q->time_limit);
+    common_stop_after(q->time_limit);
     TRY(search_plans(a, &j, c, r->profile, &o, found, err));
-    alarm(0);
+    common_stop_after(0);
     r->search = found;
     return OK;
 }
@@ -111,7 +106,7 @@ static enum status report(struct arena *a, void *request, const struct common *c
     TRY(print_run_length(&q->length, &r.plans[0].plan.job, &tokens, err));
     stop = common_stop_on_end_signals();
     if (q->search) TRY(search(a, q, &r, &found, err));
-    for (int32_t i = 0; i < r.n_plans && !(*stop && !timed_out); i++) {
+    for (int32_t i = 0; i < r.n_plans && !(*stop && !common_timed_out()); i++) {
         struct report_plan *x = &r.plans[i];
         log_progress("simulating %s", x->file);
         TRY(report_predict(a, &profile, tokens, x, err));
@@ -122,7 +117,7 @@ static enum status report(struct arena *a, void *request, const struct common *c
         x->outcome = outcome_of(&x->plan, ns, bound_ns);
     }
     log_progress_end();
-    if (*stop && !timed_out) return error_set(err, ERR_INTERRUPTED, "interrupted: nothing written");
+    if (*stop && !common_timed_out()) return error_set(err, ERR_INTERRUPTED, "interrupted: nothing written");
     TRY(write_page(a, q->out, &r, err));
     if (common->json) {
         struct json j;
@@ -171,7 +166,7 @@ static const struct option options[] = {
      .help = "budget of simulated candidates of --search, e.g. 1000",
      .preset = "0: 20000, as plan"},
     {.name = "time-limit",
-     INT_AT(time_limit),
+     DOUBLE_AT(time_limit),
      .unit = "SECONDS",
      .min = 0,
      .max = 1e6,

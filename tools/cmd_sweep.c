@@ -17,17 +17,13 @@
 struct request {
     const char *job, *cluster, *db, *out, *picture;
     struct texts vary;
-    int64_t profile, evaluations, time_limit, threads, max_points;
+    int64_t profile, evaluations, threads, max_points;
+    double time_limit;
     bool fastest, no_sharding, all;
     struct objective_request aim;
 };
 
-static volatile sig_atomic_t *stop, timed_out;
-static void on_alarm(int number)
-{
-    (void)number;
-    timed_out = *stop = 1;
-}
+static volatile sig_atomic_t *stop;
 
 static enum status spare_inputs(const struct request *q, const struct job *j, struct error *err)
 {
@@ -80,11 +76,11 @@ static enum status outcome(const struct sweep_grid *s, struct error *err)
         with_plan += s->points[i].done && !s->points[i].why;
     }
     fflush(stdout);
-    if (*stop && !timed_out)
+    if (*stop && !common_timed_out())
         return error_set(err, ERR_INTERRUPTED,
                          "interrupted: %lld of %lld points, the last ones cut short",
                          (long long)done, (long long)s->n_points);
-    if (timed_out)
+    if (common_timed_out())
         log_warn("stopped by --time-limit: %lld of %lld points, the last ones cut short",
                  (long long)done, (long long)s->n_points);
     if (with_plan) return OK;
@@ -121,10 +117,9 @@ static enum status sweep(struct arena *a, void *request, const struct common *co
                                      .threads = (int32_t)q->threads,
                                      .stop = stop};
     objective_put(&q->aim, &o);
-    signal(SIGALRM, on_alarm);
-    if (q->time_limit) alarm((unsigned)q->time_limit);
+    common_stop_after(q->time_limit);
     TRY(sweep_run(a, &(struct sweep_search){&j, &c, &profile, &o}, &s, err));
-    alarm(0);
+    common_stop_after(0);
     TRY(write_files(a, q, &s, err));
     print(a, q, &s, &profile, &c, common->json);
     return outcome(&s, err);
@@ -179,7 +174,7 @@ static const struct option options[] = {
      .help = "budget of simulated candidates of every point, e.g. 1000",
      .preset = "0: 20000, as plan"},
     {.name = "time-limit",
-     INT_AT(time_limit),
+     DOUBLE_AT(time_limit),
      .unit = "SECONDS",
      .min = 0,
      .max = 1e6,

@@ -47,14 +47,21 @@ static struct search_plan plan_of(const struct plan *p, int64_t ns)
     return (struct search_plan){.plan = *p, .iteration_ns = ns, .cost = plan_cost(p, ns)};
 }
 
-/* From the old plan; with --search also without it, as `plan` does: the better plan. */
+/* Whether a variant is also planned without the old plan: with --search, and by cost where repairs would keep to the old plan's devices, although
+ * the cheapest plan may be on a few of them. */
+static bool is_searched(const struct request *q, const struct variant *v)
+{
+    return q->search || (q->aim.objective == OBJECTIVE_COST && !q->evaluations && v->team.n_devices > SEARCH_DEVICES_MAX);
+}
+
+/* From the old plan; where it is searched also without it, as `plan` does: the better plan. */
 static enum status search_variant(struct arena *a, const struct request *q,
                                   const struct search_options *o, const struct plan *p,
                                   const struct profile *profile, struct variant *v,
                                   struct search_result *out, struct error *err)
 {
     enum status st = search_plans(a, &p->job, &v->team, profile, o, out, err);
-    if (!q->search || (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)) return st;
+    if (!is_searched(q, v) || (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)) return st;
     struct search_options anew = *o;
     struct search_result r = {0};
     struct error why = {0};
@@ -243,8 +250,8 @@ static enum status make_variants(struct arena *a, const struct request *q, const
 static bool only_repaired(const struct request *q, const struct variant *v, size_t n)
 {
     bool many = false;
-    for (size_t i = 0; i < n; i++) many |= v[i].team.n_devices > SEARCH_DEVICES_MAX;
-    return many && !q->search && !q->evaluations;
+    for (size_t i = 0; i < n; i++) many |= v[i].team.n_devices > SEARCH_DEVICES_MAX && !is_searched(q, &v[i]);
+    return many && !q->evaluations;
 }
 
 /* done of n variants were planned. */
@@ -333,7 +340,7 @@ static const struct option options[] = {
      .min = 0,
      .max = 1e9,
      .help = "budget of simulated candidates of each variant, e.g. 5000",
-     .preset = "0: 2000; beyond 8 devices only repairs of the old plan"},
+     .preset = "0: 2000; beyond 8 devices only repairs of the old plan, by cost also a search"},
     {.name = "search",
      FLAG_AT(search),
      .help = "plan each changed cluster anew too, as musher plan does, and take the faster plan: "

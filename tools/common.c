@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -250,7 +251,7 @@ void common_on_end_signals(signal_handler *handler)
     }
 }
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop, timed_out;
 static signal_handler *end_at_once;
 
 static void stop_search(int number)
@@ -267,6 +268,23 @@ volatile sig_atomic_t *common_stop_on_end_signals(void)
     common_on_end_signals(stop_search);
     return &stop;
 }
+
+static void on_alarm(int number)
+{
+    (void)number;
+    timed_out = stop = 1;
+}
+
+void common_stop_after(double seconds)
+{
+    struct itimerval x = {.it_value = {.tv_sec = (time_t)seconds}};
+    x.it_value.tv_usec = (suseconds_t)(1e6 * (seconds - (double)x.it_value.tv_sec));
+    if (seconds > 0 && !x.it_value.tv_sec && !x.it_value.tv_usec) x.it_value.tv_usec = 1; /* 0 is never */
+    signal(SIGALRM, on_alarm);
+    setitimer(ITIMER_REAL, &x, NULL);
+}
+
+bool common_timed_out(void) { return timed_out; }
 
 enum status common_writable(const char *path, struct error *err)
 {

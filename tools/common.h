@@ -21,6 +21,9 @@ void common_on_end_signals(signal_handler *handler);
 /* From now on the first of these signals sets the returned flag, and a search ends with its best result so far. Repeated SIGTERM and
  * SIGHUP are ignored, because batch systems and terminals send them more than once; a second SIGINT ends the program at once. */
 volatile sig_atomic_t *common_stop_on_end_signals(void);
+/* Sets the same flag after so many seconds of wall time; 0: never, also where a time was set before. */
+void common_stop_after(double seconds);
+bool common_timed_out(void); /* whether that time has passed */
 
 /* Blocks these signals until it is called with false: for two steps that must both happen or neither. */
 void common_hold_end_signals(bool hold);

@@ -172,6 +172,7 @@ const char *plan_class_devices(struct arena *a, const struct plan *p, const stru
  * free. Idle GPUs cost nothing. O(devices + stages). */
 double plan_price_per_h(const struct plan *p);
 double plan_cost(const struct plan *p, int64_t ns); /* price of ns */
+bool plan_priced(const struct plan *p); /* whether all types that the plan uses have a price, which may be 0 */
 uint64_t plan_hash(
     struct arena *a,
     const struct plan *p); /* of the canonical text without name and made_by */

@@ -3,13 +3,14 @@
 #include "core/base/units.h"
 #include "core/plan/plan.h"
 
-double plan_price_per_h(const struct plan *p)
+/* Whether all types that the plan uses have a price; *price: of their GPUs, per hour. */
+static bool find_price(const struct plan *p, double *price)
 {
     const struct cluster *c = &p->cluster;
     struct arena *scratch = arena_new();
     bool *counted = ARENA_ARRAY(scratch, bool, (size_t)c->n_devices);
-    double price = 0;
     bool known = true;
+    *price = 0;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[s]); k++) {
@@ -18,10 +19,22 @@ double plan_price_per_h(const struct plan *p)
                 if (counted[device]) continue;
                 counted[device] = true;
                 known &= t->priced;
-                price += t->price_per_h;
+                *price += t->price_per_h;
             }
     arena_free(scratch);
-    return known ? price : 0;
+    return known;
+}
+
+bool plan_priced(const struct plan *p)
+{
+    double price;
+    return find_price(p, &price);
+}
+
+double plan_price_per_h(const struct plan *p)
+{
+    double price;
+    return find_price(p, &price) ? price : 0;
 }
 
 double plan_cost(const struct plan *p, int64_t ns)

@@ -146,6 +146,7 @@ static void share(struct combining *m)
         c.team[i] = m->team[i], c.share[i] = (int32_t)(all - less);
     }
     c.estimate_ns = high;
+    c.apart = q->task->job->model.measured && m->team[0]->zero;
     if (over == 0) coarse_offer_keep(q->offer, &c);
 }
 

@@ -74,6 +74,7 @@ struct coarse_need {
 };
 struct coarse_candidate {
     int32_t size, n_teams;
+    bool apart; /* of measured layers with ZeRO */
     const struct coarse_template *team[COARSE_CLASSES];
     int32_t share[COARSE_CLASSES]; /* microbatches of all replicas of the team */
     int64_t estimate_ns;

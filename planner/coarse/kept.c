@@ -3,11 +3,12 @@
 
 #include <string.h>
 
-/* Whether two candidates divide the classes into the same teams, at one microbatch size. */
+/* Whether two candidates divide the classes into the same teams, at one microbatch size; of measured layers also at one ZeRO level, because
+ * plans as they were measured are wanted too. */
 static bool same_teams(const struct coarse_candidate *x, const struct coarse_candidate *y)
 {
     uint32_t set = 0;
-    if (x->size != y->size) return false;
+    if (x->size != y->size || x->apart != y->apart) return false;
     for (int32_t i = 0; i < x->n_teams; i++) {
         bool found = false;
         for (int32_t k = 0; k < y->n_teams; k++)

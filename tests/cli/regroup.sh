@@ -10,7 +10,7 @@ device_types: [{name: fast, device: host, slowdown: 2, memory: 64 MiB}, {name: s
 nodes: [{name: a, host: localhost, devices: [{type: fast}]}, {name: b, host: localhost, devices: [{type: slow}]}]
 links: [{name: lan, between: [a, b], bandwidth: 1 MB/s, latency: 30 ms}]
 END
-says "an unused slow device is named" 0 "unused: b.0: no faster candidate uses it" \
+says "an unused slow device is named" 0 "unused: b.0: no faster plan with it was found" \
     "$MUSHER" plan "$scratch/job.yaml" "$scratch/far.yaml" -o "$scratch/plan.yaml"
 says "in JSON" 0 '"idle": [' "$MUSHER" plan "$scratch/job.yaml" "$scratch/far.yaml" -o "$scratch/plan.yaml" --json
 has "by its name" out '"b.0"'

@@ -69,6 +69,8 @@ awk -F, 'NR == 2 { a = $5 } NR == 3 { b = $5 } END { exit !(a > 0 && b > a) }' "
 "$MUSHER" sweep "$job" "$scratch/priced.yaml" --vary price:slow=0/h,3/h --vary price:fast=0/h,1/h --objective cost --evaluations 50 -o "$csv" > "$scratch/out" 2> "$scratch/err"
 code=$?
 [[ $code == 0 && $(grep -c 'are free' "$scratch/out") == 1 && $(wc -l < "$csv") == 5 ]] && ok "of points one without any price is refused alone" || not_ok "of points one without any price is refused alone" "exit $code: $(cat "$scratch/err" "$scratch/out")"
+says "a plan on free devices" 0 "cost" "$MUSHER" sweep "$job" "$scratch/priced.yaml" --vary price:slow=0/h --vary price:fast=0/h,1/h --objective cost --evaluations 50 -o "$csv"
+awk -F, 'NR == 3 { exit !($6 == "0") }' "$csv" && ok "costs nothing" || not_ok "costs nothing" "$(cut -d, -f 1-7 "$csv")"
 says "a sweep of nothing else is refused" 3 "every plan costs the same" "$MUSHER" sweep "$job" "$scratch/priced.yaml" --vary price:slow=0/h --vary price:fast=0/h --objective cost
 
 # Pictures.

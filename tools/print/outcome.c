@@ -10,7 +10,7 @@ struct outcome outcome_of(const struct plan *p, int64_t iteration_ns, int64_t lo
 {
     struct outcome o = {.iteration_s = units_s_from_ns(iteration_ns), .gap = NAN};
     o.rate = metrics_rate(&p->job, iteration_ns);
-    o.cost = plan_cost(p, iteration_ns);
+    o.cost = plan_priced(p) ? plan_cost(p, iteration_ns) : NAN;
     if (lower_bound_ns > 0)
         o.gap = (double)(iteration_ns - lower_bound_ns) / (double)lower_bound_ns;
     return o;

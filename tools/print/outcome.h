@@ -7,7 +7,7 @@
 struct outcome {
     double iteration_s;
     struct metrics_rate rate;
-    double cost;         /* of an iteration, currency of the cluster's prices; 0: no price */
+    double cost;         /* of an iteration, currency of the cluster's prices; NAN: no price */
     double gap;          /* (iteration - lower bound) / lower bound; NAN: no bound known */
 };
 /* lower_bound_ns 0: unknown. */

@@ -66,8 +66,8 @@ static void print_some(struct arena *a, const struct unused *x, bool apart, cons
 void unused_print(struct arena *a, const struct unused *x, bool cost)
 {
     print_some(a, x, false,
-               cost ? "no cheaper candidate uses it" : "no faster candidate uses it",
-               cost ? "no cheaper candidate uses them" : "no faster candidate uses them");
+               cost ? "no cheaper plan with it was found" : "no faster plan with it was found",
+               cost ? "no cheaper plan with them was found" : "no faster plan with them was found");
     print_some(a, x, true, "no link joins it to the devices of the plan",
                "no link joins them to the devices of the plan");
 }

@@ -24,6 +24,13 @@ static double gap_of(enum objective aim, const struct variant *v)
     return bound_gap(v->best_ns, v->lower_bound_ns);
 }
 
+/* What a variant's plan saves of the money of the old plan on the cluster as it is: 1 - cost / that cost; NAN: unknown. */
+static double saving_of(const struct variants_report *q, const struct variant *first, const struct variant *v)
+{
+    double before = first->old_ns ? plan_cost(q->old, first->old_ns) : 0;
+    return before > 0 && v->best_ns && plan_priced(v->best) ? 1 - plan_cost(v->best, v->best_ns) / before : NAN;
+}
+
 /* Whether any device type has a price; otherwise there is no cost to print. */
 static bool is_priced(const struct variant *v, size_t n)
 {
@@ -67,6 +74,7 @@ void print_variants_json(struct arena *a, const struct variants_report *q, const
             if (v[i].lower_bound_ns) json_put_text(&j, "binding", v[i].binding);
             if (v[0].old_ns)
                 json_put_double(&j, "speedup", (double)v[0].old_ns / (double)v[i].best_ns);
+            if (priced && isfinite(saving_of(q, v, &v[i]))) json_put_double(&j, "saving", saving_of(q, v, &v[i]));
             print_metrics_json(&j, &v[i].metrics);
             if (priced) json_put_double(&j, "cost", plan_cost(v[i].best, v[i].best_ns));
             json_put_text(&j, "best", plan_describe(a, v[i].best));
@@ -90,8 +98,21 @@ static const char *cut(struct arena *a, const char *text, size_t most)
     return strlen(text) <= most ? text : arena_printf(a, "%s...", arena_strndup(a, text, most - 3));
 }
 
-static void print_row(struct arena *a, enum objective aim, const struct variant *v, int width,
-                      int64_t base_ns, bool priced)
+/* By cost what is saved, else the speed-up. */
+static void print_gain(const struct variants_report *q, const struct variant *first, const struct variant *v)
+{
+    double saving = saving_of(q, first, v);
+    if (q->objective == OBJECTIVE_COST && isfinite(saving))
+        printf(" %7.1f %%", 100 * saving);
+    else if (q->objective != OBJECTIVE_COST && first->old_ns)
+        printf(" %8.2fx", (double)first->old_ns / (double)v->best_ns);
+    else
+        printf(" %9s", "-");
+}
+
+/* first: the variant without a change. */
+static void print_row(struct arena *a, const struct variants_report *q, const struct variant *first,
+                      const struct variant *v, int width, bool priced)
 {
     char text[32];
     printf("  %-*s %11s", width, v->name, v->old_ns ? units_print_ns(text, v->old_ns) : "-");
@@ -100,18 +121,14 @@ static void print_row(struct arena *a, enum objective aim, const struct variant 
         return;
     }
     printf(" %11s", units_print_ns(text, v->best_ns));
-    if (base_ns)
-        printf(" %8.2fx", (double)base_ns / (double)v->best_ns);
-    else
-        printf(" %9s", "-");
-    if (isfinite(gap_of(aim, v)))
-        printf(" %6.1f %%", 100 * gap_of(aim, v));
+    print_gain(q, first, v);
+    if (isfinite(gap_of(q->objective, v)))
+        printf(" %6.1f %%", 100 * gap_of(q->objective, v));
     else
         printf(" %8s", v->exact ? "exact" : "-");
     printf(" %5d of %-5d", (int)devices_used(a, v->best), (int)v->team.n_devices);
-    double cost = plan_cost(v->best, v->best_ns);
-    if (priced && cost > 0) printf(" %11.6g ", cost);
-    if (priced && !(cost > 0)) printf(" %11s ", "-");
+    if (priced && plan_priced(v->best)) printf(" %11.6g ", plan_cost(v->best, v->best_ns));
+    if (priced && !plan_priced(v->best)) printf(" %11s ", "-");
     printf(" %s%s\n", v->stays ? "the old plan: " : "", cut(a, plan_describe(a, v->best), 120));
 }
 
@@ -124,9 +141,9 @@ void print_variants(struct arena *a, const struct variants_report *q, const stru
     printf("predicted with %s%s\n", common_profile_label(a, q->profile),
            v[0].team.emulated ? ", for emulated devices" : "");
     print_stated(a, &v[n - 1].team, &q->old->job, NULL);
-    printf("  %-*s %11s %11s %9s %8s %14s%s\n", width, "", "old plan", "best plan", "speed-up",
+    printf("  %-*s %11s %11s %9s %8s %14s%s\n", width, "", "old plan", "best plan", q->objective == OBJECTIVE_COST ? "saving" : "speed-up",
            "gap", "devices used", priced ? "  cost/iter." : "");
-    for (size_t i = 0; i < n; i++) print_row(a, q->objective, &v[i], width, v[0].old_ns, priced);
+    for (size_t i = 0; i < n; i++) print_row(a, q, &v[0], &v[i], width, priced);
     for (size_t i = 0; i < n; i++)
         if (v[i].old_why)
             printf("  old plan cannot run (%s): %s\n", v[i].name, cut(a, v[i].old_why, 120));

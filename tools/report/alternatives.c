@@ -32,7 +32,7 @@ static void write_row(FILE *out, struct arena *a, const struct row *r, double be
     html_cell(out, a, isfinite(o->gap) ? arena_printf(a, "%.1f %%", 100 * o->gap) : "-", true);
     html_cell(out, a,
               outcome_number(text, o->rate.tokens_per_s > 0 ? o->rate.tokens_per_s : o->rate.samples_per_s), true);
-    if (priced) html_cell(out, a, o->cost > 0 ? arena_printf(a, "%.4g", o->cost) : "-", true);
+    if (priced) html_cell(out, a, isfinite(o->cost) ? arena_printf(a, "%.4g", o->cost) : "-", true);
     html_cell(out, a, r->what, false);
     html_row_end(out);
 }
@@ -106,7 +106,7 @@ void alternatives_write(FILE *out, struct arena *a, const struct report *r)
     for (int32_t i = 0; i < n; i++) {
         best_s = fmin(best_s, rows[i].o.iteration_s);
         worst_s = fmax(worst_s, rows[i].o.iteration_s);
-        priced |= rows[i].o.cost > 0;
+        priced |= isfinite(rows[i].o.cost);
     }
     bool images = !(rows[0].o.rate.tokens_per_s > 0);
     const char *heads[] = {"Plan",         "#Iteration", "",

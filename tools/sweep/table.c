@@ -34,7 +34,7 @@ static double number(const struct sweep_point *x, enum table_column c)
     case TABLE_tokens_per_s:
         return o->rate.tokens_per_s > 0 ? o->rate.tokens_per_s : NAN;
     case TABLE_cost:
-        return o->cost > 0 ? o->cost : NAN;
+        return o->cost;
     case TABLE_lower_bound_s:
         return x->lower_bound_ns ? units_s_from_ns(x->lower_bound_ns) : NAN;
     case TABLE_gap:
@@ -84,7 +84,7 @@ static const char *cell(struct arena *a, const struct sweep_point *x, int column
     case 2:
         return arena_strdup(a, outcome_number(buffer, o->rate.tokens_per_s));
     case 3:
-        return o->cost > 0 ? arena_printf(a, "%.4g", o->cost) : "-";
+        return isfinite(o->cost) ? arena_printf(a, "%.4g", o->cost) : "-";
     case 4:
         return isfinite(o->gap) ? arena_printf(a, "%.1f %%", 100 * o->gap) : "-";
     default:
@@ -99,7 +99,7 @@ static bool is_shown(const struct sweep_grid *s, int column)
         const struct sweep_point *x = &s->points[i];
         if (x->done && !x->why &&
             (column == 2   ? x->outcome.rate.tokens_per_s > 0
-             : column == 3 ? x->outcome.cost > 0
+             : column == 3 ? isfinite(x->outcome.cost)
                            : true))
             return true;
     }
