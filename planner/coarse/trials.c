@@ -97,14 +97,6 @@ static void list_candidate(struct listing *l, int32_t offer, const struct coarse
     if (plan_set_add(&l->seen, &few)) l->n++;
 }
 
-/* The best estimate of the candidates beside which one is tried. */
-static int64_t best_of(const struct coarse_offer *o, const struct coarse_candidate *c)
-{
-    int32_t i = 0;
-    while (o->kept[i].apart != c->apart) i++;
-    return o->kept[i].estimate_ns;
-}
-
 /* A plan of two offers is the narrower one's. */
 static void list_rank(struct listing *l, int32_t rank, int32_t percent)
 {
@@ -112,7 +104,7 @@ static void list_rank(struct listing *l, int32_t rank, int32_t percent)
         const struct coarse_offer *o = &l->q->offers[k];
         for (int32_t i = 0; i < o->n_kept && !(l->n && search_context_stopped(l->q->t)); i++)
             if (coarse_rank(o, i) == rank &&
-                o->kept[i].estimate_ns <= best_of(o, &o->kept[i]) / 100 * percent)
+                o->kept[i].estimate_ns <= o->kept[0].estimate_ns / 100 * percent)
                 list_candidate(l, k, &o->kept[i]);
     }
 }

@@ -91,8 +91,11 @@ START_TEST(no_bound_and_reasons_are_said_once)
     ck_assert_msg(strstr(text, "  (sample): ") != NULL && strstr(text, "  (estimated): ") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "  rates unknown: never tried\n") != NULL, "%s", text);
     ck_assert_msg(strstr(text, "  unused: a.1: no faster plan with it was found\n") != NULL, "%s", text);
+    ck_assert_msg(strstr(text, "\n  0 simulations, ") != NULL && !strstr(text, "candidate plan"), "%s", text);
     r.lower_bound_ns = 500000, r.binding = "work", r.bound_class = "these plans", r.gap = 1;
     text = printed(&x);
+    r.candidates = 1;
+    ck_assert_msg(strstr(printed(&x), "\n  1 candidate plan, 0 simulations, ") != NULL, "%s", text);
     ck_assert_msg(strstr(text,
                          "  lower bound 500 us (work): at most 100.0 % from optimal; holds for "
                          "these plans\n") != NULL,

@@ -281,8 +281,9 @@ void print_plan(struct arena *a, const struct plan_report *x)
     unused_find(a, x->cluster, &r->plans[0].plan, &idle);
     unused_print(a, &idle, x->objective == OBJECTIVE_COST);
     print_baselines(a, x);
-    printf("  %lld candidate plan%s, %lld simulation%s, %s\n", (long long)r->candidates,
-           r->candidates == 1 ? "" : "s", (long long)r->evaluated, r->evaluated == 1 ? "" : "s",
+    if (r->candidates) /* 0: the search was stopped before plans with a bound of their own were counted */
+        printf("  %lld candidate plan%s,", (long long)r->candidates, r->candidates == 1 ? "" : "s");
+    printf("%s %lld simulation%s, %s\n", r->candidates ? "" : " ", (long long)r->evaluated, r->evaluated == 1 ? "" : "s",
            r->exact       ? "class searched completely"
            : x->timed_out ? "stopped by --time-limit"
                           : stop_text(r->stopped));
