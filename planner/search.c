@@ -35,6 +35,8 @@ enum strategy { PRESETS, PRESET_ALONE, CLASS, REPAIR, FINE, REFINEMENT, SUBSETS 
 enum { WORK_MS = 1500 }; /* counted; with the coarse search about 2 CPU s */
 #define LEAST_BUDGET                                                                               \
     0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
+/* Budget of the first round of a search on more than SEARCH_DEVICES_MAX devices, in default budgets: 1,250 evaluations. */
+#define FIRST_ROUND 0.0625
 static const struct {
     int32_t percent, least;
 } strategies[] = {
@@ -58,16 +60,22 @@ struct search {
     struct coarse *coarse;        /* of the task: also the prices and estimates of the baselines */
     struct arena *spaces, *lists; /* lists: scratch of the exact search */
     struct space space[16];
-    int32_t n_spaces;
+    int32_t n_spaces, rounds; /* rounds: begun */
     struct warm_plans warm; /* of the warm start's plan, if any */
 };
 
-/* The limit of work from here on is that of a strategy; 0: no limit. */
-static void begin(struct search_context *t, enum strategy k)
+static bool is_large(const struct search *q)
 {
-    double times = search_context_budget(t);
-    int64_t all = (int64_t)(1e6 * WORK_MS * (times < LEAST_BUDGET ? LEAST_BUDGET : times)),
-            now = scorer_work(t->scorer),
+    return !q->t.o->baseline && q->cluster->n_devices > SEARCH_DEVICES_MAX;
+}
+
+/* The limit of work from here on is that of a strategy; 0: no limit. Presets are scored once in all rounds. */
+static void begin(struct search *q, enum strategy k)
+{
+    struct search_context *t = &q->t;
+    double times = k == PRESETS ? 1 : t->budget;
+    if (!is_large(q) && times < LEAST_BUDGET) times = LEAST_BUDGET;
+    int64_t all = (int64_t)(1e6 * WORK_MS * times), now = scorer_work(t->scorer),
             left = units_max(all - now, 0) / 100 * strategies[k].percent;
     if (k == PRESETS) all = units_max(all, now);
     bool limited = !t->o->exhaustive && times <= 1000;
@@ -88,12 +96,12 @@ static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n
 static enum status search_class(struct search *q, struct error *err)
 {
     struct search_context *t = &q->t;
-    begin(t, CLASS);
+    begin(q, CLASS);
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
     t->exhausted = t->evaluations_left <= 0;
     t->worked_out = search_context_over(t) && !t->exhausted && !t->interrupted;
     for (int32_t i = 0; i < q->n_spaces && !t->incumbents.n && !search_context_stopped(t); i++) {
-        begin(t, REPAIR);
+        begin(q, REPAIR);
         TRY(repair_try(t, q->lists, &q->space[i], err));
     }
     return OK;
@@ -130,7 +138,7 @@ static enum status refine_one(struct search *q, const struct search_plan *x,
     if (!search_context_over(t) && s < q->n_spaces && !has_orders(&better) &&
         !hopeless(q, x, s, refined)) /* the size of a baseline may not have been searched */
         TRY(schedule_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
-                          &t->evaluations_left, SCHEDULE_PLAN_OPERATIONS, t->o->stop, err));
+                          &t->evaluations_left, t->o->stop, err));
     incumbents_add(refined, &better, ns);
     search_context_report(t);
     return OK;
@@ -141,7 +149,7 @@ static enum status refine_kept(struct search *q, struct error *err)
 {
     struct search_context *t = &q->t;
     struct incumbents refined;
-    begin(t, REFINEMENT);
+    begin(q, REFINEMENT);
     incumbents_init(&refined, t->arena, t->incumbents.most, t->o, q->cluster);
     for (int32_t i = 0; i < t->incumbents.n; i++)
         TRY(refine_one(q, &t->incumbents.plans[i], &refined, err));
@@ -173,7 +181,7 @@ static int32_t all_spaces(const struct search *q, const struct space *out[SPACES
 static enum status search_fine(struct search *q, const struct incumbents *from, struct error *err)
 {
     if (q->cluster->n_devices > LOCAL_SEARCH_STAGES_DEVICES) return OK;
-    begin(&q->t, FINE);
+    begin(q, FINE);
     bool some = !q->t.work_end || scorer_work(q->t.scorer) + q->t.whole_ns <= q->t.work_end;
     if (some) TRY(local_search_incumbents(&q->t, from, q->space, q->n_spaces, err));
     if (some) TRY(refine_kept(q, err));
@@ -251,11 +259,6 @@ static enum status certify_measured(struct search *q, struct search_result *out,
     return st;
 }
 
-static bool is_large(const struct search *q)
-{
-    return !q->t.o->baseline && q->cluster->n_devices > SEARCH_DEVICES_MAX;
-}
-
 /* Up to SPACE_TABLES_MAX devices: a part of the class, and local search around it and the results of the coarse search. */
 static enum status search_around(struct search *q, const int64_t *sizes, int32_t n_sizes,
                                  struct search_result *out, struct error *err)
@@ -263,8 +266,8 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
     struct search_context *t = &q->t;
     if (q->cluster->n_devices > SPACE_TABLES_MAX) return OK;
     scorer_quick(t->scorer, false);
-    TRY(make_spaces(q, sizes, n_sizes, err));
-    begin(t, CLASS);
+    if (!q->n_spaces) TRY(make_spaces(q, sizes, n_sizes, err));
+    begin(q, CLASS);
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
     return improve_class(q, NULL, out, err);
 }
@@ -288,7 +291,7 @@ static enum status score_presets(struct search *q, int32_t n_tried, const struct
     struct search_context *t = &q->t;
     struct baselines_request r = request_of(q, n_tried ? n_tried : q->task.n_sizes);
     if (found->n && t->o->objective == OBJECTIVE_TIME) r.known_ns = found->plans[0].iteration_ns;
-    begin(t, t->o->baseline ? PRESET_ALONE : PRESETS);
+    begin(q, t->o->baseline ? PRESET_ALONE : PRESETS);
     enum status st = baselines_score(t, &r, out, err);
     t->work_end = 0;
     return st;
@@ -301,11 +304,57 @@ static enum status search_parts(struct search *q, int32_t n_tried, bool always, 
     struct baselines_request r = request_of(q, n_tried);
     struct search_plan before = {.iteration_ns = INT64_MAX};
     if (t->incumbents.n) before = t->incumbents.plans[0];
-    begin(t, SUBSETS);
+    begin(q, SUBSETS);
     TRY(subsets_search(t, &r, err));
     bool better =
         t->incumbents.n && incumbents_better(&t->incumbents, &t->incumbents.plans[0], &before);
     return always || better ? search_fine(q, &t->incumbents, err) : OK;
+}
+
+/* Scores the presets behind the coarse search of the first round, whose best plan limits their settings. */
+static enum status search_teams(struct search *q, int32_t *n_tried, struct search_result *out,
+                                struct error *err)
+{
+    struct search_context *t = &q->t;
+    bool first = !q->rounds++;
+    TRY(coarse_search(q->coarse, n_tried, err));
+    if (first) TRY(score_presets(q, *n_tried, &t->incumbents, out, err));
+    if (first && t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
+    return OK;
+}
+
+/* All strategies with the budgets of a round, from the incumbents of the rounds before. */
+static enum status search_round(struct search *q, struct search_result *out, struct error *err)
+{
+    struct search_context *t = &q->t;
+    const int64_t *sizes = q->task.sizes;
+    int32_t n_sizes = q->task.n_sizes;
+    int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
+    TRY(search_teams(q, &n_tried, out, err));
+    TRY(search_around(q, sizes, n_sizes, out, err));
+    bool apart = q->cluster->n_devices > SPACE_TABLES_MAX;
+    if (apart && !q->n_spaces) /* also of the bound */
+        TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err));
+    baselines_keep(t, out);
+    keep_warm(q);
+    return search_parts(q, n_tried, apart, err);
+}
+
+/* Rounds with rising budgets: FIRST_ROUND, 1, 2, 4 … default budgets, up to that of the search. A larger budget adds rounds and changes none, so its
+ * plan is never slower. They end behind a round of the default budget or more that was not limited by it. */
+static enum status search_rounds(struct search *q, struct search_result *out, struct error *err)
+{
+    struct search_context *t = &q->t;
+    double last = t->budget;
+    bool limited = true;
+    for (double b = FIRST_ROUND; (b == FIRST_ROUND || b <= last) && limited; b = b < 1 ? 1 : 2 * b) {
+        t->budget = b, t->evaluations_left = (int64_t)(b * SEARCH_EVALUATIONS);
+        t->left_by_evaluations = t->left_by_work = false;
+        TRY(search_round(q, out, err));
+        limited = b < 1 || t->left_by_evaluations || t->left_by_work;
+        if (search_context_stopped(t)) break;
+    }
+    return OK;
 }
 
 /* Any number of devices: teams of equal pipelines (planner/coarse/coarse.h). */
@@ -313,19 +362,9 @@ static enum status search_large(struct search *q, const struct profile *p,
                                 struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    const int64_t *sizes = q->task.sizes;
-    int32_t n_sizes = q->task.n_sizes;
-    int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
-    TRY(coarse_search(q->coarse, &n_tried, err));
-    TRY(score_presets(q, n_tried, &t->incumbents, out, err));
-    if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
-    TRY(search_around(q, sizes, n_sizes, out, err));
-    bool apart = !q->n_spaces;
-    if (apart) TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err)); /* also of the bound */
     t->truncated = true;
-    baselines_keep(t, out);
-    keep_warm(q);
-    TRY(search_parts(q, n_tried, apart, err));
+    TRY(search_rounds(q, out, err));
+    coarse_class_bound(q->coarse);
     TRY(robust_first(t, p, &out->robust, err));
     TRY(search_result_conclude(t, p, out, err));
     return q->job->model.measured ? certify_measured(q, out, err) : certify(q, out, err);
@@ -354,7 +393,7 @@ static enum status search_small(struct search *q, int32_t n_tried, const struct 
     struct search_context *t = &q->t;
     int64_t reserved = t->evaluations_left / 8;
     t->evaluations_left -= reserved;
-    begin(t, CLASS);
+    begin(q, CLASS);
     TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
     TRY(search_class(q, err));
     t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + reserved;
@@ -376,6 +415,7 @@ static enum status search_few(struct search *q, const struct profile *p, struct 
     TRY(score_presets(q, n_tried, &symmetric, out, err));
     TRY(make_spaces(q, q->task.sizes, q->task.n_sizes, err));
     if (!t->o->baseline) TRY(search_small(q, n_tried, &symmetric, out, err));
+    coarse_class_bound(q->coarse);
     TRY(search_result_conclude(t, p, out, err));
     return certify(q, out, err);
 }
@@ -432,12 +472,14 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     TRY(search_check_objective(c, o, err));
     TRY(search_check_memory(j, c, err));
     struct cost *k = cost_new(a, p, c);
+    int64_t evaluations = o->evaluations > 0 ? o->evaluations : SEARCH_EVALUATIONS;
     struct search q = {
         .t = {.arena = a,
               .o = o,
               .lower = &lower,
               .scorer = scorer_new(&lower),
-              .evaluations_left = o->evaluations > 0 ? o->evaluations : SEARCH_EVALUATIONS},
+              .budget = (double)evaluations / SEARCH_EVALUATIONS,
+              .evaluations_left = evaluations},
         .job = j,
         .cluster = c,
         .cost = k,

@@ -13,7 +13,8 @@
  *
  * Teams of equal pipelines over classes of equal nodes, whose stages may shard operators over the GPUs of a node (planner/coarse/coarse.h),
  * are searched first for any number of devices. With more than SEARCH_DEVICES_MAX devices the search is never exact; up to 12 the class above
- * is still searched, from the incumbents (planner/exact/exact_walk.c).
+ * is still searched, from the incumbents (planner/exact/exact.c). Budgets are spent in rounds: 1,250, 20,000, 40,000, 80,000 … evaluations, the
+ * first in any case. A budget between two of them is the smaller one.
  *
  * Up to 12 devices the best plans of both are then improved by local search over one table of moves (planner/local_search): stages and replicas
  * merged, split and exchanged, devices and sequences moved, other microbatch sizes, ZeRO and recomputation.

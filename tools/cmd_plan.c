@@ -257,7 +257,7 @@ static const struct option options[] = {
      .unit = "N",
      .min = 0,
      .max = 1e9,
-     .help = "budget of simulated candidates, e.g. 5000",
+     .help = "budget of simulated candidates, e.g. 5000; beyond 8 devices 1250, 20000, 40000, 80000 ...: the next smaller one",
      .preset = "0: 20000; with --from beyond 8 devices only repairs of the old plan"},
     {.name = "time-limit",
      DOUBLE_AT(time_limit),

@@ -250,21 +250,6 @@ static enum status run(struct scorer *w, const struct space *s, const struct pla
     return missing ? OK : simulate(w, s, iteration_ns, err);
 }
 
-/* The simulation finds a deadlock as the check does (core/program/check.c), which takes as long; only the check repairs it, by buffers. */
-enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
-                       int64_t *iteration_ns, struct error *err)
-{
-    struct error why = {0};
-    enum status st = run(w, s, p, iteration_ns, &why);
-    if (st == ERR_INPUT) {
-        w->lower.unproved = false;
-        st = run(w, s, p, iteration_ns, &why);
-        w->lower.unproved = true;
-    }
-    if (st != OK && err) *err = why;
-    return st;
-}
-
 enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
                            const struct program **out, struct error *err)
 {
@@ -485,16 +470,31 @@ static enum status fit(struct scorer *w, const struct space *s, struct plan *p,
     return st != OK || missing ? st : simulate(w, s, iteration_ns, err);
 }
 
+/* fitted: p, to be modified until it fits; NULL: it is not modified. The simulation finds a deadlock as the check does (core/program/check.c),
+ * which takes as long; only the check repairs it, by buffers. */
+static enum status score(struct scorer *w, const struct space *s, const struct plan *p,
+                         struct plan *fitted, int64_t *iteration_ns, struct error *err)
+{
+    struct error why;
+    enum status st = ERR_INPUT;
+    for (int checked = 0; checked < 2 && st == ERR_INPUT; checked++) {
+        why = (struct error){0};
+        w->lower.unproved = !checked;
+        st = fitted ? fit(w, s, fitted, iteration_ns, &why) : run(w, s, p, iteration_ns, &why);
+    }
+    w->lower.unproved = true;
+    if (st != OK && err) *err = why;
+    return st;
+}
+
+enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
+                       int64_t *iteration_ns, struct error *err)
+{
+    return score(w, s, p, NULL, iteration_ns, err);
+}
+
 enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                        int64_t *iteration_ns, struct error *err)
 {
-    struct error why = {0};
-    enum status st = fit(w, s, p, iteration_ns, &why);
-    if (st == ERR_INPUT) {
-        w->lower.unproved = false;
-        st = fit(w, s, p, iteration_ns, &why);
-        w->lower.unproved = true;
-    }
-    if (st != OK && err) *err = why;
-    return st;
+    return score(w, s, p, p, iteration_ns, err);
 }

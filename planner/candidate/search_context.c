@@ -1,10 +1,5 @@
 #include "planner/candidate/search_context.h"
 
-double search_context_budget(const struct search_context *q)
-{
-    return q->o->evaluations > 0 ? (double)q->o->evaluations / SEARCH_EVALUATIONS : 1;
-}
-
 int64_t search_context_limit(const struct search_context *q)
 {
     return q->o->exhaustive ? INT64_MAX : incumbents_limit(&q->incumbents);

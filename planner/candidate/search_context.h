@@ -34,6 +34,7 @@ struct search_context {
         *spmd_stage; /* memo of sharded stages' solutions (planner/spmd_stage/spmd_stage.h) */
     struct incumbents incumbents;
     int64_t candidates; /* complete plans with a computed lower bound */
+    double budget; /* of the current round of searches, relative to the default one */
     int64_t evaluations_left;
     int64_t work_end; /* limit of scorer_work; 0: no limit */
     int64_t whole_ns; /* counted work of the best plan's whole simulation by the coarse search; 0: none */
@@ -52,8 +53,6 @@ struct search_context {
     bool left_by_evaluations, left_by_work;
 };
 
-/* The requested budget relative to the default one. */
-double search_context_budget(const struct search_context *q);
 /* Upper bound for pruning: a plan must be faster to be kept. INT64_MAX while the list has room. */
 int64_t search_context_limit(const struct search_context *q);
 bool search_context_stopped(struct search_context *q); /* interrupted by the user */

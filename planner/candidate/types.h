@@ -70,7 +70,7 @@ struct search_options {
     double min_rate, max_cost; /* iterations per second; money per iteration; 0: no limit */
     int32_t threads;           /* 0: 1. The plan does not depend on it */
     int32_t top;               /* plans to return, >= 1 */
-    int64_t evaluations; /* budget of simulated plans, an eighth of it for refinement; 0: 20,000 */
+    int64_t evaluations; /* budget of simulated plans, an eighth of it for refinement; in rounds (planner/search.h); 0: 20,000 */
     bool
         fastest; /* measured layers: return the fastest predicted plan first, not the robust one (planner/candidate/robust.h) */
     bool no_sharding; /* no sharded stages (planner/spmd_stage/spmd_stage.h); for tests */

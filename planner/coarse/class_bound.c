@@ -195,9 +195,7 @@ static bool applies(const struct coarse *q)
 void coarse_class_bound(struct coarse *q)
 {
     struct search_context *t = q->t;
-    if (t->equal_bound_ns || q->task->idle || !applies(q) || !t->incumbents.n ||
-        search_context_stopped(t))
-        return;
+    if (!q->n_tried || !applies(q) || !t->incumbents.n || search_context_stopped(t)) return;
     const char *binding = "the plan found";
     double ns = INFINITY;
     for (int32_t i = 0; i < t->incumbents.n; i++)

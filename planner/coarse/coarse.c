@@ -86,12 +86,8 @@ static enum status find_candidates(struct coarse *q, struct error *err)
 
 static enum status search(struct coarse *q, struct error *err)
 {
-    int32_t before = q->t->incumbents.n;
     TRY(find_candidates(q, err));
-    TRY(coarse_trials(q, err));
-    coarse_class_bound(q);
-    if (q->t->incumbents.n == before) q->n_tried = 0;
-    return OK;
+    return coarse_trials(q, err);
 }
 
 /* A trial by the search's own scorer, whether the search is stopped or not. */
@@ -152,6 +148,7 @@ struct coarse *coarse_new(struct search_context *t, const struct search_task *ta
     *q = (struct coarse){.t = t,
                          .task = task,
                          .spare_percent = SPARE_USUAL,
+                         .ordered = {.known = {.arena = a}},
                          .arena = a,
                          .spaces = ARENA_ARRAY(a, struct space, (size_t)task->n_sizes),
                          .at_size = ARENA_ARRAY(a, struct coarse_class *, (size_t)task->n_sizes),
@@ -174,7 +171,7 @@ enum status coarse_search(struct coarse *q, int32_t *n_tried, struct error *err)
         enum status rescued = rescue(q, err);
         if (rescued != OK) st = rescued;
     }
-    *n_tried = q->n_tried;
+    *n_tried = q->t->incumbents.n ? q->n_tried : 0;
     return st;
 }
 

@@ -39,11 +39,14 @@ struct coarse;
 struct coarse *coarse_new(struct search_context *t, const struct search_task *task,
                           bool parameters_only);
 void coarse_free(struct coarse *q); /* NULL: nothing */
-/* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found. */
+/* Adds to t->incumbents. *n_tried: the first of the task's sizes, for which the search was made; 0: nothing was found. Another call with a
+ * larger budget goes on with the trials, and improves the best of all of them again. */
 MUST_CHECK enum status coarse_search(struct coarse *q, int32_t *n_tried, struct error *err);
 /* The same to *out, because plans outside the exact search's class must not prune it. */
 MUST_CHECK enum status coarse_search_apart(struct coarse *q, int32_t *n_tried,
                                            struct incumbents *out, struct error *err);
+/* Sets t's lower bound of plans of equal pipelines, from the incumbents' best time downwards. About 0.1 s. */
+void coarse_class_bound(struct coarse *q);
 /* The estimate of the best candidate, without a trial; INT64_MAX: there is none. A search that follows begins with its candidates. */
 MUST_CHECK enum status coarse_estimate(struct coarse *q, int64_t *ns, struct error *err);
 /* The classes, by bit, that have a part in the best candidate by estimate; 0: there is none. */

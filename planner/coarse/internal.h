@@ -2,6 +2,7 @@
 #ifndef PLANNER_COARSE_INTERNAL_H
 #define PLANNER_COARSE_INTERNAL_H
 
+#include "planner/candidate/plan_set.h"
 #include "planner/candidate/space.h"
 #include "planner/coarse/coarse.h"
 #include "planner/spmd_stage/group_rules.h"
@@ -108,6 +109,10 @@ struct coarse {
     bool all_replicas;     /* trials leave none out: a sample of them took another time */
     int32_t spare_percent; /* of every memory, left for bytes known only to lowering; less than 0 where nothing fits otherwise, because bytes are
                               estimated and lowering repairs plans */
+    struct trial *trials;  /* (n_listed) the candidates' plans; the first n_trials were tried, by this work; NULL: not listed */
+    int32_t n_listed, n_trials;
+    int64_t trials_work_ns;
+    struct plan_set ordered; /* plans whose orders were searched */
     int32_t n_offers;
     struct coarse_offer offers[COARSE_OFFERS], *offer; /* the current one */
     bool parameters_only; /* as in coarse_new */
@@ -138,9 +143,6 @@ int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate);
 /* The plan of a candidate; false: the GPUs are spread over too many nodes. */
 bool coarse_place(struct coarse *q, const struct coarse_candidate *c, struct arena *a,
                   struct plan *out);
-
-/* Sets the search's lower bound of plans of equal pipelines, from the trials' best time downwards. About 0.1 s. */
-void coarse_class_bound(struct coarse *q);
 
 /* Iteration time of a plan from simulations of a part of its microbatches; *p is modified until it fits. INT64_MAX: it does not. */
 MUST_CHECK enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p,

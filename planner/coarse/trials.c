@@ -36,7 +36,7 @@ int64_t coarse_work_ns(const struct coarse *q)
     bool measured = q->task->job->model.measured && n > SPACE_TABLES_MAX;
     double ms = measured ? MEASURED_WORK_MS : WORK_MS * units_doublings(n);
     return (int64_t)(1e6 * (n <= SPACE_TABLES_MAX ? ms / COARSE_PART : ms) *
-                     search_context_budget(q->t));
+                     q->t->budget);
 }
 
 /* --- candidates --- */
@@ -364,34 +364,44 @@ static void report(const struct coarse *q, const struct trial *x, int32_t n)
         q->t->o->progress(q->t->o->user, scorer_runs(q->t->scorer), fastest(x, n)->ns);
 }
 
-/* In chunks until the work is spent: as many as the mean of the last ones allows, but few more than were made (*n), because trials differ. */
-static enum status try_listed(struct coarse *q, struct trial *x, int32_t *n, struct error *err)
+/* Trials of the next chunk, until the work `end`: one by one until the first fits; then as many as the mean of the last ones allows, but few more
+ * than were made, because trials differ. */
+static int32_t chunk_of(const struct coarse *q, int64_t end)
 {
-    int64_t end = scorer_work(q->t->scorer) + coarse_work_ns(q);
-    int32_t all = *n, next = 1;
-    bool fits = false;
-    for (*n = 0; *n < all && next > *n && !(*n && search_context_stopped(q->t));) {
+    int32_t n = q->n_trials;
+    bool fits = fastest(q->trials, n)->ns < INT64_MAX;
+    int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : n < BATCH;
+    if (!n) return 1;
+    return (int32_t)units_max(0, units_min(units_min(more, n + 1), units_min(CHUNK, q->n_listed - n)));
+}
+
+/* In chunks until the work is spent, what earlier calls spent included. */
+static enum status try_listed(struct coarse *q, struct error *err)
+{
+    struct trial *x = q->trials;
+    int64_t begin = scorer_work(q->t->scorer) - q->trials_work_ns, end = begin + coarse_work_ns(q);
+    bool fits = fastest(x, q->n_trials)->ns < INT64_MAX;
+    for (int32_t n; (n = chunk_of(q, end)) && !(q->n_trials && search_context_stopped(q->t));) {
+        int32_t at = q->n_trials;
         int64_t before = scorer_work(q->t->scorer);
-        TRY(try_chunk(q, x, *n, next, err));
-        q->trial_ns = (scorer_work(q->t->scorer) - before) / (next - *n) + 1;
-        if (!fits && x[*n].ns < INT64_MAX && coarse_sample_thins(&x[*n].plan))
-            TRY(check_sample(q, &x[*n], err));
-        fits |= x[*n].ns < INT64_MAX;
-        *n = next;
-        report(q, x, *n);
-        int64_t more = fits ? (end - scorer_work(q->t->scorer)) / q->trial_ns : next < BATCH;
-        next += (int32_t)units_max(
-            0, units_min(units_min(more, next + 1), units_min(CHUNK, all - next)));
+        TRY(try_chunk(q, x, at, at + n, err));
+        q->trial_ns = (scorer_work(q->t->scorer) - before) / n + 1;
+        if (!fits && x[at].ns < INT64_MAX && coarse_sample_thins(&x[at].plan))
+            TRY(check_sample(q, &x[at], err));
+        fits |= x[at].ns < INT64_MAX;
+        q->n_trials += n;
+        report(q, x, q->n_trials);
     }
-    q->t->left_by_work |= *n < all;
+    q->trials_work_ns = scorer_work(q->t->scorer) - begin;
+    q->t->left_by_work |= q->n_trials < q->n_listed;
     return OK;
 }
 
 static enum status try_candidates(struct coarse *q, struct trial *x, struct error *err)
 {
-    int32_t n = list(q, x);
-    if (!n) return OK;
-    TRY(try_listed(q, x, &n, err));
+    TRY(try_listed(q, err));
+    int32_t n = q->n_trials;
+    for (int32_t i = 0; i < n; i++) x[i] = q->trials[i];
     sort(x, n);
     TRY(improve_all(q, x, n, err));
     sort(x, n);
@@ -400,11 +410,16 @@ static enum status try_candidates(struct coarse *q, struct trial *x, struct erro
 
 enum status coarse_trials(struct coarse *q, struct error *err)
 {
-    struct trial *x = ARENA_ARRAY(q->arena, struct trial, LISTED);
+    if (!q->trials) {
+        q->trials = ARENA_ARRAY(q->arena, struct trial, LISTED);
+        q->n_listed = list(q, q->trials);
+    }
+    if (!q->n_listed) return OK;
+    struct trial *x = ARENA_ARRAY(q->arena, struct trial, (size_t)q->n_listed);
     enum status st = try_candidates(q, x, err);
     const struct trial *best = fastest(
         x,
-        LISTED); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
+        q->n_trials); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
     bool sampled = search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas;
     if (sampled && best->ns < INT64_MAX) coarse_keep_sample(q, &best->plan, best->ns);
     return st;

@@ -13,15 +13,15 @@
 
 #include <string.h>
 
-/* Orders of F, I and W for the stages of a plan, as many microbatches in flight as memory admits. */
+/* Orders of F, I and W for the stages of a plan, as many microbatches in flight as memory admits; once for each plan. */
 static enum status order_stages(struct coarse *q, const struct parallel_score_item *x,
                                 struct error *err)
 {
-    if (x->ns == INT64_MAX || search_context_stopped(q->t)) return OK;
+    if (x->ns == INT64_MAX || search_context_stopped(q->t) || !plan_set_add(&q->ordered, &x->plan))
+        return OK;
     struct plan plan = scorer_copy_plan(q->t->arena, &x->plan);
     int64_t ns = x->ns, left = q->t->evaluations_left;
-    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &plan, &ns, &left,
-                      SCHEDULE_PLAN_OPERATIONS, q->t->o->stop, err));
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &plan, &ns, &left, q->t->o->stop, err));
     q->t->evaluations_left = left;
     if (ns < x->ns) incumbents_add(&q->t->incumbents, &plan, ns);
     return OK;

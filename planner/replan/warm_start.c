@@ -144,7 +144,7 @@ static enum status order(struct warm *q, struct search_plan *best, int64_t tries
     int64_t left = tries < q->t->evaluations_left ? tries : q->t->evaluations_left, had = left;
     if (!left) return OK;
     TRY(schedule_plan(q->arena, q->t->scorer, &q->space, &best->plan, &best->iteration_ns, &left,
-                      SCHEDULE_PLAN_OPERATIONS, q->t->o->stop, err));
+                      q->t->o->stop, err));
     q->t->evaluations_left -= had - left;
     return OK;
 }

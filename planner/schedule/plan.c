@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum {
+    OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
     /* Timings of a replica's order below which the eager order is taken and not searched. At 32 stages and 96 microbatches, searches
      * of 25 to 330 timings gave orders as short, which the simulation made 1 to 12 % slower; at 720 operations, 280 timings gained
      * 0.1 to 0.4 % (docs/measurements.md, 2026-11-23). */
@@ -30,7 +31,6 @@ struct ordering {
     struct scorer *scorer;
     const struct space *space;
     struct plan *plan; /* the variant that receives the orders */
-    int64_t operations;
     const volatile sig_atomic_t *stop;
     bool *lacks; /* (stages of all replicas) whether memory was full with some order tried */
     struct pipeline *pipeline;    /* (n_replicas) n_stages 0: unchanged */
@@ -253,9 +253,9 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
     struct plan_replica *replica = &x->plan->replicas[r];
     int64_t nodes = 3 * (int64_t)replica->n_stages * replica->microbatches;
     struct schedule_find_options o = {.seed = 1,
-                                      .operations = x->operations,
+                                      .operations = OPERATIONS,
                                       .cheap = true,
-                                      .eager = x->operations < EAGER_TIMINGS * nodes,
+                                      .eager = OPERATIONS < EAGER_TIMINGS * nodes,
                                       .rings = x->rings[r],
                                       .stop = stop_requested,
                                       .user = x};
@@ -470,7 +470,7 @@ static int64_t operations_of(const struct plan *p)
 
 enum status schedule_plan(struct arena *a, struct scorer *w, const struct space *s,
                           struct plan *plan, int64_t *iteration_ns, int64_t *evaluations_left,
-                          int64_t operations, const volatile sig_atomic_t *stop, struct error *err)
+                          const volatile sig_atomic_t *stop, struct error *err)
 {
     /* Measured layers have a fused backward, so they have no orders of I and W. */
     if (s->job->model.measured) return OK;
@@ -481,7 +481,6 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
                          .scorer = w,
                          .space = s,
                          .plan = &variant,
-                         .operations = operations,
                          .stop = stop};
     int32_t stages = 0;
     for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;

@@ -17,16 +17,13 @@
 
 /* Plans of more operations (F, I and W of all stages) are not changed, because simulating them takes seconds. */
 enum { SCHEDULE_PLAN_OPS_MAX = 30000 };
-/* Operations timed for the orders of a replica: about 6 ms. */
-enum { SCHEDULE_PLAN_OPERATIONS = 200000 };
 
 /* *plan and *iteration_ns become those with searched orders if faster. No change to plans with several
  * stages per device, to replicas of one stage, and to measured layers, whose backward is fused. Spends one evaluation per
- * simulation, at most four. operations: budget of planner/schedule/find.h for each replica; if it
- * suffices for few timings, only the order "eager" is made. Orders are texts in the arena. */
+ * simulation, at most four. Orders are texts in the arena. */
 MUST_CHECK enum status schedule_plan(struct arena *a, struct scorer *w, const struct space *s,
                                      struct plan *plan, int64_t *iteration_ns,
-                                     int64_t *evaluations_left, int64_t operations,
+                                     int64_t *evaluations_left,
                                      const volatile sig_atomic_t *stop, struct error *err);
 
 #endif

@@ -203,7 +203,8 @@ static bool ask(struct asking *x, uint64_t seed, int32_t devices)
                                    .lower = &x->lower,
                                    .scorer = scorer_new(&x->lower),
                                    .spmd_stage = spmd_stage_new(),
-                                   .evaluations_left = 20000};
+                                   .budget = 1,
+                               .evaluations_left = 20000};
     incumbents_init(&x->t.incumbents, arena, 32, &x->o, &x->cluster);
     return !x->job.model.measured;
 }
@@ -219,6 +220,7 @@ static void search(struct asking *x)
     int32_t n_tried;
     struct coarse *q = coarse_new(&x->t, &task, false);
     MUST(coarse_search(q, &n_tried, &err));
+    coarse_class_bound(q);
     coarse_free(q);
 }
 

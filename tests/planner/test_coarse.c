@@ -284,7 +284,7 @@ START_TEST(stages_of_groups_have_orders)
     ck_assert_msg(scorer_fit(m.context.scorer, &s, &p, &before, &err) == OK, "%s", err.text);
     ck_assert_int_lt(before, INT64_MAX);
     after = before;
-    ck_assert_msg(schedule_plan(arena, m.context.scorer, &s, &p, &after, &left, 0, NULL, &err) ==
+    ck_assert_msg(schedule_plan(arena, m.context.scorer, &s, &p, &after, &left, NULL, &err) ==
                       OK,
                   "%s", err.text);
     ck_assert_int_lt(100 * after, 97 * before);

@@ -97,7 +97,7 @@ static int64_t ordered(const struct made *m, struct plan *p, int64_t before)
 {
     struct error err = {0};
     int64_t left = 10, ns = before;
-    ck_assert_msg(schedule_plan(arena, m->scorer, &m->space, p, &ns, &left, 200000, NULL, &err) ==
+    ck_assert_msg(schedule_plan(arena, m->scorer, &m->space, p, &ns, &left, NULL, &err) ==
                       OK,
                   "%s", err.text);
     ck_assert_int_ge(left, 8);
@@ -236,7 +236,7 @@ START_TEST(a_named_schedule_becomes_orders_if_they_are_faster)
         struct plan p = even(&m, 1, 4);
         p.replicas[0].schedule = k ? "1f1b" : "gpipe", p.replicas[0].split = true;
         int64_t left = 10, before = score(&m, &p), after = before;
-        ck_assert_int_eq(schedule_plan(arena, m.scorer, &m.space, &p, &after, &left, 0, NULL, &err),
+        ck_assert_int_eq(schedule_plan(arena, m.scorer, &m.space, &p, &after, &left, NULL, &err),
                          OK);
         ck_assert_int_lt(after, before);
         ck_assert_int_eq(score(&m, &p), after);

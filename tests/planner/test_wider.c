@@ -335,6 +335,32 @@ START_TEST(a_class_that_slows_the_plan_is_idle)
 }
 END_TEST
 
+/* Two classes behind slow links, where a search with a twentieth of the default budget comes upon a plan that one with all of it passes by. */
+START_TEST(a_larger_budget_gives_no_slower_plan)
+{
+    static const int64_t of[] = {1, 1000, 20000, 40000};
+    struct random_question q = {
+        .what = "8 RTX 4090 and 8 RTX 3090",
+        .job = "version: 1\nmodel: {model_type: llama, hidden_size: 4096, intermediate_size: 14336, num_hidden_layers: 32, "
+               "num_attention_heads: 32, num_key_value_heads: 8, vocab_size: 128256, max_position_embeddings: 131072, "
+               "tie_word_embeddings: false}\nsequence_length: 4096\nglobal_batch: 64\nprecision: bf16\n"
+               "optimizer: {kind: adamw, lr: 1e-4}\n",
+        .n_kinds = 2,
+        .kinds = {{"RTX-4090", 2, 4, 0, 25e9, 2e-6, 3e9, 3e-5, true, 1},
+                  {"RTX-3090", 2, 4, 0, 12e9, 2e-6, 1.25e9, 3e-5, true, 1}}};
+    struct comparing c = {.q = q};
+    int64_t before = INT64_MAX;
+    for (int i = 0; i < 4; i++) {
+        struct asked *x = ask(&q, RANDOM_QUESTIONS_COUNTED,
+                              &(struct search_options){.top = 1, .evaluations = of[i]});
+        compare(&c, 'b', arena_printf(arena, "%d simulations", (int)of[i]), before, x->ns, 0,
+                x->cpu_s);
+        before = x->ns;
+    }
+    ck_assert_msg(!c.n, "%s", c.failed);
+}
+END_TEST
+
 Suite *wider_suite(void)
 {
     Suite *suite = suite_create("wider");
@@ -348,6 +374,11 @@ Suite *wider_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 600);
     tcase_add_test(c, a_class_that_slows_the_plan_is_idle);
+    suite_add_tcase(suite, c);
+    c = tcase_create("budget");
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_set_timeout(c, 600);
+    tcase_add_test(c, a_larger_budget_gives_no_slower_plan);
     suite_add_tcase(suite, c);
     return suite;
 }
