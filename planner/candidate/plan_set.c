@@ -62,9 +62,11 @@ uint64_t plan_set_replica_hash(const struct plan *p, const struct plan_replica *
     return replica_hash((uint64_t)x->n_stages, x, p);
 }
 
-bool plan_set_add(struct plan_set *x, const struct plan *p)
+int64_t *plan_set_number(struct plan_set *x, const struct plan *p)
 {
     uint64_t h = rng_hash_bytes((uint64_t)p->microbatch, &p->n_replicas, sizeof p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++) h = replica_hash(h, &p->replicas[r], NULL);
-    return !hash_map_at(&x->known, h)->number++;
+    return &hash_map_at(&x->known, h)->number;
 }
+
+bool plan_set_add(struct plan_set *x, const struct plan *p) { return !(*plan_set_number(x, p))++; }

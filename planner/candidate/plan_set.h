@@ -14,6 +14,8 @@ struct plan_set { /* all zero but the arena: empty */
 };
 /* Whether the plan was new; it is a member afterwards. O(stages · (devices + sharding rules)). */
 bool plan_set_add(struct plan_set *x, const struct plan *p);
+/* The number kept with a plan, e.g. its time instead of mere membership; 0: it is new. Valid until the next call. */
+int64_t *plan_set_number(struct plan_set *x, const struct plan *p);
 /* Equal for replicas of a plan that differ in their devices only, of the same types. O(stages · (devices + sharding rules)). */
 uint64_t plan_set_replica_hash(const struct plan *p, const struct plan_replica *x);
 

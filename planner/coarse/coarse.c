@@ -149,6 +149,7 @@ struct coarse *coarse_new(struct search_context *t, const struct search_task *ta
                          .task = task,
                          .spare_percent = SPARE_USUAL,
                          .ordered = {.known = {.arena = a}},
+                         .simulated = {.known = {.arena = a}},
                          .arena = a,
                          .spaces = ARENA_ARRAY(a, struct space, (size_t)task->n_sizes),
                          .at_size = ARENA_ARRAY(a, struct coarse_class *, (size_t)task->n_sizes),

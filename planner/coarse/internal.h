@@ -113,6 +113,7 @@ struct coarse {
     int32_t n_listed, n_trials;
     int64_t trials_work_ns;
     struct plan_set ordered; /* plans whose orders were searched */
+    struct plan_set simulated; /* times of plans simulated whole */
     int32_t n_offers;
     struct coarse_offer offers[COARSE_OFFERS], *offer; /* the current one */
     bool parameters_only; /* as in coarse_new */

@@ -86,6 +86,24 @@ static int32_t add_listed(const struct trial *x, struct parallel_score_item *ite
     return n;
 }
 
+/* Simulates n plans, but for those that an earlier call did. */
+static enum status simulate(struct coarse *q, struct parallel_score_item *items, int32_t n,
+                            struct error *err)
+{
+    struct parallel_score_item new[PARALLEL_SCORE_BATCH];
+    int32_t of[PARALLEL_SCORE_BATCH], n_new = 0;
+    for (int32_t i = 0; i < n; i++) {
+        items[i].ns = *plan_set_number(&q->simulated, &items[i].plan);
+        if (!items[i].ns) of[n_new] = i, new[n_new++] = items[i];
+    }
+    TRY(parallel_score(q->t, q->task->profile, new, n_new, err));
+    for (int32_t i = 0; i < n_new; i++) {
+        items[of[i]] = new[i];
+        if (new[i].tried) *plan_set_number(&q->simulated, &new[i].plan) = new[i].ns; /* as fitted */
+    }
+    return OK;
+}
+
 enum status coarse_whole(struct coarse *q, const struct trial *x, int32_t n, struct error *err)
 {
     struct parallel_score_item items[PARALLEL_SCORE_BATCH];
@@ -94,12 +112,13 @@ enum status coarse_whole(struct coarse *q, const struct trial *x, int32_t n, str
         if (coarse_near_best(x, i) && (!i || x[i].ns != x[i - 1].ns))
             items[taken++] = (struct parallel_score_item){.plan = x[i].plan, .space = x[i].space};
     int64_t before = scorer_work(q->t->scorer);
-    TRY(parallel_score(q->t, q->task->profile, items, taken ? 1 : 0, err));
+    TRY(simulate(q, items, taken ? 1 : 0, err));
     int64_t each = scorer_work(q->t->scorer) - before;
+    if (!each) each = q->t->whole_ns; /* of the call that simulated it */
     q->t->whole_ns = each;
     taken = (int32_t)units_min(add_listed(x, items, taken),
                                coarse_work_ns(q) / COARSE_PART / (each + 1) + 1);
-    if (taken > 1) TRY(parallel_score(q->t, q->task->profile, items + 1, taken - 1, err));
+    if (taken > 1) TRY(simulate(q, items + 1, taken - 1, err));
     for (int32_t i = 0; i < taken; i++)
         if (items[i].ns < INT64_MAX) incumbents_add(&q->t->incumbents, &items[i].plan, items[i].ns);
     for (int32_t i = 0; i < taken; i++) TRY(order_stages(q, &items[i], err));

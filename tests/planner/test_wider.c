@@ -346,8 +346,8 @@ START_TEST(a_larger_budget_gives_no_slower_plan)
                "tie_word_embeddings: false}\nsequence_length: 4096\nglobal_batch: 64\nprecision: bf16\n"
                "optimizer: {kind: adamw, lr: 1e-4}\n",
         .n_kinds = 2,
-        .kinds = {{"RTX-4090", 2, 4, 0, 25e9, 2e-6, 3e9, 3e-5, true, 1},
-                  {"RTX-3090", 2, 4, 0, 12e9, 2e-6, 1.25e9, 3e-5, true, 1}}};
+        .kinds = {{"RTX-4090", 2, 4, 0, 25e9, 2e-6, 3e9, 3e-5, false, 1},
+                  {"RTX-3090", 2, 4, 0, 12e9, 2e-6, 1.25e9, 3e-5, false, 1}}};
     struct comparing c = {.q = q};
     int64_t before = INT64_MAX;
     for (int i = 0; i < 4; i++) {
