@@ -260,13 +260,12 @@ static enum status certify_measured(struct search *q, struct search_result *out,
 }
 
 /* Up to SPACE_TABLES_MAX devices: a part of the class, and local search around it and the results of the coarse search. */
-static enum status search_around(struct search *q, const int64_t *sizes, int32_t n_sizes,
-                                 struct search_result *out, struct error *err)
+static enum status search_around(struct search *q, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
     if (q->cluster->n_devices > SPACE_TABLES_MAX) return OK;
     scorer_quick(t->scorer, false);
-    if (!q->n_spaces) TRY(make_spaces(q, sizes, n_sizes, err));
+    if (!q->n_spaces) TRY(make_spaces(q, q->task.sizes, q->task.n_sizes, err));
     begin(q, CLASS);
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
     return improve_class(q, NULL, out, err);
@@ -316,10 +315,10 @@ static enum status search_teams(struct search *q, int32_t *n_tried, struct searc
                                 struct error *err)
 {
     struct search_context *t = &q->t;
-    bool first = !q->rounds++;
     TRY(coarse_search(q->coarse, n_tried, err));
-    if (first) TRY(score_presets(q, *n_tried, &t->incumbents, out, err));
-    if (first && t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
+    if (q->rounds++) return OK;
+    TRY(score_presets(q, *n_tried, &t->incumbents, out, err));
+    if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     return OK;
 }
 
@@ -327,14 +326,12 @@ static enum status search_teams(struct search *q, int32_t *n_tried, struct searc
 static enum status search_round(struct search *q, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    const int64_t *sizes = q->task.sizes;
-    int32_t n_sizes = q->task.n_sizes;
     int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
     TRY(search_teams(q, &n_tried, out, err));
-    TRY(search_around(q, sizes, n_sizes, out, err));
-    bool apart = q->cluster->n_devices > SPACE_TABLES_MAX;
-    if (apart && !q->n_spaces) /* also of the bound */
-        TRY(make_spaces(q, sizes, n_tried ? n_tried : n_sizes, err));
+    TRY(search_around(q, out, err));
+    bool apart = q->cluster->n_devices > SPACE_TABLES_MAX; /* spaces also of the bound */
+    if (apart && !q->n_spaces)
+        TRY(make_spaces(q, q->task.sizes, n_tried ? n_tried : q->task.n_sizes, err));
     baselines_keep(t, out);
     keep_warm(q);
     return search_parts(q, n_tried, apart, err);
@@ -352,7 +349,7 @@ static enum status search_rounds(struct search *q, struct search_result *out, st
         t->left_by_evaluations = t->left_by_work = false;
         TRY(search_round(q, out, err));
         limited = b < 1 || t->left_by_evaluations || t->left_by_work;
-        if (search_context_stopped(t)) break;
+        if (search_context_stopped(t)) return OK;
     }
     return OK;
 }
@@ -361,12 +358,11 @@ static enum status search_rounds(struct search *q, struct search_result *out, st
 static enum status search_large(struct search *q, const struct profile *p,
                                 struct search_result *out, struct error *err)
 {
-    struct search_context *t = &q->t;
-    t->truncated = true;
+    q->t.truncated = true;
     TRY(search_rounds(q, out, err));
     coarse_class_bound(q->coarse);
-    TRY(robust_first(t, p, &out->robust, err));
-    TRY(search_result_conclude(t, p, out, err));
+    TRY(robust_first(&q->t, p, &out->robust, err));
+    TRY(search_result_conclude(&q->t, p, out, err));
     return q->job->model.measured ? certify_measured(q, out, err) : certify(q, out, err);
 }
 
@@ -472,14 +468,14 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     TRY(search_check_objective(c, o, err));
     TRY(search_check_memory(j, c, err));
     struct cost *k = cost_new(a, p, c);
-    int64_t evaluations = o->evaluations > 0 ? o->evaluations : SEARCH_EVALUATIONS;
+    int64_t budget = o->evaluations > 0 ? o->evaluations : SEARCH_EVALUATIONS;
     struct search q = {
         .t = {.arena = a,
               .o = o,
               .lower = &lower,
               .scorer = scorer_new(&lower),
-              .budget = (double)evaluations / SEARCH_EVALUATIONS,
-              .evaluations_left = evaluations},
+              .budget = (double)budget / SEARCH_EVALUATIONS,
+              .evaluations_left = budget},
         .job = j,
         .cluster = c,
         .cost = k,

@@ -210,8 +210,7 @@ static void set_bench(struct bench *b, const struct job *j, const struct cluster
                                        .o = &b->options,
                                        .lower = &b->lower,
                                        .scorer = scorer_new(&b->lower),
-                                       .budget = 1,
-                               .evaluations_left = INT64_MAX};
+                                       .budget = 1, .evaluations_left = INT64_MAX};
     b->tries.spmd_stage = spmd_stage_new();
     b->task = (struct search_task){j, c, &b->profile, b->sizes, 3, NULL};
     b->k = (struct baseline_task){.arena = arena,

@@ -203,8 +203,7 @@ static bool ask(struct asking *x, uint64_t seed, int32_t devices)
                                    .lower = &x->lower,
                                    .scorer = scorer_new(&x->lower),
                                    .spmd_stage = spmd_stage_new(),
-                                   .budget = 1,
-                               .evaluations_left = 20000};
+                                   .budget = 1, .evaluations_left = 20000};
     incumbents_init(&x->t.incumbents, arena, 32, &x->o, &x->cluster);
     return !x->job.model.measured;
 }

@@ -89,8 +89,7 @@ static int64_t coarse_finds(const struct job *j, const struct cluster *c,
                                .lower = &lower,
                                .scorer = scorer_new(&lower),
                                .spmd_stage = spmd_stage_new(),
-                               .budget = 1,
-                               .evaluations_left = 20000};
+                               .budget = 1, .evaluations_left = 20000};
     incumbents_init(&t.incumbents, arena, 32, o, c);
     int32_t n_tried;
     struct search_task task = {j, c, &profile, sizes, 1, NULL};
@@ -171,8 +170,7 @@ START_TEST(stages_of_measured_layers_are_of_any_class_and_degree)
                                .lower = &lower,
                                .scorer = scorer_new(&lower),
                                .spmd_stage = spmd_stage_new(),
-                               .budget = 1,
-                               .evaluations_left = 1000};
+                               .budget = 1, .evaluations_left = 1000};
     struct search_task task = {&job, &cluster, &profile, sizes, 1, NULL};
     struct space space;
     struct coarse q = {.t = &t,

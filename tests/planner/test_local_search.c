@@ -15,8 +15,7 @@ static struct search_context context_of(struct small *x, const struct search_opt
                                .o = o,
                                .lower = &x->lower,
                                .scorer = scorer_new(&x->lower),
-                               .budget = 1,
-                               .evaluations_left = 100000};
+                               .budget = 1, .evaluations_left = 100000};
     incumbents_init(&t.incumbents, arena, 8, o, &x->cluster);
     return t;
 }
