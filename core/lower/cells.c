@@ -11,10 +11,11 @@
  * owner that also hold the cell have the same sum of partial values. Of each owner, therefore, the first holder and those of its
  * key contribute; the others contribute zero. If every holder already has its owner's reduced gradient (summed), the first contributes.
  *
- * Owners with equal shards of the same parameters, as the two stages of a tied one in each of many equal replicas, share one refinement.
+ * Owners with equal shards, as the same stage of equal replicas, are of one *kind*: a refinement is that of one owner of each kind. Two
+ * exchanges with owners of the same kinds, as the two stages of a tied parameter in each of many equal replicas, share one.
  *
- * Cost: O(cells · devices) a parameter of each distinct refinement, cells the product of the numbers of classes; zero except in plans of
- * mixed replicas or with sharded tied parameters.
+ * Cost: O(cells · devices of one owner of each kind) a parameter of each distinct refinement, cells the product of the numbers of classes,
+ * and O(members) a group; zero except in plans of mixed replicas or with sharded tied parameters.
  */
 #include "core/lower/cells.h"
 
@@ -26,9 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct holder {
+struct holder { /* of one owner of each kind */
     const struct stage_build *b;
-    int32_t owner;
+    int32_t kind;
 };
 
 struct class
@@ -45,7 +46,7 @@ struct cell_group { /* cells with the same holders */
     size_t param_use_capacity, region_capacity;
     int32_t *param_use;
     struct region *within; /* (n, holders) */
-    const struct cells *cells;
+    struct cells cells;    /* but for the members' places */
     int64_t elements;
 };
 
@@ -63,6 +64,9 @@ struct known_cells {
 struct maker {
     struct lowering *l;
     bool summed;
+    int32_t n_owners;
+    const struct stage_build *const *owner; /* (n_owners) the first device of each */
+    int32_t *first_holder;                  /* (n_owners) of its kind */
     int32_t n_holders, n_words;
     struct holder *holders;
     int32_t n_groups;
@@ -197,11 +201,11 @@ static struct region region_of(const struct maker *m, int32_t holder)
 
 static void find_silent(const struct maker *m, const uint64_t *in, uint64_t *silent)
 {
-    int32_t first = -1, owner = -1;
+    int32_t first = -1, kind = -1;
     for (int32_t h = 0; h < m->n_holders; h++) { /* devices of one owner are consecutive */
         if (!has(in, h)) continue;
         int32_t key = m->summed ? h : lower_shard_key(m->holders[h].b, m->param_use);
-        if (m->holders[h].owner != owner) owner = m->holders[h].owner, first = key;
+        if (m->holders[h].kind != kind) kind = m->holders[h].kind, first = key;
         if (key != first) put(silent, h);
     }
 }
@@ -251,38 +255,53 @@ static void find_cells(struct maker *m, int32_t d, const uint64_t *in)
     }
 }
 
+/* Of each holder its own regions, one after the other. */
+static void set_cells(const struct maker *m, struct cell_group *x)
+{
+    size_t n = (size_t)m->n_holders * (size_t)x->n;
+    int32_t first = 0;
+    x->cells = (struct cells){
+        .n = x->n, .param_use = x->param_use, .within = ARENA_ARRAY(m->l->a, struct region, n)};
+    for (int32_t h = 0; h < m->n_holders; h++)
+        for (int32_t k = 0; has(x->in, h) && k < x->n; k++)
+            x->cells.within[h * x->n + k] = x->within[k * m->n_holders + h];
+    while (!has(x->in, first)) first++;
+    for (int32_t k = 0; k < x->n; k++)
+        x->elements += region_elements(&x->cells.within[first * x->n + k]);
+}
+
 static int32_t members_of(const struct maker *m, const struct cell_group *g)
 {
     int32_t n = 0;
-    for (int32_t h = 0; h < m->n_holders; h++) n += has(g->in, h);
+    for (int32_t i = 0; i < m->n_owners; i++)
+        for (int32_t k = 0; k < m->owner[i]->n_shards; k++) n += has(g->in, m->first_holder[i] + k);
     return n;
 }
 
-/* Of each member its own regions, one after the other. */
-static void set_cells(const struct maker *m, struct cell_group *x)
+/* The members, and which holder's regions each has. */
+static void set_members(const struct maker *m, const struct cell_group *from, struct collective *g,
+                        int32_t *place)
 {
-    int32_t n = members_of(m, x), at = 0;
-    struct cells *cells = ARENA_ARRAY(m->l->a, struct cells, 1);
-    *cells = (struct cells){x->n, x->param_use,
-                            ARENA_ARRAY(m->l->a, struct region, (size_t)n * (size_t)x->n)};
-    for (int32_t h = 0; h < m->n_holders; h++)
-        for (int32_t k = 0; has(x->in, h) && k < x->n; k++)
-            cells->within[at++] = x->within[k * m->n_holders + h];
-    for (int32_t k = 0; k < x->n; k++) x->elements += region_elements(&cells->within[k]);
-    x->cells = cells;
+    int32_t at = 0;
+    for (int32_t i = 0; i < m->n_owners; i++)
+        for (int32_t k = 0, h; k < m->owner[i]->n_shards; k++) {
+            if (!has(from->in, h = m->first_holder[i] + k)) continue;
+            place[at] = h;
+            g->members[at++] = (struct collective_member){
+                .stage = m->owner[i]->index + k, .chain_ring = -1, .silent = has(from->silent, h)};
+        }
 }
 
 static enum status make_group(const struct maker *m, const struct cell_group *from,
                               const char *name, struct group_plan plan, struct error *err)
 {
-    int32_t n = members_of(m, from), at = 0;
+    int32_t n = members_of(m, from);
     if (n < 2) BUG("%s: what one device alone keeps", name);
-    plan.cells = from->cells;
+    struct cells *cells = arena_copy(m->l->tables, &from->cells, sizeof *cells);
+    int32_t *place = ARENA_ARRAY(m->l->tables, int32_t, (size_t)n);
+    cells->place = place, plan.cells = cells;
     struct collective *g = lower_group_new(m->l, name, ALGORITHM_RING, n, plan);
-    for (int32_t h = 0; h < m->n_holders; h++)
-        if (has(from->in, h))
-            g->members[at++] = (struct collective_member){
-                .stage = m->holders[h].b->index, .chain_ring = -1, .silent = has(from->silent, h)};
+    set_members(m, from, g, place);
     g->elements = from->elements;
     return lower_group_join(m->l, m->l->p->n_collectives - 1, err);
 }
@@ -295,8 +314,7 @@ static bool same_refinement(const struct known_cells *x, const struct maker *m,
                 x->plan.n_uses == plan->n_uses &&
                 !memcmp(x->plan.uses, plan->uses, (size_t)plan->n_uses * sizeof *plan->uses);
     for (int32_t h = 0; same && h < m->n_holders; h++)
-        same =
-            x->holders[h].owner == m->holders[h].owner && x->holders[h].b->v == m->holders[h].b->v;
+        same = x->holders[h].kind == m->holders[h].kind && x->holders[h].b->v == m->holders[h].b->v;
     return same;
 }
 
@@ -337,18 +355,41 @@ static void refine(struct maker *m, const struct stage_build *first, const struc
     for (int32_t i = 0; i < m->n_groups; i++) set_cells(m, &m->groups[i]);
 }
 
+static bool same_shards(const struct stage_build *x, const struct stage_build *y)
+{
+    bool same = x->n_shards == y->n_shards;
+    for (int32_t k = 0; same && k < x->n_shards; k++) same = x[k].v == y[k].v;
+    return same;
+}
+
+/* Kinds in the order of their first owners; an owner usually is of the kind of the one before. O(owners · kinds). */
+static void find_kinds(struct maker *m)
+{
+    int32_t *known = ARENA_ARRAY(m->l->tables, int32_t, (size_t)m->n_owners), n_kinds = 0,
+            devices = 0;
+    for (int32_t i = 0; i < m->n_owners; i++) devices += m->owner[i]->n_shards;
+    m->holders = ARENA_ARRAY(m->l->tables, struct holder, (size_t)devices);
+    m->first_holder = ARENA_ARRAY(m->l->tables, int32_t, (size_t)m->n_owners);
+    for (int32_t i = 0; i < m->n_owners; i++) {
+        int32_t k = n_kinds - 1;
+        while (k >= 0 && !same_shards(m->owner[known[k]], m->owner[i])) k--;
+        m->first_holder[i] = k < 0 ? m->n_holders : m->first_holder[known[k]];
+        if (k >= 0) continue;
+        for (int32_t s = 0; s < m->owner[i]->n_shards; s++)
+            m->holders[m->n_holders++] = (struct holder){m->owner[i] + s, n_kinds};
+        known[n_kinds++] = i;
+    }
+}
+
 enum status lower_cells(struct lowering *l, const struct stage_build *const *owner,
                         int32_t n_owners, const char *name, struct group_plan plan,
                         struct error *err)
 {
-    struct maker m = {.l = l, .summed = plan.tied};
-    for (int32_t i = 0; i < n_owners; i++) m.n_holders += owner[i]->n_shards;
-    m.holders = ARENA_ARRAY(l->tables, struct holder, (size_t)m.n_holders);
+    struct maker m = {.l = l, .summed = plan.tied, .n_owners = n_owners, .owner = owner};
+    find_kinds(&m);
     m.n_words = (m.n_holders + 63) / 64;
     uint64_t *all = ARENA_ARRAY(l->tables, uint64_t, (size_t)m.n_words);
-    for (int32_t i = 0, h = 0; i < n_owners; i++)
-        for (int32_t k = 0; k < owner[i]->n_shards; k++, h++)
-            m.holders[h] = (struct holder){owner[i] + k, i}, put(all, h);
+    for (int32_t h = 0; h < m.n_holders; h++) put(all, h);
     if (!find_refinement(&m, &plan)) {
         refine(&m, owner[0], &plan, all);
         add_refinement(&m, &plan);

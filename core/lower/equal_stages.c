@@ -293,7 +293,7 @@ static void copy_ends(struct lowering *l, const struct kept_stage *kept, struct 
         struct collective_member *to = &l->p->collectives[group].members[member], own = *to;
         *to = kept->members[i];
         to->stage = own.stage, to->silent = own.silent;
-        if (cells) to->within = cells->within + member * cells->n;
+        if (cells) to->within = cells_within(cells, member);
     }
 }
 

@@ -448,7 +448,8 @@ static void segments_of(const struct stage_scratch *h, int32_t group, struct col
     int32_t n = cells ? cells->n : plan->tied ? 1 : plan->n_uses;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     m->n_segments = n;
-    if (cells) m->within = cells->within + (m - l->p->collectives[group].members) * n;
+    if (cells)
+        m->within = cells_within(cells, (int32_t)(m - l->p->collectives[group].members));
     if (plan->tied) {
         bool first = lower_owns(b, lower_param_use(l, plan->uses[0])->layer);
         for (int32_t i = 0; i < n; i++) m->segments[i] = h->gradient_slot[plan->uses[!first]];
