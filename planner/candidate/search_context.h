@@ -44,7 +44,7 @@ struct search_context {
     /* Lower bound of plans of equal pipelines (planner/bound/groups.h) and what binds; 0: none is known */
     int64_t equal_bound_ns;
     const char *equal_binding;
-    int64_t sampled_ns; /* of a plan kept by its sample alone, because the search was stopped; 0: none */
+    int64_t sampled_ns; /* of a plan kept by its sample alone, because the search was stopped or its simulation exceeds the work; 0: none */
     bool truncated;   /* a candidate list overflowed: the class was not searched completely */
     bool interrupted; /* *o->stop was set */
     bool exhausted;   /* the budget of evaluations was spent before the search ended */

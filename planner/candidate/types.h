@@ -111,7 +111,7 @@ struct search_result {
     struct search_plan *
         plans; /* (n_plans) best first; measured layers: the most robust of the fastest, then the others by time */
     bool robust;         /* the first plan is not the fastest (planner/candidate/robust.h) */
-    bool sampled;        /* the first plan's time is that of a sample, because the search was stopped before it was simulated whole */
+    bool sampled;        /* the first plan's time is that of a sample, because the search was stopped before it was simulated whole, or that exceeds its work */
     int32_t n_baselines; /* all, or the requested one */
     struct search_baseline *baselines;
     int64_t candidates;  /* complete plans with a computed lower bound */

@@ -107,6 +107,7 @@ struct coarse {
     int32_t of_whole[COARSE_CLASSES];
     int64_t trial_ns;      /* counted work of a trial */
     bool all_replicas;     /* trials leave none out: a sample of them took another time */
+    bool samples_only;     /* one sample takes more than the work of all trials, and all replicas many times as long */
     int32_t spare_percent; /* of every memory, left for bytes known only to lowering; less than 0 where nothing fits otherwise, because bytes are
                               estimated and lowering repairs plans */
     struct trial *trials;  /* (n_listed) the candidates' plans; the first n_trials were tried, by this work; NULL: not listed */

@@ -4,6 +4,7 @@
 #include "core/base/units.h"
 #include "planner/candidate/group.h"
 #include "planner/candidate/plan_set.h"
+#include "planner/coarse/internal.h"
 
 #include <string.h>
 
@@ -88,6 +89,15 @@ static void add_memory(struct arena *a, const struct space *s, int32_t all, stru
     c->types = types;
 }
 
+int64_t coarse_sample_replicas(const struct plan *p)
+{
+    int64_t n = 0, most = COARSE_SAMPLE_REPLICAS * COARSE_GPUS;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            n += plan_stage_devices(&p->replicas[r].stages[i]);
+    return units_min(COARSE_SAMPLE_REPLICAS, most * p->n_replicas / n);
+}
+
 /* The plan with the first replicas of each kind, in its own proportion. */
 static struct plan thin(struct arena *a, const struct space *s, const struct plan *p,
                         int32_t *stands_for)
@@ -96,8 +106,9 @@ static struct plan thin(struct arena *a, const struct space *s, const struct pla
     int32_t all = p->n_replicas, *of = ARENA_ARRAY(a, int32_t, (size_t)all);
     struct kind *kinds = ARENA_ARRAY(a, struct kind, (size_t)all);
     int32_t n = find_kinds(p, kinds, of);
+    int64_t replicas = coarse_sample_replicas(p);
     for (int32_t k = 0; k < n; k++)
-        kinds[k].kept = (int32_t)units_max(1, ((int64_t)kinds[k].n * COARSE_SAMPLE_REPLICAS + all / 2) / all);
+        kinds[k].kept = (int32_t)units_max(1, (kinds[k].n * replicas + all / 2) / all);
     x.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)all);
     x.n_replicas = 0;
     for (int32_t r = 0; r < all; r++) {

@@ -386,8 +386,10 @@ static enum status try_listed(struct coarse *q, struct error *err)
         int64_t before = scorer_work(q->t->scorer);
         TRY(try_chunk(q, x, at, at + n, err));
         q->trial_ns = (scorer_work(q->t->scorer) - before) / n + 1;
-        if (!fits && x[at].ns < INT64_MAX && coarse_sample_thins(&x[at].plan))
-            TRY(check_sample(q, &x[at], err));
+        if (!fits && x[at].ns < INT64_MAX && coarse_sample_thins(&x[at].plan)) {
+            q->samples_only = q->trial_ns > coarse_work_ns(q);
+            if (!q->samples_only) TRY(check_sample(q, &x[at], err));
+        }
         fits |= x[at].ns < INT64_MAX;
         q->n_trials += n;
         report(q, x, q->n_trials);
@@ -405,7 +407,7 @@ static enum status try_candidates(struct coarse *q, struct trial *x, struct erro
     sort(x, n);
     TRY(improve_all(q, x, n, err));
     sort(x, n);
-    return coarse_whole(q, x, n, err);
+    return q->samples_only ? OK : coarse_whole(q, x, n, err);
 }
 
 enum status coarse_trials(struct coarse *q, struct error *err)
@@ -417,10 +419,9 @@ enum status coarse_trials(struct coarse *q, struct error *err)
     if (!q->n_listed) return OK;
     struct trial *x = ARENA_ARRAY(q->arena, struct trial, (size_t)q->n_listed);
     enum status st = try_candidates(q, x, err);
-    const struct trial *best = fastest(
-        x,
-        q->n_trials); /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs */
-    bool sampled = search_context_stopped(q->t) && !q->t->incumbents.n && best->plan.n_replicas;
-    if (sampled && best->ns < INT64_MAX) coarse_keep_sample(q, &best->plan, best->ns);
+    /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs, or far too long */
+    const struct trial *best = fastest(x, q->n_trials);
+    bool sampled = (search_context_stopped(q->t) || q->samples_only) && !q->t->incumbents.n;
+    if (sampled && best->plan.n_replicas && best->ns < INT64_MAX) coarse_keep_sample(q, &best->plan, best->ns);
     return st;
 }

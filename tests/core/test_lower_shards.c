@@ -282,6 +282,29 @@ START_TEST(replicas_that_keep_other_shards_reduce_what_they_have_in_common)
 }
 END_TEST
 
+/* Six replicas of two kinds: what a device has of a parameter is stated once for all devices in its place. */
+START_TEST(devices_in_one_place_of_equal_replicas_share_their_regions)
+{
+    struct plan p = shared(6, 2, MEGATRON, 1);
+    int32_t regions = 0;
+    for (int32_t r = 1; r < 6; r += 2) p.replicas[r].stages[0].sharding = sharding(BATCH, 2);
+    struct program *program = plans_lower(arena, &p, false);
+    for (int32_t s = 0; s < program->n_stages; s++) ck_assert_int_gt(all_summed_once(program, s), 0);
+    for (int32_t g = 0; g < program->n_collectives; g++) {
+        const struct region *of[4] = {NULL};
+        const struct collective *x = &program->collectives[g];
+        for (int32_t m = 0; m < x->n_members && !collective_of_tensor(x); m++) {
+            const struct region *within = x->members[m].within,
+                                **first = &of[x->members[m].stage % 4];
+            if (!*first) *first = within;
+            ck_assert_ptr_eq(within, *first);
+            regions += within != NULL;
+        }
+    }
+    ck_assert_int_gt(regions, 0);
+}
+END_TEST
+
 /* A half of a matrix's columns is in strips. Who computes whole gradients that another has as well is silent. */
 START_TEST(what_several_have_alike_counts_once)
 {
@@ -467,7 +490,8 @@ Suite *lower_shards_suite(void)
                             a_device_may_have_nothing,
                             a_gather_behind_the_last_block_leaves_its_output_kept,
                             replicas_that_keep_other_shards_reduce_what_they_have_in_common,
-                            what_several_have_alike_counts_once,
+                            devices_in_one_place_of_equal_replicas_share_their_regions,
+        what_several_have_alike_counts_once,
                             a_tied_parameter_may_be_sharded_in_one_of_its_stages,
                             each_activation_has_one_gradient_that_crosses_back,
                             what_does_not_go_together_is_refused_with_the_reason,

@@ -98,6 +98,19 @@ START_TEST(a_sample_is_repaired_once)
 }
 END_TEST
 
+/* Sixteen replicas, and fewer large ones. */
+START_TEST(a_sample_has_few_gpus)
+{
+    struct plan_stage stage = {.n_shards = 8};
+    struct plan_replica replica[100];
+    for (int i = 0; i < 100; i++) replica[i] = (struct plan_replica){.n_stages = 1, .stages = &stage};
+    struct plan p = {.n_replicas = 100, .replicas = replica};
+    ck_assert_int_eq(coarse_sample_replicas(&p), COARSE_SAMPLE_REPLICAS);
+    stage.n_shards = COARSE_SAMPLE_REPLICAS * COARSE_GPUS / 4;
+    ck_assert_int_eq(coarse_sample_replicas(&p), 4);
+}
+END_TEST
+
 /* A sample is lowered without the deadlock check, and a deadlock of its simulation is one of the check. */
 START_TEST(a_deadlock_of_a_sample_is_that_of_the_plan)
 {
@@ -152,6 +165,7 @@ Suite *coarse_repair_suite(void)
     tcase_add_test(c, repairs_take_few_lowerings);
     tcase_add_test(c, blocks_to_recompute_are_bounded_by_those_of_the_stage);
     tcase_add_test(c, a_sample_is_repaired_once);
+    tcase_add_test(c, a_sample_has_few_gpus);
     tcase_add_test(c, a_deadlock_of_a_sample_is_that_of_the_plan);
     tcase_add_test(c, plans_that_lack_little_memory_by_estimate_are_tried);
     suite_add_tcase(suite, c);
