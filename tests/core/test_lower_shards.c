@@ -249,7 +249,6 @@ START_TEST(a_gather_behind_the_last_block_leaves_its_output_kept)
 END_TEST
 
 /* --- replicas that keep other shards --- */
-
 /* Two replicas on two devices each that share in different ways; NULL: by sequences. */
 static struct plan mixed(const char *one, const char *other)
 {
