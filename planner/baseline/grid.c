@@ -378,10 +378,10 @@ static enum status time_grid(struct baseline_task *k, struct arena *a, struct ba
         TRY(time_team(g, a, &g->team[t], &team[t], err));
         with[t] = &team[t];
     }
+    int64_t tail = coarse_tail_ns(k->coarse, with, g->n_teams, x->replicas);
     for (int32_t t = 0; t < g->n_teams; t++)
         x->estimate_ns = units_max(
-            x->estimate_ns, team[t].fill_ns + (g->microbatches - 1) * team[t].pace_ns +
-                                coarse_tail_ns(k->coarse, &team[t], x->replicas, with, g->n_teams));
+            x->estimate_ns, team[t].fill_ns + (g->microbatches - 1) * team[t].pace_ns + tail);
     return OK;
 }
 

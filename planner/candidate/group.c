@@ -15,7 +15,8 @@ struct space_group {
     struct shard_choices *choices; /* NULL until a view is made */
     struct stage_table *table;
     int64_t forward_ns, backward_ns; /* of one border */
-    int32_t *rings;             /* (n_layers + 1) of the layers before */
+    int32_t copies; /* of an activation at a border, over all GPUs */
+    int32_t *rings; /* (n_layers + 1) of the layers before */
 };
 
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
@@ -143,6 +144,22 @@ static enum status find_block(struct space *s, struct group_scratch *scratch, st
     return st == ERR_INPUT ? price_block(s, scratch, x, type, middle, 1, out, err) : st;
 }
 
+/* The GPUs hold an activation at the block's border as often as their bytes of it amount to: once if they divide the sequences, each if it is
+ * replicated. */
+static void count_copies(struct space *s, struct group_scratch *scratch, struct space_group *x,
+                         const struct block *b)
+{
+    const struct group_view *v = scratch->blocks;
+    x->copies = x->n;
+    if (!b->first || s->job->model.measured) return;
+    while (v->sharding != x->stage.sharding || v->member != x->slowest || v->first != b->first ||
+           v->last != b->last)
+        v = v->next;
+    int64_t own = layer_classes_crossings(scratch->arena, v->graph)[b->first - 1].activation_bytes,
+            all = units_max(1, s->cut_bytes[b->first - 1]);
+    x->copies = (int32_t)units_max(1, units_min(x->n, (x->n * own + all / 2) / all));
+}
+
 /* Whether messages within the node share one link. */
 static bool on_bus(const struct cluster *c, const int32_t *device)
 {
@@ -190,12 +207,33 @@ int32_t group_rings(const struct space *s, int32_t type, int32_t first, int32_t 
     return (int32_t)units_max(1, rings[last + 1] - rings[first]);
 }
 
+int32_t group_copies(const struct space *s, int32_t type)
+{
+    return s->groups && s->groups[type] ? s->groups[type]->copies : 1;
+}
+
+static int64_t state_bytes(const struct space *s, int32_t type, int32_t first, int32_t last)
+{
+    return first > last ? 0 : space_stage_type(s, type, first, last)->state_bytes;
+}
+
+/* State of the parameters that another stage uses too: |A ∩ B| = |A| + |B| - |A ∪ B|, for the layers before and those behind. */
+static int64_t tied_bytes(const struct space *s, int32_t type, int32_t first, int32_t last)
+{
+    int32_t end = s->n_layers - 1;
+    if (!s->ties) return 0;
+    return 2 * state_bytes(s, type, first, last) + state_bytes(s, type, 0, first - 1) -
+           state_bytes(s, type, 0, last) + state_bytes(s, type, last + 1, end) -
+           state_bytes(s, type, first, end);
+}
+
 int64_t group_zero_bytes(const struct space *s, int32_t type, int32_t first, int32_t last,
                          int32_t replicas)
 {
     const struct space_group *x = s->groups ? s->groups[type] : NULL;
-    int64_t whole = space_stage_type(s, x ? x->base : type, first, last)->state_bytes;
-    return whole / ((x ? x->n : 1) * (int64_t)replicas);
+    int32_t base = x ? x->base : type;
+    int64_t whole = space_stage_type(s, base, first, last)->state_bytes - tied_bytes(s, base, first, last);
+    return tied_bytes(s, type, first, last) + whole / ((x ? x->n : 1) * (int64_t)replicas);
 }
 
 enum status group_add(struct space *s, int32_t type, const struct group_request *r,
@@ -214,6 +252,7 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
                   .beside = on_bus(s->cluster, r->device) ? r->n : 1}};
     if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
     TRY(find_block(s, r->scratch, x, type, &block, err));
+    count_copies(s, r->scratch, x, &block);
     TRY(table_of(s->arena, s, &s->views, x, 0, s->n_layers - 1, &x->table, err));
     /* later prices cannot fail */
     TRY(stage_table_cost(x->table, 0, s->n_layers - 1, type, &whole, err));

@@ -38,8 +38,11 @@ void group_borders(const struct space *s, int32_t type, int32_t first, int32_t l
  * sharded over the same axes. Lowering has one for each set of axes (core/lower/groups.c); counted so, GPT-175B on 4,096 GPUs takes 10.90 s,
  * with runs 10.75 s (2026-11-26). 1 for a type that is no group. O(1). */
 int32_t group_rings(const struct space *s, int32_t type, int32_t first, int32_t last);
+/* How often the GPUs of a group together hold an activation at the border of a stage: once if they divide the sequences, each if it is replicated.
+ * 1 for a type that is no group. O(1). */
+int32_t group_copies(const struct space *s, int32_t type);
 /* Optimizer state of a GPU if ZeRO divides it among all that hold a parameter: the GPUs of the group with equal shards, in so many replicas.
- */
+ * A parameter that another stage uses too is not divided (core/lower/zero.c). O(1). */
 int64_t group_zero_bytes(const struct space *s, int32_t type, int32_t first, int32_t last,
                          int32_t replicas);
 /* The type that prices a plan's stage: that of the group with its number of GPUs and its sharding, else that of its first

@@ -160,6 +160,13 @@ const struct stage_cost *space_price(const struct space *s, int32_t type, int32_
     return out;
 }
 
+static void find_ties(struct space *s)
+{
+    int64_t all = space_stage_type(s, 0, 0, s->n_layers - 1)->parameter_bytes;
+    for (int32_t l = 0; l < s->n_layers; l++) all -= space_stage_type(s, 0, l, l)->parameter_bytes;
+    s->ties = all < 0;
+}
+
 enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
                        struct cost *k, int64_t microbatch, const struct lower_options *lower,
                        struct space *out, struct error *err)
@@ -188,6 +195,7 @@ enum status space_make_on(struct arena *a, const struct job *j, const struct clu
     find_cuts(a, out);
     find_early(a, out);
     TRY(make_table(a, out, lower, err));
+    find_ties(out);
     if (!devices) TRY(device_graph_new(a, c, k, &out->devices, err));
     if (c->n_devices <= SPACE_TABLES_MAX) find_links(a, out);
     return OK;

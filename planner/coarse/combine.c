@@ -38,48 +38,6 @@ struct combining {
     int64_t tail_ns; /* of the current teams together */
 };
 
-/* --- gradient all-reduces over all teams --- */
-
-/* Rings of a stage's gradients: their time over the slowest route, without latency; the latency of a step; and their number. */
-struct rings {
-    int64_t ns, step_ns, n;
-};
-
-/* Adds the crossings to a team whose stages have some of the layers. There is a ring for each of them. *from: the first of them, and where
- * to begin for the next stage. */
-static void add_crossings(const struct coarse *q, const struct coarse_stage *x,
-                          const struct coarse_template *other, int32_t *from, struct rings *out)
-{
-    const struct device_route *last = NULL;
-    while (*from < other->n_stages - 1 && other->stages[*from].last < x->first) ++*from;
-    for (int32_t k = *from; k < other->n_stages && other->stages[k].first <= x->last; k++) {
-        const struct device_route *r = q->crossing[x->of][other->stages[k].of];
-        out->n += other->stages[k].first > x->first;
-        if (!r || r == last) continue;
-        out->ns = units_max(out->ns, coarse_ring_ns(q, x, r));
-        out->step_ns = units_max(out->step_ns, r->link.latency_ns);
-        last = r;
-    }
-}
-
-int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,
-                       const struct coarse_template *const *with, int32_t n)
-{
-    int64_t most = 0;
-    int32_t at[COARSE_CLASSES] = {0};
-    for (int32_t i = 0; i < t->n_stages; i++) {
-        const struct coarse_stage *x = &t->stages[i];
-        struct rings ring = {x->reduce_ns, x->step_ns, x->sums};
-        for (int32_t k = 0; k < n; k++)
-            if (with[k] != t) add_crossings(q, x, with[k], &at[k], &ring);
-        int64_t members = (int64_t)replicas * x->copies, steps = 2 * (members - 1);
-        int64_t all = ring.ns / members * (members - 1) + ring.n * steps * ring.step_ns;
-        most = units_max(most, units_max(0, all - x->lead_ns) +
-                                   (t->zero ? x->update_ns / members : x->update_ns));
-    }
-    return most;
-}
-
 /* --- shares --- */
 
 /* Microbatches of one replica within T; 0: not even one. */
@@ -123,9 +81,7 @@ static void share(struct combining *m)
         high = units_max(high, t->fill_ns + (batch / t->replicas + 1) * t->pace_ns);
     }
     if (replicas > batch || !may_be_kept(m, batch)) return;
-    for (int32_t i = 0; i < m->n_teams; i++)
-        m->tail_ns =
-            units_max(m->tail_ns, coarse_tail_ns(q, m->team[i], replicas, m->team, m->n_teams));
+    m->tail_ns = coarse_tail_ns(q, m->team, m->n_teams, replicas);
     high += m->tail_ns;
     if (q->offer->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
         high = units_min(high, q->offer->kept[COARSE_KEPT - 1].estimate_ns);
@@ -201,7 +157,7 @@ static int64_t least_tail(const struct coarse *q, const struct coarse_template *
     int64_t update = 0;
     for (int32_t i = 0; i < t->n_stages && t->zero; i++)
         update = units_max(update, t->stages[i].update_ns / t->replicas / t->stages[i].copies);
-    return coarse_tail_ns(q, t, t->replicas, NULL, 0) - update;
+    return coarse_tail_ns(q, &t, 1, t->replicas) - update;
 }
 
 /* Microbatches that each template takes within the limit, and the most that so many teams of a set of classes take. */

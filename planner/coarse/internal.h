@@ -107,7 +107,6 @@ struct coarse {
     int32_t of_whole[COARSE_CLASSES];
     int64_t trial_ns;      /* counted work of a trial */
     bool all_replicas;     /* trials leave none out: a sample of them took another time */
-    bool samples_only;     /* one sample takes more than the work of all trials, and all replicas many times as long */
     int32_t spare_percent; /* of every memory, left for bytes known only to lowering; less than 0 where nothing fits otherwise, because bytes are
                               estimated and lowering repairs plans */
     struct trial *trials;  /* (n_listed) the candidates' plans; the first n_trials were tried, by this work; NULL: not listed */
@@ -134,10 +133,10 @@ int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, i
                          bool any_order, struct coarse_need need, struct coarse_template *out);
 /* The time of the rings of a stage, and of those beside it, over a route between nodes. O(hops). */
 int64_t coarse_ring_ns(const struct coarse *q, const struct coarse_stage *x, const struct device_route *r);
-/* What of the gradient all-reduces over this many replicas is not behind backwards of earlier stages, and the update. with: (n) the teams
- * of the other replicas, whose rings cross the links between the teams' classes. O(n · stages). */
-int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *t, int32_t replicas,
-                       const struct coarse_template *const *with, int32_t n);
+/* The part of the gradient all-reduces of n teams, of so many replicas together, that is not behind backwards of earlier stages, and the
+ * update. Rings cross the links between the teams' classes. O(n² · stages). */
+int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *const *team, int32_t n,
+                       int32_t replicas);
 /* Candidates of the current size and offer to its list. */
 void coarse_combine(struct coarse *q);
 /* Number of better kept candidates with the same division into teams. */

@@ -168,105 +168,6 @@ int64_t coarse_line_missing(struct coarse_line *l, int32_t i)
     return fits ? 0 : t.missing;
 }
 
-/* An activation of measured layers in parts, of which a GPU of the smaller end has several (core/lower/channels.c); -1: it is sent
- * whole. */
-static int64_t part_ns(const struct coarse_line *l, int32_t i, int32_t cut)
-{
-    const struct device_route *r = l->route[i];
-    int32_t n = coarse_line_degree(l, i)->n, m = coarse_line_degree(l, i + 1)->n, most = n > m ? n : m;
-    if (!l->s->job->model.measured || !r->blocking || !r->own) return -1;
-    int32_t fewest = n < m ? n : m, rounds = (most + fewest - 1) / fewest;
-    return rounds * cost_occupancy_ns(&r->link, l->s->cut_bytes[cut] / most) +
-           r->link.latency_ns;
-}
-
-/* Replicas whose messages from or to stage i pass a link with so many devices on its smaller side. */
-static int64_t replicas_below(const struct coarse_line *l, int32_t i, int32_t devices)
-{
-    const struct coarse_class *k = &l->q->classes[l->stage[i].of];
-    int32_t n = l->by_stage ? coarse_line_degree(l, i)->n : (int32_t)units_max(1, k->n / l->replicas);
-    return units_max(1, units_min(l->replicas, units_min(devices, k->n) / n));
-}
-
-/* Links that a message of boundary i shares with others; 0: within a node, or over links of its own. */
-static int32_t hops_of(const struct coarse_line *l, int32_t i)
-{
-    const struct device *d = l->q->task->cluster->devices;
-    bool far = !l->route[i]->own && d[l->device[i]].node != d[l->device[i + 1]].node;
-    return far ? l->route[i]->n_hops : 0;
-}
-
-/* The message's time on one of them. */
-static int64_t hop_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool back, int32_t h)
-{
-    const struct device_route *r = l->route[i];
-    int32_t below = l->q->graph->below[r->hop[h] / 2];
-    int64_t copies = below > 1 ? coarse_line_degree(l, back ? i : i + 1)->n : 1;
-    copies *= units_max(replicas_below(l, i, below), replicas_below(l, i + 1, below));
-    return (int64_t)(1e9 * (double)(copies * l->s->cut_bytes[cut]) / r->hop_Bps[h]);
-}
-
-/* A message of the cut behind stage i to the next stage, or back: every GPU of the receiver takes a copy, over the same
- * links if they leave the node, together with those of the other replicas below a link. */
-static int64_t transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool back)
-{
-    const struct device_route *r = l->route[i];
-    int64_t sent = part_ns(l, i, cut);
-    if (sent >= 0) return sent;
-    sent = cost_occupancy_ns(&r->link, l->s->cut_bytes[cut]);
-    for (int32_t h = 0; h < hops_of(l, i); h++) sent = units_max(sent, hop_ns(l, i, cut, back, h));
-    return sent + r->link.latency_ns;
-}
-
-/* 2 · link + direction of a message's hop. */
-static int32_t hop_of(const struct coarse_line *l, int32_t i, bool back, int32_t h)
-{
-    return l->route[i]->hop[h] ^ (l->device[i] > l->device[i + 1]) ^ back;
-}
-
-/* The time that a message of boundary k in the other direction of the pipeline takes on the same link in the same direction. */
-static int64_t beside_ns(const struct coarse_line *l, int32_t hop, bool back, int32_t k)
-{
-    for (int32_t m = 0; m < hops_of(l, k); m++)
-        if (hop_of(l, k, !back, m) == hop) return hop_ns(l, k, l->stage[k].last, !back, m);
-    return 0;
-}
-
-/* The work of a stage between two of its messages, an activation and a gradient. */
-static int64_t between_ns(const struct coarse_line *l, int32_t i)
-{
-    const struct stage_cost *c = coarse_line_cost(l, i, l->stage[i].first, l->stage[i].last);
-    return units_min(c->forward_ns, c->input_ns);
-}
-
-/* A message of boundary i beside those of the boundaries before and behind that leave the same nodes: activations of one and gradients of
- * the other share a link. Once a microbatch they meet, because the link that delays a cycle of the pipeline sets its phase, and they share
- * it until the shorter one ends; messages of one stage begin apart by its work between them. */
-static int64_t meeting_ns(const struct coarse_line *l, int32_t i, bool back, int64_t alone_ns)
-{
-    int64_t most = alone_ns;
-    int32_t before = i - 1, behind = i + 1;
-    while (before >= 0 && !hops_of(l, before)) before--;
-    while (behind + 1 < l->n && !hops_of(l, behind)) behind++;
-    for (int32_t h = 0; h < hops_of(l, i); h++) {
-        int32_t hop = hop_of(l, i, back, h);
-        int64_t own = hop_ns(l, i, l->stage[i].last, back, h), shared = 0;
-        if (before >= 0)
-            shared = units_min(own, beside_ns(l, hop, back, before)) - (before == i - 1 ? between_ns(l, i) : 0);
-        if (behind + 1 < l->n)
-            shared = units_max(shared, units_min(own, beside_ns(l, hop, back, behind)) -
-                                           (behind == i + 1 ? between_ns(l, i + 1) : 0));
-        most = units_max(most, own + units_max(0, shared) + l->route[i]->link.latency_ns);
-    }
-    return most;
-}
-
-int64_t coarse_line_busy_ns(const struct coarse_line *l, int32_t i, int32_t cut)
-{
-    if (i < 0 || cut < 0 || i + 1 >= l->n || !l->route[i] || !l->route[i]->blocking) return 0;
-    return transfer_ns(l, i, cut, false) + transfer_ns(l, i, cut, true);
-}
-
 static int64_t busy_beside(const struct coarse_line *l, int32_t i, int32_t first, int32_t last)
 {
     return coarse_line_busy_ns(l, i - 1, first - 1) + coarse_line_busy_ns(l, i, last);
@@ -366,16 +267,10 @@ bool coarse_line_balance(struct coarse_line *l)
 
 /* --- estimates --- */
 
-/* What a microbatch takes of a stage, for the pace of the pipeline. */
-struct passage {
-    int64_t chain_ns; /* forward, recomputation and what the gradient for the stage before waits for */
-    int64_t after_ns, back_ns; /* messages to and from the next stage */
-};
-
 /* The pace that messages and dependencies allow with `each` more forwards before the first backward than at the next stage: a microbatch
  * passes stages i … j forwards and backwards while each · (j - i) + 1 of them are in flight between them, so the pace is at least the
  * maximum mean of these cycles (max-plus algebra; Baccelli et al. 1992). O(stages²), O(stages) where messages are short. */
-static int64_t cycle_ns(const struct passage *x, int32_t n, int32_t each, int64_t pace_ns)
+static int64_t cycle_ns(const struct coarse_passage *x, int32_t n, int32_t each, int64_t pace_ns)
 {
     int64_t least = pace_ns;
     bool hidden = true;
@@ -410,17 +305,17 @@ static bool make_room(struct coarse_line *l, int32_t each)
 
 /* The pace with so many microbatches in flight beyond 1F1B's: that of the messages, or the mean with the slowest stage's, because orders of the
  * stages' F, I and W come to lie between them (planner/schedule/plan.h). Measured layers have no such orders. */
-static int64_t pace_of(const struct coarse_line *l, const struct passage *met, int32_t each, int64_t slowest)
+static int64_t pace_of(const struct coarse_line *l, const struct coarse_passage *met, int32_t each, int64_t slowest)
 {
     int64_t cycle = cycle_ns(met, l->n, each, slowest);
     return l->s->job->model.measured ? cycle : (slowest + cycle) / 2;
 }
 
 /* Sets the pace from the slowest stage's to that of the messages, which are hidden as far as memory allows. */
-static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_template *out)
+static void set_pace(struct coarse_line *l, struct coarse_passage *x, struct coarse_template *out)
 {
     int64_t slowest = out->pace_ns;
-    struct passage met[COARSE_LINE];
+    struct coarse_passage met[COARSE_LINE];
     if (l->in_flight) return; /* messages are hidden */
     if (l->textbook) {
         int64_t longest = 0; /* interleaved chunks wait for one message of theirs each way */
@@ -436,8 +331,8 @@ static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_tem
     }
     memcpy(met, x, (size_t)l->n * sizeof *x);
     for (int32_t i = 0; i + 1 < l->n && !l->s->job->model.measured; i++) {
-        met[i].after_ns = meeting_ns(l, i, false, x[i].after_ns);
-        met[i].back_ns = meeting_ns(l, i, true, x[i].back_ns);
+        met[i].after_ns = coarse_line_meeting_ns(l, i, false, x[i].after_ns);
+        met[i].back_ns = coarse_line_meeting_ns(l, i, true, x[i].back_ns);
     }
     out->pace_ns = pace_of(l, met, 1, slowest);
     if (out->pace_ns == slowest || !make_room(l, 2)) return;
@@ -446,7 +341,7 @@ static void set_pace(struct coarse_line *l, struct passage *x, struct coarse_tem
 }
 
 /* The first microbatch down and up, and the weight gradients of the first stage. */
-static int64_t fill_ns(const struct coarse_line *l, const struct passage *x,
+static int64_t fill_ns(const struct coarse_line *l, const struct coarse_passage *x,
                        enum coarse_schedule schedule)
 {
     const struct coarse_stage *y = &l->stage[0];
@@ -462,7 +357,7 @@ static int64_t fill_ns(const struct coarse_line *l, const struct passage *x,
 void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
 {
     int64_t lead = 0, chunks = l->chunks > 1 ? l->chunks : 1;
-    struct passage passage[COARSE_LINE], none = {0}, before = none;
+    struct coarse_passage passage[COARSE_LINE], none = {0}, before = none;
     *out = (struct coarse_template){.replicas = l->replicas,
                                     .zero = l->zero,
                                     .by_stage = l->by_stage,
@@ -471,23 +366,22 @@ void coarse_line_measure(struct coarse_line *l, struct coarse_template *out)
                                     .pace_ns = 1};
     for (int32_t i = 0; i < l->n; i++) {
         struct coarse_stage *x = &l->stage[i];
-        struct passage *y = &passage[i];
+        struct coarse_passage *y = &passage[i];
         struct fitted fitted;
         stage_time(l, i, x->first, x->last, &fitted);
         const struct stage_cost *c = coarse_line_cost(l, i, x->first, x->last);
         *y = none;
         y->chain_ns = fitted.ns;
         if (i + 1 < l->n) {
-            y->after_ns = transfer_ns(l, i, x->last, false);
-            y->back_ns = transfer_ns(l, i, x->last, true);
+            y->after_ns = coarse_line_transfer_ns(l, i, x->last, false);
+            y->back_ns = coarse_line_transfer_ns(l, i, x->last, true);
         }
         coarse_line_set_rings(l, i);
         x->update_ns = c->update_ns;
         /* its own gradients are complete one after the other */
         x->lead_ns = lead + (fitted.ns - c->forward_ns) / 2;
         lead += c->input_ns + y->back_ns;
-        /* Activations and gradients are received over one direction of a link, and sent over the other. */
-        int64_t links = units_max(before.after_ns + y->back_ns, y->after_ns + before.back_ns);
+        int64_t links = coarse_line_links_ns(l, i, &before, y);
         int64_t work = fitted.ns + chunks * busy_beside(l, i, x->first, x->last);
         out->pace_ns = units_max(out->pace_ns, units_max(work, chunks * links));
         before = *y;

@@ -24,6 +24,13 @@ struct coarse_line {
     int64_t most_ns; /* slowest stage allowed: templates that do worse are of no use */
 };
 
+/* What a microbatch takes of a stage, for the pace of the pipeline. */
+struct coarse_passage {
+    int64_t chain_ns; /* forward, recomputation and what the gradient for the stage before waits for */
+    int64_t after_ns, back_ns; /* messages to and from the next stage */
+};
+
+
 /* How stage i is made, and its cost with these layers. */
 const struct coarse_degree *coarse_line_degree(const struct coarse_line *l, int32_t i);
 const struct stage_cost *coarse_line_cost(const struct coarse_line *l, int32_t i, int32_t first,
@@ -35,6 +42,18 @@ int64_t coarse_line_wire_bytes(const struct coarse_line *l, const struct stage_c
 void coarse_line_set_rings(struct coarse_line *l, int32_t i);
 /* Sets the routes by the devices. The first stage without a route to the next one; -1: none. */
 int32_t coarse_line_routes(struct coarse_line *l);
+/* A message of the cut behind stage i to the next stage, or back. Its GPUs divide it; over links that leave the node it passes
+ * together with those of the other replicas below a link. */
+int64_t coarse_line_transfer_ns(const struct coarse_line *l, int32_t i, int32_t cut, bool back);
+/* The time for which a link carries messages of boundary i and, in the other direction of the pipeline, of the boundary before. Two that leave
+ * their nodes may have a link in common; others meet at the port of a GPU, which has one direction for all that it receives and one for all
+ * that it sends. */
+int64_t coarse_line_links_ns(const struct coarse_line *l, int32_t i, const struct coarse_passage *before,
+                             const struct coarse_passage *x);
+/* A message of boundary i beside those of the boundaries before and behind that leave the same nodes: activations of one and gradients of
+ * the other share a link. Once a microbatch they meet, because the link that delays a cycle of the pipeline sets its phase, and they share
+ * it until the shorter one ends; messages of one stage begin apart by its work between them. */
+int64_t coarse_line_meeting_ns(const struct coarse_line *l, int32_t i, bool back, int64_t alone_ns);
 /* Time for which the messages of a cut behind stage i keep both its neighbours' GPUs from computing. */
 int64_t coarse_line_busy_ns(const struct coarse_line *l, int32_t i, int32_t cut);
 /* The first layer of the longest stage i that ends before `end` within the pace; end: there is none. */

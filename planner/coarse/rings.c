@@ -75,3 +75,69 @@ void coarse_line_set_rings(struct coarse_line *l, int32_t i)
                    : inside || r->own ? (int64_t)(1e9 * ring_bytes(l, c) / r->link.bandwidth_Bps)
                                       : coarse_ring_ns(l->q, x, r);
 }
+
+/* --- gradient all-reduces over all teams --- */
+
+/* The ring of the layers that are in one stage of every team: its time over the slowest route, without latency; the latency of a step; its
+ * number, one after the other; members; the time before the end of the backward at which its gradients are complete; and the update. */
+struct ring {
+    int64_t ns, step_ns, n, members, lead_ns, update_ns;
+};
+
+static void add_route(struct ring *r, const struct device_route *route, int64_t ns)
+{
+    if (!route) return;
+    r->ns = units_max(r->ns, ns);
+    r->step_ns = units_max(r->step_ns, route->link.latency_ns);
+}
+
+/* at: (n) the stage of each team. */
+static struct ring ring_of(const struct coarse *q, const struct coarse_template *const *team,
+                           const int32_t *at, int32_t n, int32_t replicas)
+{
+    struct ring r = {.lead_ns = INT64_MAX, .members = 1};
+    for (int32_t k = 0; k < n; k++) {
+        const struct coarse_stage *x = &team[k]->stages[at[k]];
+        int64_t members = (int64_t)replicas * x->copies;
+        r.ns = units_max(r.ns, x->reduce_ns), r.step_ns = units_max(r.step_ns, x->step_ns);
+        r.n = units_max(r.n, x->sums), r.members = units_max(r.members, members);
+        r.lead_ns = units_min(r.lead_ns, x->lead_ns);
+        r.update_ns = units_max(r.update_ns, team[k]->zero ? x->update_ns / members : x->update_ns);
+        for (int32_t j = 0; j < n; j++) {
+            const struct device_route *route = q->crossing[x->of][team[j]->stages[at[j]].of];
+            if (j != k && route) add_route(&r, route, coarse_ring_ns(q, x, route));
+        }
+    }
+    return r;
+}
+
+/* From the last layers to the first, as stages launch them. The rings of one stage follow each other, and two teams that are cut at different
+ * layers make a chain of all their rings. */
+int64_t coarse_tail_ns(const struct coarse *q, const struct coarse_template *const *team, int32_t n,
+                       int32_t replicas)
+{
+    int32_t at[COARSE_CLASSES], end = team[0]->stages[team[0]->n_stages - 1].last;
+    int64_t most = 0, done = INT64_MIN / 2;
+    for (int32_t k = 0; k < n; k++) at[k] = team[k]->n_stages - 1;
+    while (end >= 0) {
+        int32_t first = 0, longest = 1;
+        struct ring r = ring_of(q, team, at, n, replicas);
+        bool goes_on = false;
+        for (int32_t k = 0; k < n; k++) {
+            const struct coarse_stage *x = &team[k]->stages[at[k]];
+            first = (int32_t)units_max(first, x->first);
+            longest = (int32_t)units_max(longest, x->last - x->first + 1);
+        }
+        int64_t steps = 2 * (r.members - 1);
+        double part = (double)(r.members - 1) / (double)r.members * (end - first + 1) / longest;
+        done = units_max(done, -r.lead_ns) + (int64_t)((double)r.ns * part) + r.n * steps * r.step_ns;
+        most = units_max(most, units_max(0, done) + r.update_ns);
+        for (int32_t k = 0; k < n; k++) {
+            goes_on |= team[k]->stages[at[k]].first < first;
+            at[k] -= team[k]->stages[at[k]].first == first;
+        }
+        if (!goes_on) done = INT64_MIN / 2;
+        end = first - 1;
+    }
+    return most;
+}

@@ -64,7 +64,9 @@ static int32_t find_kinds(const struct plan *p, struct kind *kinds, int32_t *of)
 static int64_t divided_bytes(const struct space *s, const struct plan_stage *x)
 {
     const struct stage_cost *c = group_stage(s, x);
-    int64_t state = group_zero_bytes(s, group_type_of(s, x), x->first_layer, x->last_layer, 1);
+    int32_t type = group_type_of(s, x);
+    int64_t state = group_zero_bytes(s, type, x->first_layer, x->last_layer, 1) -
+                    group_zero_bytes(s, type, x->first_layer, x->last_layer, INT32_MAX);
     return (x->zero >= 1 ? state : 0) + (x->zero >= 2 ? c->gradient_bytes : 0) +
            (x->zero >= 3 ? c->parameter_bytes : 0);
 }

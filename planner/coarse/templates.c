@@ -41,8 +41,9 @@ static void keep(struct making *m, struct coarse_template *x)
 {
     int z = x->zero + 2 * x->by_stage;
     if (as_measured(m, x)) return;
+    const struct coarse_template *team = x;
     int64_t ns = x->fill_ns + (m->microbatches - 1) * x->pace_ns +
-                 coarse_tail_ns(m->q, x, x->replicas, NULL, 0);
+                 coarse_tail_ns(m->q, &team, 1, x->replicas);
     int32_t at = m->n[z];
     for (int like = x->zero; like <= z; like += 2) /* also one placed in the other way */
         for (int32_t i = 0; i < m->n[like]; i++)

@@ -24,6 +24,7 @@ enum {
     BATCH = PARALLEL_SCORE_BATCH,
     WORK_MS =
         130, /* for each doubling of the devices: counted work of the trials but for the first, and again of the local searches */
+    WHOLE_GPUS_MAX = 32768, /* in the cluster: with more, no plan is simulated whole */
     MEASURED_WORK_MS =
         2700, /* whole simulations; a third gave one of eight plans that took 1 % longer */
 };
@@ -37,6 +38,11 @@ int64_t coarse_work_ns(const struct coarse *q)
     double ms = measured ? MEASURED_WORK_MS : WORK_MS * units_doublings(n);
     return (int64_t)(1e6 * (n <= SPACE_TABLES_MAX ? ms / COARSE_PART : ms) *
                      q->t->budget);
+}
+
+static bool samples_only(const struct coarse *q)
+{
+    return q->task->cluster->n_devices > WHOLE_GPUS_MAX;
 }
 
 /* --- candidates --- */
@@ -77,24 +83,35 @@ static struct plan first_replicas(struct arena *a, const struct coarse_candidate
     return x;
 }
 
+/* The place of a candidate: that of one of another offer with the same estimate to the nanosecond, which is the same pipeline with n times the
+ * microbatch, divided by sequences over n GPUs in place of n replicas; else behind all. */
+static int32_t alike(const struct listing *l, int32_t offer, const struct coarse_candidate *c)
+{
+    int32_t i = 0;
+    while (i < l->n && (l->out[i].offer == offer || l->out[i].estimate_ns != c->estimate_ns)) i++;
+    return i;
+}
+
 static void list_candidate(struct listing *l, int32_t offer, const struct coarse_candidate *c)
 {
     struct coarse *q = l->q;
-    struct trial *x = &l->out[l->n];
+    int32_t at = alike(l, offer, c);
     struct plan p;
-    *x = (struct trial){.candidate = c,
-                        .space = q->spaces[c->size],
-                        .offer = offer,
-                        .estimate_ns = c->estimate_ns,
-                        .ns = INT64_MAX,
-                        .listed.ns = INT64_MAX};
-    x->space.cluster = q->task->cluster;
+    struct trial y = {.candidate = c,
+                      .space = q->spaces[c->size],
+                      .offer = offer,
+                      .estimate_ns = c->estimate_ns,
+                      .ns = INT64_MAX,
+                      .listed.ns = INT64_MAX};
+    y.space.cluster = q->task->cluster;
     arena_reset(l->scratch);
-    if (!place(q, l->scratch, x, false, &p)) return;
+    if (!place(q, l->scratch, &y, false, &p)) return;
     for (int32_t r = 0; r < p.n_replicas; r++)
         for (int32_t i = 0; i < p.replicas[r].n_stages; i++) p.replicas[r].stages[i].zero = 0;
     struct plan few = first_replicas(l->scratch, c, &p);
-    if (plan_set_add(&l->seen, &few)) l->n++;
+    if (!plan_set_add(&l->seen, &few)) return;
+    l->out[at] = y;
+    l->n = (int32_t)units_max(l->n, at + 1);
 }
 
 /* A plan of two offers is the narrower one's. */
@@ -386,10 +403,8 @@ static enum status try_listed(struct coarse *q, struct error *err)
         int64_t before = scorer_work(q->t->scorer);
         TRY(try_chunk(q, x, at, at + n, err));
         q->trial_ns = (scorer_work(q->t->scorer) - before) / n + 1;
-        if (!fits && x[at].ns < INT64_MAX && coarse_sample_thins(&x[at].plan)) {
-            q->samples_only = q->trial_ns > coarse_work_ns(q);
-            if (!q->samples_only) TRY(check_sample(q, &x[at], err));
-        }
+        if (!fits && x[at].ns < INT64_MAX && coarse_sample_thins(&x[at].plan) && !samples_only(q))
+            TRY(check_sample(q, &x[at], err));
         fits |= x[at].ns < INT64_MAX;
         q->n_trials += n;
         report(q, x, q->n_trials);
@@ -407,7 +422,7 @@ static enum status try_candidates(struct coarse *q, struct trial *x, struct erro
     sort(x, n);
     TRY(improve_all(q, x, n, err));
     sort(x, n);
-    return q->samples_only ? OK : coarse_whole(q, x, n, err);
+    return samples_only(q) ? OK : coarse_whole(q, x, n, err);
 }
 
 enum status coarse_trials(struct coarse *q, struct error *err)
@@ -421,7 +436,7 @@ enum status coarse_trials(struct coarse *q, struct error *err)
     enum status st = try_candidates(q, x, err);
     /* of a search stopped before a plan was simulated whole, which takes seconds on many GPUs, or far too long */
     const struct trial *best = fastest(x, q->n_trials);
-    bool sampled = (search_context_stopped(q->t) || q->samples_only) && !q->t->incumbents.n;
+    bool sampled = (search_context_stopped(q->t) || samples_only(q)) && !q->t->incumbents.n;
     if (sampled && best->plan.n_replicas && best->ns < INT64_MAX) coarse_keep_sample(q, &best->plan, best->ns);
     return st;
 }

@@ -423,7 +423,7 @@ START_TEST(a_templates_estimate_is_near_its_simulation)
             struct coarse_candidate c = {.n_teams = 1, .team = {x}, .share = {s.microbatches}};
             struct plan p;
             int64_t ns, estimate = x->fill_ns + (s.microbatches / replicas - 1) * x->pace_ns +
-                                   coarse_tail_ns(&m.coarse, x, replicas, NULL, 0);
+                                   coarse_tail_ns(&m.coarse, &x, 1, replicas);
             if (!coarse_place(&m.coarse, &c, arena, &p)) continue;
             for (int32_t r = 0; r < p.n_replicas; r++)
                 if (x->n_stages > 1) (void)refine_schedule(&p.replicas[r], x->schedule);

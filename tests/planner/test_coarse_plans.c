@@ -149,7 +149,7 @@ END_TEST
 static int64_t estimate(const struct coarse *q, const struct coarse_template *x)
 {
     return x->fill_ns + (q->spaces->microbatches / x->replicas - 1) * x->pace_ns +
-           coarse_tail_ns(q, x, x->replicas, NULL, 0);
+           coarse_tail_ns(q, &x, 1, x->replicas);
 }
 
 /* 8 A100 and 8 V100, taken by ones, twos and fours; microbatches of two of OPT-350. */
