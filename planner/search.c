@@ -337,8 +337,8 @@ static enum status search_round(struct search *q, struct search_result *out, str
     return search_parts(q, n_tried, apart, err);
 }
 
-/* Rounds with rising budgets: FIRST_ROUND, 1, 2, 4 … default budgets, up to that of the search. A larger budget adds rounds and changes none, so its
- * plan is never slower. They end behind a round of the default budget or more that was not limited by it. */
+/* Rounds with budgets of FIRST_ROUND, 1, 2, 4 … default budgets, up to that of the search. A larger budget adds rounds and changes none, so its
+ * plan is never slower. No round follows one of the default budget or more that ended before its budget was spent. */
 static enum status search_rounds(struct search *q, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;

@@ -270,8 +270,8 @@ void print_plan(struct arena *a, const struct plan_report *x)
     print_stated(a, x->cluster, &r->plans[0].plan.job, NULL);
     print_plans(a, r);
     if (r->sampled)
-        puts("  (sample): the search was stopped before this plan was simulated whole, or that "
-             "exceeds its work; musher simulate gives its time");
+        puts("  (sample): the search was stopped before this plan was simulated whole, or the "
+             "cluster is too large for that; musher simulate gives its time");
     if (r->robust)
         printf("  the first plan is the most robust within %d %% of the fastest (--fastest: the "
                "fastest)\n",
