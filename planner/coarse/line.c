@@ -116,7 +116,7 @@ static bool least_recompute(const struct coarse_line *l, const struct stage_cost
 static int64_t packed_bytes(const struct coarse_line *l, int32_t i, const struct stage_cost *c)
 {
     int64_t holders = l->replicas * units_max(1, coarse_line_degree(l, i)->copies);
-    bool joins = holders > 1 || l->q->n_classes > 1;
+    bool joins = holders > 1 || (l->q->n_classes > 1 && !l->alone);
     if (!joins || !dtype_is_half(l->s->graph->dtype)) return 0;
     int64_t wire = coarse_line_wire_bytes(l, c);
     return wire + wire / units_max(2, holders);

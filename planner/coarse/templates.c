@@ -67,7 +67,10 @@ static void keep(struct making *m, struct coarse_template *x)
 
 static struct coarse_line line_of(const struct making *m)
 {
-    return (struct coarse_line){.q = m->q, .s = &m->q->spaces[m->q->size], .replicas = m->replicas};
+    return (struct coarse_line){.q = m->q,
+                                .s = &m->q->spaces[m->q->size],
+                                .replicas = m->replicas,
+                                .alone = m->classes == (1U << m->q->n_classes) - 1};
 }
 
 /* Stages of the classes in this order, each by its degree; false: none, or too many. */

@@ -183,6 +183,33 @@ START_TEST(stages_that_divide_sequences_send_each_once)
 }
 END_TEST
 
+/* A single pipeline over all classes has no gradient all-reduce, so that no memory is kept for buckets; one over a part of them may have one
+ * with another team. */
+START_TEST(a_single_pipeline_needs_no_buckets)
+{
+    struct error err = {0};
+    struct coarse_rack m;
+    struct coarse *q = &m.coarse;
+    struct coarse_offer one = {.n = 1};
+    struct coarse_template x[2][4 * COARSE_TEMPLATE_LISTS];
+    int32_t buckets[2] = {0};
+    coarse_rack_make(arena, &m, texts_cluster(arena, harp), gpt_2_6b);
+    m.sizes[0] = 16, q->offer = &one;
+    ck_assert_int_eq(coarse_classes(q, &err), OK);
+    ck_assert_msg(coarse_space(q, 0, &err) == OK, "%s", err.text);
+    for (int32_t k = 0; k < 2; k++) {
+        int32_t n = coarse_templates(q, k ? 3 : 1, 1, 4, false, any, x[k]);
+        ck_assert_int_gt(n, 0);
+        for (int32_t i = 0; i < n; i++)
+            for (int32_t j = 0; j < x[k][i].n_stages; j++)
+                buckets[k] += x[k][i].stages[j].bucket_bytes > 0;
+    }
+    ck_assert_int_gt(buckets[0], 0);
+    ck_assert_int_eq(buckets[1], 0);
+    coarse_rack_end(&m);
+}
+END_TEST
+
 /* Four GPUs and three: stages of different layers. */
 static const char *four_and_three =
     "version: 1\nname: chain\ndevice_types: [{name: a, device: A100-SXM4-80}, {name: b, device: H100-SXM5}]\n"
@@ -253,6 +280,7 @@ Suite *coarse_links_suite(void)
     tcase_add_test(c, messages_that_meet_on_a_link_are_part_of_the_pace);
     tcase_add_test(c, one_type_of_gpu_may_be_at_both_ends);
     tcase_add_test(c, stages_that_divide_sequences_send_each_once);
+    tcase_add_test(c, a_single_pipeline_needs_no_buckets);
     tcase_add_test(c, rings_of_teams_cut_at_different_layers_follow_each_other);
     tcase_add_test(c, the_state_of_a_tied_parameter_is_not_divided);
     suite_add_tcase(suite, c);
