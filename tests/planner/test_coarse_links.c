@@ -29,6 +29,17 @@ static const char *llama =
     "num_hidden_layers: 32, num_attention_heads: 32, num_key_value_heads: 8, max_position_embeddings: 8192}\n"
     "sequence_length: 4096\nglobal_batch: 96\nprecision: bf16\noptimizer: {kind: adamw, lr: 1e-4}\n";
 
+/* The prices of a microbatch size for the numbers of GPUs of an offer; NULL: any. */
+static void make_priced(struct coarse_rack *m, const char *cluster, const char *job, int64_t size,
+                        struct coarse_offer *offer)
+{
+    struct error err = {0};
+    coarse_rack_make(arena, m, texts_cluster(arena, cluster), job);
+    m->sizes[0] = size, m->coarse.offer = offer;
+    ck_assert_int_eq(coarse_classes(&m->coarse, &err), OK);
+    ck_assert_msg(coarse_space(&m->coarse, 0, &err) == OK, "%s", err.text);
+}
+
 /* Of teams of so many replicas together; n: microbatches of each replica. */
 static int64_t estimate_of(const struct coarse *q, const struct coarse_template *const *team,
                            int32_t n_teams, int32_t replicas, int64_t n)
@@ -46,10 +57,7 @@ static int32_t compare(const char *rate, double *least, double *most)
     struct coarse_rack m;
     struct coarse *q = &m.coarse;
     struct coarse_offer one = {.n = 1};
-    coarse_rack_make(arena, &m, texts_cluster(arena, arena_printf(arena, ethernet, rate)), llama);
-    q->offer = &one;
-    ck_assert_int_eq(coarse_classes(q, &err), OK);
-    ck_assert_msg(coarse_space(q, 0, &err) == OK, "%s", err.text);
+    make_priced(&m, arena_printf(arena, ethernet, rate), llama, 1, &one);
     struct space s = q->spaces[0];
     s.cluster = &m.cluster;
     struct coarse_template x[2 * COARSE_TEMPLATE_LISTS];
@@ -100,17 +108,13 @@ static const char *gpt2 =
 /* The T4 in front would sum the embedding's gradients over their links, and behind would compute the output matrix alone. */
 START_TEST(one_type_of_gpu_may_be_at_both_ends)
 {
-    struct error err = {0};
     struct coarse_rack m;
     struct coarse *q = &m.coarse;
     struct coarse_offer one = {.n = 1};
     struct coarse_template x[2 * COARSE_TEMPLATE_LISTS];
     const struct coarse_template *best = NULL;
     int64_t least = INT64_MAX;
-    coarse_rack_make(arena, &m, texts_cluster(arena, a100_and_t4), gpt2);
-    q->offer = &one;
-    ck_assert_int_eq(coarse_classes(q, &err), OK);
-    ck_assert_msg(coarse_space(q, 0, &err) == OK, "%s", err.text);
+    make_priced(&m, a100_and_t4, gpt2, 1, &one);
     int32_t n = coarse_templates(q, 3, 2, 2, false, any, x);
     for (int32_t i = 0; i < n; i++) {
         const struct coarse_template *team = &x[i];
@@ -152,10 +156,7 @@ START_TEST(stages_that_divide_sequences_send_each_once)
     struct coarse_offer every = {.n = 0};
     struct coarse_template x[4 * COARSE_TEMPLATE_LISTS];
     int64_t best = INT64_MAX;
-    coarse_rack_make(arena, &m, texts_cluster(arena, harp), gpt_2_6b);
-    m.sizes[0] = 16, q->offer = &every;
-    ck_assert_int_eq(coarse_classes(q, &err), OK);
-    ck_assert_msg(coarse_space(q, 0, &err) == OK, "%s", err.text);
+    make_priced(&m, harp, gpt_2_6b, 16, &every);
     struct space s = q->spaces[0];
     s.cluster = &m.cluster;
     ck_assert_int_eq(s.microbatches, 64);
@@ -187,16 +188,12 @@ END_TEST
  * with another team. */
 START_TEST(a_single_pipeline_needs_no_buckets)
 {
-    struct error err = {0};
     struct coarse_rack m;
     struct coarse *q = &m.coarse;
     struct coarse_offer one = {.n = 1};
     struct coarse_template x[2][4 * COARSE_TEMPLATE_LISTS];
     int32_t buckets[2] = {0};
-    coarse_rack_make(arena, &m, texts_cluster(arena, harp), gpt_2_6b);
-    m.sizes[0] = 16, q->offer = &one;
-    ck_assert_int_eq(coarse_classes(q, &err), OK);
-    ck_assert_msg(coarse_space(q, 0, &err) == OK, "%s", err.text);
+    make_priced(&m, harp, gpt_2_6b, 16, &one);
     for (int32_t k = 0; k < 2; k++) {
         int32_t n = coarse_templates(q, k ? 3 : 1, 1, 4, false, any, x[k]);
         ck_assert_int_gt(n, 0);
@@ -228,10 +225,7 @@ START_TEST(rings_of_teams_cut_at_different_layers_follow_each_other)
     struct coarse *q = &m.coarse;
     struct coarse_offer one = {.n = 1};
     struct coarse_template x[2][2 * COARSE_TEMPLATE_LISTS];
-    coarse_rack_make(arena, &m, texts_cluster(arena, four_and_three), gpt2);
-    q->offer = &one;
-    ck_assert_int_eq(coarse_classes(q, &err), OK);
-    ck_assert_msg(coarse_space(q, 0, &err) == OK, "%s", err.text);
+    make_priced(&m, four_and_three, gpt2, 1, &one);
     struct space s = q->spaces[0];
     s.cluster = &m.cluster;
     for (uint32_t k = 0; k < 2; k++)
@@ -254,12 +248,9 @@ END_TEST
 /* The embedding, 12 bytes a parameter, is the output matrix too, which the last stage holds. */
 START_TEST(the_state_of_a_tied_parameter_is_not_divided)
 {
-    struct error err = {0};
     struct coarse_rack m;
     struct coarse *q = &m.coarse;
-    coarse_rack_make(arena, &m, texts_cluster(arena, a100_and_t4), gpt2);
-    ck_assert_int_eq(coarse_classes(q, &err), OK);
-    ck_assert_msg(coarse_space(q, 0, &err) == OK, "%s", err.text);
+    make_priced(&m, a100_and_t4, gpt2, 1, NULL);
     const struct space *s = &q->spaces[0];
     int32_t last = s->n_layers - 1;
     int64_t embedding = INT64_C(12) * 50257 * 1600, far = 1000000;
