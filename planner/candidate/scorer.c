@@ -35,7 +35,7 @@ struct scorer {
     char why[sizeof((struct error *)0)->text];
 };
 
-static const char nothing[] = "no plan was tried";
+static const char nothing[] = "by estimate no layout fits in the memory of the devices, so none was simulated";
 
 struct scorer *scorer_new(const struct lower_options *lower)
 {

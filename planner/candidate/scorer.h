@@ -54,7 +54,7 @@ int64_t scorer_work(const struct scorer *w);
 /* Stage calls lowered: the cost of plans with very many microbatches, independent of their operators. */
 int64_t scorer_calls(const struct scorer *w);
 void scorer_charge(struct scorer *w, int64_t ns);
-/* Nearest miss: the message of the plan that lacked the fewest bytes on its fullest device; "no plan was tried" initially. */
+/* Nearest miss: the message of the plan that lacked the fewest bytes on its fullest device; of no plan: that none fits by estimate. */
 const char *scorer_why(const struct scorer *w);
 struct plan scorer_copy_plan(
     struct arena *a,
