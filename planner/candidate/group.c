@@ -217,11 +217,10 @@ static int64_t state_bytes(const struct space *s, int32_t type, int32_t first, i
     return first > last ? 0 : space_stage_type(s, type, first, last)->state_bytes;
 }
 
-/* State of the parameters that another stage uses too: |A ∩ B| = |A| + |B| - |A ∪ B|, for the layers before and those behind. */
-static int64_t tied_bytes(const struct space *s, int32_t type, int32_t first, int32_t last)
+/* |A ∩ B| = |A| + |B| - |A ∪ B|, for the layers before and those behind. */
+int64_t group_tied_bytes(const struct space *s, int32_t type, int32_t first, int32_t last)
 {
     int32_t end = s->n_layers - 1;
-    if (!s->ties) return 0;
     return 2 * state_bytes(s, type, first, last) + state_bytes(s, type, 0, first - 1) -
            state_bytes(s, type, 0, last) + state_bytes(s, type, last + 1, end) -
            state_bytes(s, type, first, end);
@@ -232,8 +231,9 @@ int64_t group_zero_bytes(const struct space *s, int32_t type, int32_t first, int
 {
     const struct space_group *x = s->groups ? s->groups[type] : NULL;
     int32_t base = x ? x->base : type;
-    int64_t whole = space_stage_type(s, base, first, last)->state_bytes - tied_bytes(s, base, first, last);
-    return tied_bytes(s, type, first, last) + whole / ((x ? x->n : 1) * (int64_t)replicas);
+    int64_t whole = space_stage_type(s, base, first, last)->state_bytes, holders = (x ? x->n : 1) * (int64_t)replicas;
+    if (!s->ties || s->ties[first] == s->ties[last + 1]) return whole / holders;
+    return group_tied_bytes(s, type, first, last) + (whole - group_tied_bytes(s, base, first, last)) / holders;
 }
 
 enum status group_add(struct space *s, int32_t type, const struct group_request *r,

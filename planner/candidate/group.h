@@ -41,6 +41,8 @@ int32_t group_rings(const struct space *s, int32_t type, int32_t first, int32_t 
 /* How often the GPUs of a group together hold an activation at the border of a stage: once if they divide the sequences, each if it is replicated.
  * 1 for a type that is no group. O(1). */
 int32_t group_copies(const struct space *s, int32_t type);
+/* Optimizer state of the parameters that another stage uses too. O(1). */
+int64_t group_tied_bytes(const struct space *s, int32_t type, int32_t first, int32_t last);
 /* Optimizer state of a GPU if ZeRO divides it among all that hold a parameter: the GPUs of the group with equal shards, in so many replicas.
  * A parameter that another stage uses too is not divided (core/lower/zero.c). O(1). */
 int64_t group_zero_bytes(const struct space *s, int32_t type, int32_t first, int32_t last,

@@ -162,9 +162,10 @@ const struct stage_cost *space_price(const struct space *s, int32_t type, int32_
 
 static void find_ties(struct space *s)
 {
-    int64_t all = space_stage_type(s, 0, 0, s->n_layers - 1)->parameter_bytes;
-    for (int32_t l = 0; l < s->n_layers; l++) all -= space_stage_type(s, 0, l, l)->parameter_bytes;
-    s->ties = all < 0;
+    int32_t *ties = ARENA_ARRAY(s->arena, int32_t, (size_t)s->n_layers + 1);
+    for (int32_t l = 0; l < s->n_layers; l++)
+        ties[l + 1] = ties[l] + (group_tied_bytes(s, 0, l, l) > 0);
+    if (ties[s->n_layers]) s->ties = ties;
 }
 
 enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,

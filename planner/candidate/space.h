@@ -36,7 +36,7 @@ struct space {
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
     int32_t microbatches;          /* per global batch */
-    bool ties; /* layers share parameters */
+    int32_t *ties; /* (n_layers + 1) layers before that share parameters with others; NULL: none do */
     struct layer_classes *classes; /* the same for every graph, because equal operators are sharded equally */
     struct stage_table *table;
     /* (n_types · n_layers) rows [type][first] of chunks of SPACE_CHUNK last layers; computed on first use, once for equal ranges
