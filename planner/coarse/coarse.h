@@ -9,8 +9,9 @@
  *
  * Layers are balanced by bisection of the time of the slowest stage. That time includes blocking messages. The memory of a stage has the
  * microbatches in flight of 1F1B; as many blocks recompute as it takes to fit (core/plan/plan.h). Each team is tried with ZeRO 0
- * and with ZeRO 1; measured layers with ZeRO 1 only where it changes a stage. Under ZeRO 1 all GPUs that hold a parameter divide its optimizer state; the GPUs of one
- * stage may be among them. Each team is placed twice: all stages of a replica on neighbouring GPUs, or the same stage of all replicas.
+ * and with ZeRO 1; measured layers with ZeRO 1 only where it changes a stage. Under ZeRO 1 all GPUs that hold a parameter divide its
+ * optimizer state; the GPUs of one stage may be among them. Each team is placed twice: all stages of a replica on neighbouring GPUs, or the
+ * same stage of all replicas.
  * A *candidate* is a set of teams of disjoint classes. The batch is shared by fill and pace of the teams' pipelines.
  *
  * An iteration of m microbatches is estimated as fill + (m - 1) · pace + tail (planner/coarse/line.c). The pace is the largest of three
@@ -18,7 +19,8 @@
  * precedence graph of 1F1B (or of eager 1F1B where memory permits it). Activations and gradients that share a link lengthen each other in
  * that graph. Orders found later hide messages better, so only half of the excess of the cycle mean over the slowest stage is counted.
  * The tail is the part of the gradient all-reduces behind the last backward: bytes over the slowest link, which rings of several stages
- * share, and the latency of each step of each ring. Collectives of different groups on one bus are priced independently. The simulated time
+ * share, and the latency of each step of each ring. The rings of one stage follow each other, so the rings of teams that are cut at different
+ * layers form one chain (planner/coarse/rings.c). Collectives of different groups on one bus are priced independently. The simulated time
  * of four in five of 461 candidates of 16 questions was within 5 % of the estimate (docs/measurements.md).
  *
  * The best candidates are simulated with a part of their microbatches; for measured layers with all (trials.c). A local search from these
