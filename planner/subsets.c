@@ -97,22 +97,23 @@ static void order_classes(struct listing *l)
     }
 }
 
-/* times / parts of a class: whole nodes, of less than one node fewer devices. */
-static int32_t part_of(const struct coarse_class *x, int32_t times, int32_t parts)
+/* A fraction of the devices of a class, rounded up to whole nodes; of less than one node, to at least one device. */
+static int32_t fraction_of(const struct coarse_class *x, int32_t numerator, int32_t denominator)
 {
     int32_t nodes = (x->n + x->per_node - 1) / x->per_node;
-    if (parts <= times * nodes)
-        return (int32_t)units_min(x->n, (times * nodes + parts - 1) / parts * x->per_node);
-    return (int32_t)units_max(1, x->per_node * nodes * times / parts);
+    if (denominator <= numerator * nodes)
+        return (int32_t)units_min(
+            x->n, (numerator * nodes + denominator - 1) / denominator * x->per_node);
+    return (int32_t)units_max(1, x->per_node * nodes * numerator / denominator);
 }
 
 /* Returns the most devices of a class. */
-static int32_t add_part(struct listing *l, uint32_t classes, int32_t times, int32_t parts)
+static int32_t add_fraction(struct listing *l, uint32_t classes, int32_t numerator, int32_t denominator)
 {
     int32_t count[COARSE_CLASSES] = {0}, most = 0;
     for (int32_t k = 0; k < l->q->n_classes; k++) {
         if (!(classes >> k & 1)) continue;
-        count[k] = part_of(&l->q->classes[k], times, parts);
+        count[k] = fraction_of(&l->q->classes[k], numerator, denominator);
         most = (int32_t)units_max(most, count[k]);
     }
     add(l, count);
@@ -123,9 +124,9 @@ static int32_t add_part(struct listing *l, uint32_t classes, int32_t times, int3
 static void add_parts(struct listing *l, uint32_t classes)
 {
     int32_t most = INT32_MAX;
-    for (int32_t parts = 1; most > 1; parts *= 2) {
-        most = add_part(l, classes, 1, parts);
-        if (by_money(l) && most > 2) (void)add_part(l, classes, 3, 4 * parts);
+    for (int32_t denominator = 1; most > 1; denominator *= 2) {
+        most = add_fraction(l, classes, 1, denominator);
+        if (by_money(l) && most > 2) (void)add_fraction(l, classes, 3, 4 * denominator);
     }
 }
 

@@ -3,14 +3,20 @@
 #include "planner/candidate/group.h"
 #include "planner/coarse/line.h"
 
+/* GPUs of the smaller end of boundary i. */
+static int32_t fewest(const struct coarse_line *l, int32_t i)
+{
+    return (int32_t)units_min(coarse_line_degree(l, i)->n, coarse_line_degree(l, i + 1)->n);
+}
+
 /* An activation of measured layers in parts, of which a GPU of the smaller end has several (core/lower/channels.c); -1: it is sent
  * whole. */
 static int64_t part_ns(const struct coarse_line *l, int32_t i, int32_t cut)
 {
     const struct device_route *r = l->route[i];
-    int32_t n = coarse_line_degree(l, i)->n, m = coarse_line_degree(l, i + 1)->n, most = n > m ? n : m;
+    int64_t most = units_max(coarse_line_degree(l, i)->n, coarse_line_degree(l, i + 1)->n);
     if (!l->s->job->model.measured || !r->blocking || !r->own) return -1;
-    int32_t few = n < m ? n : m, rounds = (most + few - 1) / few;
+    int64_t rounds = (most + fewest(l, i) - 1) / fewest(l, i);
     return rounds * cost_occupancy_ns(&r->link, l->s->cut_bytes[cut] / most) +
            r->link.latency_ns;
 }
@@ -29,12 +35,6 @@ static int32_t hops_of(const struct coarse_line *l, int32_t i)
     const struct device *d = l->q->task->cluster->devices;
     bool far = !l->route[i]->own && d[l->device[i]].node != d[l->device[i + 1]].node;
     return far ? l->route[i]->n_hops : 0;
-}
-
-/* GPUs of the smaller end of boundary i. */
-static int32_t fewest(const struct coarse_line *l, int32_t i)
-{
-    return (int32_t)units_min(coarse_line_degree(l, i)->n, coarse_line_degree(l, i + 1)->n);
 }
 
 /* What all GPUs of the receiver take of the cut behind stage i. */
