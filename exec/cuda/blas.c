@@ -16,7 +16,6 @@
 #include "core/program/device_memory.h"
 #include "exec/cuda/device.h"
 #include "exec/cuda/kernels_elementwise.h"
-#include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/operands.h"
 
 #include <inttypes.h>
@@ -251,12 +250,6 @@ static int32_t alignment_of(const void *p)
     return (int32_t)((at | most) & -(at | most));
 }
 
-/* The row operand of an epilogue: the bias, or the column sums. */
-static const void *beside(const struct cuda_product *p)
-{
-    return p->epilogue == EPILOGUE_GELU_SLOPE ? p->sums : p->bias;
-}
-
 static struct blas_key key_of(const struct cuda_product *p)
 {
     struct blas_key k;
@@ -268,14 +261,13 @@ static struct blas_key key_of(const struct cuda_product *p)
     k.epilogue = (int32_t)p->epilogue, k.aux = p->aux != NULL;
     k.align_a = alignment_of(p->a), k.align_b = alignment_of(p->b);
     k.align_c = alignment_of(p->c);
-    k.align_beside = alignment_of(beside(p)), k.align_aux = alignment_of(p->aux);
+    k.align_beside = alignment_of(p->bias), k.align_aux = alignment_of(p->aux);
     return k;
 }
 
 static cublasLtEpilogue_t epilogue_of(const struct cuda_product *p)
 {
     if (p->epilogue == EPILOGUE_BIAS) return CUBLASLT_EPILOGUE_BIAS;
-    if (p->epilogue == EPILOGUE_GELU_SLOPE) return CUBLASLT_EPILOGUE_DGELU_BGRAD;
     return p->aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
 }
 
@@ -370,8 +362,7 @@ static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct
 static enum status point(struct cuda_context *x, const struct cuda_product *p,
                          struct blas_plan *plan, struct error *err)
 {
-    const void *row = beside(p);
-    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &row, sizeof row, err));
+    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias, err));
     if (!p->aux) return OK;
     return set(x, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux, sizeof p->aux, err);
 }
@@ -394,20 +385,6 @@ static enum status plan_of(struct cuda_context *x, const struct cuda_product *p,
     return OK;
 }
 
-/* Multiplies c by gelu's derivative and sums its rows, for an existing product. */
-static enum status separate_slope(struct cuda_context *x, const struct cuda_product *p,
-                               struct error *err)
-{
-    enum cuda_dtype t = cuda_dtype_of(p->type_c);
-    struct cuda_sum s = {.kind = CUDA_SUM_plain, .dtype = t, .dy = p->c, .out = {p->sums}};
-    void *scratch;
-    TRY(cuda_scratch(x, cuda_column_sums_scratch(t, p->m, p->n), &scratch, err));
-    TRY(cuda_failed(cuda_flat(CUDA_FLAT_gelu_tanh_grad, t, p->aux, p->c, NULL, p->c, NULL,
-                              p->m * p->n, x->stream),
-                    "gelu_grad", err));
-    return cuda_failed(cuda_column_sums(&s, p->m, p->n, scratch, x->stream), "sums", err);
-}
-
 /* The product, then an epilogue that cuBLASLt cannot fuse: every one in fp64, and some shapes. */
 static enum status separate_epilogue(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
@@ -416,7 +393,6 @@ static enum status separate_epilogue(struct cuda_context *x, const struct cuda_p
     if (p->ldc != p->n) BUG("rows of %" PRId64 " elements with stride %" PRId64, p->n, p->ldc);
     bare.epilogue = EPILOGUE_NONE;
     TRY(cuda_product(x, &bare, err));
-    if (p->epilogue == EPILOGUE_GELU_SLOPE) return separate_slope(x, p, err);
     enum cuda_dtype t = cuda_dtype_of(p->type_c);
     if (gelu && p->aux) {
         TRY(cuda_failed(
@@ -431,7 +407,7 @@ static enum status separate_epilogue(struct cuda_context *x, const struct cuda_p
 /* cuBLASLt's requirements on an epilogue's operands; it may fault otherwise. */
 static bool can_stand_beside(const struct cuda_product *p)
 {
-    return !(((uintptr_t)beside(p) | (uintptr_t)p->aux) % BESIDE_BYTES) &&
+    return !(((uintptr_t)p->bias | (uintptr_t)p->aux) % BESIDE_BYTES) &&
            !(p->aux && p->ldc % AUX_MULTIPLE);
 }
 
@@ -461,7 +437,6 @@ static enum status fused(struct cuda_context *x, const struct cuda_product *p, s
 enum status cuda_product(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
     TRY(check(p, err));
-    if (p->m == 0 && p->n && p->epilogue == EPILOGUE_GELU_SLOPE) return separate_slope(x, p, err);
     if (p->m == 0 || p->n == 0 || p->batch == 0) return OK;
     if (p->epilogue != EPILOGUE_NONE) return fused(x, p, err);
     return p->k ? plain(x, p, err) : without_terms(x, p, err);

@@ -12,8 +12,7 @@
 enum product_epilogue {
     EPILOGUE_NONE,
     EPILOGUE_BIAS,      /* + bias per column */
-    EPILOGUE_BIAS_GELU, /* then gelu (tanh form); aux, unless NULL, receives gelu's input */
-    EPILOGUE_GELU_SLOPE /* multiplies by gelu's derivative (tanh form) at aux; `sums` receives the column sums */
+    EPILOGUE_BIAS_GELU  /* then gelu (tanh form); aux, unless NULL, receives gelu's input */
 };
 
 /* c (m,n) = op(a) (m,k) · op(b) (k,n) + beta · c, `batch` times. a is stored as (m,k), with trans_a as (k,m); b as
@@ -31,8 +30,7 @@ struct cuda_product {
     /* With batch 1 and beta 0 only. */
     enum product_epilogue epilogue;
     const void *bias; /* (n) of dtype type_c */
-    void *sums;       /* (n) of dtype type_c */
-    void *aux;        /* (m,n) of dtype type_c, row stride ldc; read-only for GELU_SLOPE */
+    void *aux;        /* (m,n) of dtype type_c, row stride ldc */
 };
 
 /* ERR_INPUT for a dtype or size that cuBLAS does not support. An empty product leaves c · beta. */

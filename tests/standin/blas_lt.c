@@ -1,8 +1,8 @@
-/* tests/standin/blas_lt.c - cuBLASLt: descriptors, a heuristic that knows one algorithm, products with bias, GELU and its slope.
+/* tests/standin/blas_lt.c - cuBLASLt: descriptors, a heuristic that knows one algorithm, products with bias and GELU.
  *
  * What the real library is known to refuse is refused: fused epilogues in fp64, an auxiliary matrix whose columns are not
- * a multiple of 8 apart, a bias or sums that are not at a multiple of 16 bytes (some of its kernels fault there), an algorithm that was found for another product, operands that are less aligned than the heuristic
- * was told (256 bytes where it was told nothing; an algorithm that loads 16 bytes at once would fault, or worse, there). Where sums
+ * a multiple of 8 apart, a bias that is not at a multiple of 16 bytes (some of its kernels fault there), an algorithm that was found
+ * for another product, operands that are less aligned than the heuristic was told (256 bytes where it was told nothing; an algorithm that loads 16 bytes at once would fault, or worse, there). Where sums
  * may be put together in the output's type, they are.
  */
 #include "tests/standin/cublasLt.h"
@@ -225,8 +225,6 @@ static bool read_product(cublasLtMatmulDesc_t x, cublasLtMatrixLayout_t a, cubla
 static bool has_bias(int32_t epilogue) { return epilogue & 4; }
 static bool has_gelu(int32_t epilogue) { return epilogue & 32; }
 static bool has_aux(int32_t epilogue) { return epilogue & 128; }
-static bool has_slope(int32_t epilogue) { return epilogue & 64; }
-static bool has_sums(int32_t epilogue) { return epilogue & 16; }
 
 static cublasStatus_t check_epilogue(cublasLtMatmulDesc_t x, const struct product *p)
 {
@@ -238,8 +236,6 @@ static cublasStatus_t check_epilogue(cublasLtMatmulDesc_t x, const struct produc
     case CUBLASLT_EPILOGUE_GELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU_AUX:
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-    case CUBLASLT_EPILOGUE_DGELU:
-    case CUBLASLT_EPILOGUE_DGELU_BGRAD:
         break;
     default:
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -366,15 +362,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t product, 
     p.beta = product_scalar(beta, p.fp64);
     p.bias = has_bias(product->epilogue) ? product->bias : NULL;
     p.gelu = has_gelu(product->epilogue);
-    p.slope = has_slope(product->epilogue);
-    union {
-        const void *in;
-        void *out;
-    } sums = {product->bias};
-    p.sums = has_sums(product->epilogue) ? sums.out : NULL;
     p.aux = has_aux(product->epilogue) ? product->aux : NULL;
     p.aux_ld = product->aux_ld;
-    if ((has_bias(product->epilogue) && !p.bias) || (has_sums(product->epilogue) && !p.sums) ||
+    if ((has_bias(product->epilogue) && !p.bias) ||
         (has_aux(product->epilogue) && (!p.aux || (uintptr_t)p.aux % POINTER_ALIGNMENT)))
         return CUBLAS_STATUS_INVALID_VALUE;
     return product_push(&p, "cublasLtMatmul", stream);

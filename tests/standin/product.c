@@ -88,12 +88,6 @@ static double gelu(double x, bool fp64)
                 : (double)(0.5f * (float)x * (1 + tanhf((float)inner)));
 }
 
-static double gelu_slope(double x)
-{
-    double c = sqrt(2 / acos(-1)), t = tanh(c * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
-}
-
 /* What one element of d becomes of its sum. */
 static void finish(const struct product *p, int64_t g, int64_t i, int64_t j, double sum)
 {
@@ -102,8 +96,7 @@ static void finish(const struct product *p, int64_t g, int64_t i, int64_t j, dou
     if (p->beta != 0) v += p->beta * element(p->c.type, p->c.at, g * p->c.stride + j * p->c.ld + i);
     if (p->bias) v += element(p->d.type, p->bias, i);
     if (!p->fp64) v = (double)(float)v;
-    if (p->slope) v *= gelu_slope(element(p->d.type, p->aux, j * p->aux_ld + i));
-    if (p->aux && !p->slope) put(p->d.type, p->aux, j * p->aux_ld + i, v);
+    if (p->aux) put(p->d.type, p->aux, j * p->aux_ld + i, v);
     if (p->gelu) v = gelu(v, p->fp64);
     union {
         const void *in;
@@ -149,16 +142,6 @@ static void finish(const struct product *p, int64_t g, int64_t i, int64_t j, dou
 WIDEN(float)
 WIDEN(double)
 
-/* Of what was written, so rounded before it is added; columns in ascending order. */
-static void add_columns(const struct product *p)
-{
-    for (int64_t i = 0; i < p->m; i++) {
-        double sum = 0;
-        for (int64_t j = 0; j < p->n; j++) sum += element(p->d.type, p->d.at, j * p->d.ld + i);
-        put(p->d.type, p->sums, i, sum);
-    }
-}
-
 struct product_work {
     struct work w;
     struct product p;
@@ -172,7 +155,6 @@ static void run_product(struct work *w)
             multiply_double(p, g);
         else
             multiply_float(p, g);
-    if (p->sums) add_columns(p);
 }
 
 /* --- checks --- */
@@ -211,7 +193,6 @@ static bool operands_lie_there(const struct product *p, const char *call, int de
                       p->beta == 0 ? 0 : extent(&p->c, p->m, p->n, p->batch), device) &&
            lies_there(call, "d", p->d.at, p->d.type, extent(&p->d, p->m, p->n, p->batch), device) &&
            lies_there(call, "bias", p->bias, p->d.type, p->bias ? p->m : 0, device) &&
-           lies_there(call, "sums", p->sums, p->d.type, p->sums ? p->m : 0, device) &&
            lies_there(call, "aux", p->aux, p->d.type, p->aux ? (p->n - 1) * p->aux_ld + p->m : 0,
                       device);
 }

@@ -25,8 +25,6 @@ struct product {
     bool gelu;        /* by tanh */
     void *aux;        /* gelu's input, of d's type; NULL: not needed */
     int64_t aux_ld;
-    bool slope; /* times gelu's derivative at aux, which is only read */
-    void *sums; /* (m) of d's type: sums of d's rows over columns; NULL: not needed */
 };
 
 /* A scalar of the compute type. */
