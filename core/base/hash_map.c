@@ -1,13 +1,20 @@
 #include "core/base/hash_map.h"
 
 #include "core/base/arena.h"
-#include "core/base/rng.h"
 
 enum { FIRST_CAPACITY = 256 };
 
+/* The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA'14). Only the place of an entry follows from it. */
+static size_t spread(uint64_t key)
+{
+    key = (key ^ key >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    key = (key ^ key >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (size_t)(key ^ key >> 31);
+}
+
 static struct hash_entry *find(const struct hash_map *x, uint64_t key)
 {
-    size_t at = (size_t)rng_hash_bytes(0, &key, sizeof key) & (x->capacity - 1);
+    size_t at = spread(key) & (x->capacity - 1);
     while (x->entries[at].key && x->entries[at].key != key) at = (at + 1) & (x->capacity - 1);
     return &x->entries[at];
 }

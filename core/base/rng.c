@@ -69,17 +69,23 @@ uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n)
 #define PRIME_2 (PRIME * PRIME)
 #define PRIME_4 (PRIME_2 * PRIME_2)
 
-/* Eight bytes: the zeros at the end of a small number only multiply. */
-static uint64_t add_word(uint64_t h, const unsigned char *byte)
+static uint64_t word_of(const unsigned char *b)
 {
-    uint64_t x = 0;
-    for (int i = 7; i >= 0; i--) x = x << 8 | byte[i];
+    return (uint64_t)b[0] | (uint64_t)b[1] << 8 | (uint64_t)b[2] << 16 | (uint64_t)b[3] << 24 |
+           (uint64_t)b[4] << 32 | (uint64_t)b[5] << 40 | (uint64_t)b[6] << 48 | (uint64_t)b[7] << 56;
+}
+
+/* Eight bytes: the zeros at the end of a small number only multiply, once for all. */
+static uint64_t add_word(uint64_t h, uint64_t x)
+{
+    static const uint64_t rest[] = {PRIME_4 * PRIME_4,       PRIME_4 * PRIME_2 * PRIME,
+                                    PRIME_4 * PRIME_2,       PRIME_4 * PRIME,
+                                    PRIME_4,                 PRIME_2 * PRIME,
+                                    PRIME_2,                 PRIME,
+                                    1};
     int k = 0;
     for (; x; x >>= 8, k++) h = (h ^ (x & 0xFF)) * PRIME;
-    if ((8 - k) & 1) h *= PRIME;
-    if ((8 - k) & 2) h *= PRIME_2;
-    if ((8 - k) & 4) h *= PRIME_4;
-    return k ? h : h * PRIME_4 * PRIME_4;
+    return h * rest[k];
 }
 
 /* FNV-1a's offset and prime (Fowler, Noll, Vo); the avalanche is splitmix64's finaliser (Steele,
@@ -88,7 +94,7 @@ uint64_t rng_hash_bytes(uint64_t start, const void *p, size_t n)
 {
     const unsigned char *byte = p;
     uint64_t h = start ^ 0xCBF29CE484222325u;
-    for (; n >= 8; byte += 8, n -= 8) h = add_word(h, byte);
+    for (; n >= 8; byte += 8, n -= 8) h = add_word(h, word_of(byte));
     for (size_t i = 0; i < n; i++) h = (h ^ byte[i]) * PRIME;
     h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9u;
     h = (h ^ h >> 27) * 0x94D049BB133111EBu;

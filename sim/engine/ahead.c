@@ -8,7 +8,7 @@
  * computed again up to that instant, its messages that move then are handed to the network with the bytes that are left, and it
  * goes on event by event until its links are free again.
  * Members that begin wait for one event, at the instant at which the first message may be ready. If all are there, the claim
- * is made without a message; one that begins as the execution before it did, up to a common shift, ends as that one did.
+ * is made without a message; one that begins as the execution before it did ends as that one did (ahead_known.c).
  * Times are those of the messages one by one, up to the rounding of ends to nanoseconds: the clock of fair sharing advances by
  * fractions of them, so a message that starts in the nanosecond in which another one ends may start up to half a nanosecond
  * later with that one in the network than without it.
@@ -189,17 +189,21 @@ static void announce(struct engine *e, int32_t group)
     struct ahead *r = ahead_of(e, group);
     bool together = true;
     uint64_t order = 0;
+    int64_t seen_ns = ahead_end_of(r, 0).seen_ns;
     for (int32_t i = 0; i < r->n; i++) {
-        together &= r->ahead[i].seen_ns == r->ahead[0].seen_ns;
-        if (r->ahead[i].order > order) order = r->ahead[i].order;
-        if (r->ahead[i].began_ns <= ENGINE_MAX_NS) continue;
+        struct ahead_end x = ahead_end_of(r, i);
+        together &= x.seen_ns == seen_ns;
+        if (x.order > order) order = x.order;
+        if (x.end_ns <= ENGINE_MAX_NS) continue;
         engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
         return;
     }
-    if (together) push(e, r->ahead[0].seen_ns, order, EVENT_AHEAD_OVER, group, r->stamp);
-    for (int32_t i = 0; i < r->n && !together; i++)
-        push(e, r->ahead[i].seen_ns, r->ahead[i].order, EVENT_AHEAD_ENDED,
+    if (together) push(e, seen_ns, order, EVENT_AHEAD_OVER, group, r->stamp);
+    for (int32_t i = 0; i < r->n && !together; i++) {
+        struct ahead_end x = ahead_end_of(r, i);
+        push(e, x.seen_ns, x.order, EVENT_AHEAD_ENDED,
              e->collectives->first_member[group] + r->member[i], r->stamp);
+    }
 }
 
 /* From the members' state, which stays: what follows the parts that were computed is computed before the first member has passed them,
@@ -215,46 +219,22 @@ static void run_ahead(struct engine *e, int32_t group, int32_t reach)
         push(e, first_ns, 0, EVENT_AHEAD, group, r->stamp);
 }
 
-/* All members begin as they did in the execution that is known. */
-static bool is_known(const struct engine *e, const struct ahead *r)
-{
-    int64_t first = r->members[0].began_ns;
-    bool same = r->known;
-    for (int32_t i = 0; same && i < r->n; i++)
-        same = r->members[i].began_ns - first == r->known_members[i].begin_ns;
-    return same && ahead_queues_known(e, r);
-}
-
 /* The whole execution, from the members' begins. */
 static void run_whole(struct engine *e, int32_t group)
 {
     struct ahead *r = ahead_of(e, group);
-    int64_t first = r->members[0].began_ns;
-    if (is_known(e, r)) {
-        r->steady_ns = 0;
-        for (int32_t i = 0; i < r->n; i++) {
-            const struct ahead_known *x = &r->known_members[i];
-            r->ahead[i] = (struct ahead_member){.part = r->parts,
-                                                .began_ns = first + x->end_ns,
-                                                .ends_ns = first + x->end_ns,
-                                                .seen_ns = first + x->seen_ns,
-                                                .order = x->order};
-        }
-        for (int32_t i = 0; i < r->n_queues; i++) r->free_ns[i] = first + r->known_left_ns[i];
+    if (ahead_known_repeats(e, group)) {
         announce(e, group);
         return;
     }
-    ahead_queues_remember(e, r);
-    run_ahead(e, group, AHEAD_PARTS);
-    r->known = r->ahead->part == r->parts;
     for (int32_t i = 0; i < r->n; i++) {
-        r->known &= r->ahead[i].part == r->parts;
-        r->known_members[i] = (struct ahead_known){.begin_ns = r->members[i].began_ns - first,
-                                                   .end_ns = r->ahead[i].began_ns - first,
-                                                   .seen_ns = r->ahead[i].seen_ns - first,
-                                                   .order = r->ahead[i].order};
+        int64_t begin_ns = ahead_member(e, group, i)->begin_ns;
+        r->members[i] = (struct ahead_member){
+            .began_ns = begin_ns, .ends_ns = begin_ns, .seen_ns = e->now_ns};
     }
-    for (int32_t i = 0; i < r->n_queues; i++) r->known_left_ns[i] = r->free_ns[i] - first;
+    ahead_queues_remember(e, group);
+    run_ahead(e, group, AHEAD_PARTS);
+    ahead_known_keep(r);
 }
 
 static void give_up(struct engine *e, int32_t group)
@@ -293,6 +273,7 @@ static void broken(void *engine, int32_t group, int64_t now_ns)
 {
     struct engine *e = engine;
     struct ahead *r = ahead_of(e, group);
+    ahead_known_write(r);
     ahead_walk(e, group, r->parts, now_ns);
     for (int32_t i = 0; i < r->n; i++) r->ahead[i].gone = r->members[i].gone;
     give_up(e, group);
@@ -322,7 +303,7 @@ static void claim(struct engine *e, int32_t group)
     struct ahead *r = ahead_of(e, group);
     network_claim(e->network, r->links, r->n_links, group);
     ahead_queues_claim(e, r, group);
-    r->claims = true;
+    r->claims = true, r->repeats = false;
     r->running = r->n;
     r->stamp++;
 }
@@ -375,13 +356,9 @@ static void start(struct engine *e, int32_t group)
         struct member *m = ahead_member(e, group, i);
         if (!m->waits) continue;
         m->waits = false;
-        if (claims) {
-            r->members[i] = (struct ahead_member){
-                .began_ns = m->begin_ns, .ends_ns = m->begin_ns, .seen_ns = e->now_ns};
-        } else {
-            m->pending = 0;
-            collectives_go_on(e, m);
-        }
+        if (claims) continue;
+        m->pending = 0;
+        collectives_go_on(e, m);
     }
     if (claims) run_whole(e, group);
 }
@@ -467,16 +444,17 @@ bool ahead_claim(struct engine *e, int32_t hop)
 
 static void over(struct engine *e, int32_t group)
 {
-    const struct ahead *r = ahead_of(e, group);
+    struct ahead *r = ahead_of(e, group);
     give_up(e, group);
     for (int32_t i = 0; i < r->n; i++)
-        end_member(e, ahead_member(e, group, i), r->ahead[i].began_ns);
+        end_member(e, ahead_member(e, group, i), ahead_end_of(r, i).end_ns);
 }
 
 static void ended(struct engine *e, struct member *m)
 {
     struct ahead *r = ahead_of(e, m->group);
     int32_t i = r->place[m->index];
+    ahead_known_write(r);
     r->members[i].gone = true;
     if (!--r->running) give_up(e, m->group);
     end_member(e, m, r->ahead[i].began_ns);

@@ -1,6 +1,7 @@
 /* sim/engine/ahead_internal.h - state of the collectives that are computed ahead; for sim/engine/ahead*.c alone.
  *
  *   ahead.c        which collectives, claims and their end
+ *   ahead_known.c  an execution like the one before it
  *   ahead_walk.c   what follows from a state of a collective
  *   ahead_queues.c the same where members share FIFO links
  */
@@ -34,9 +35,14 @@ struct ahead_message { /* that a member sends in its part */
     double left_bytes; /* at since_ns */
 };
 
-struct ahead_known { /* of one member, relative to the first one's begin */
-    int64_t begin_ns, end_ns, seen_ns;
+struct ahead_end { /* of one member's execution; as ahead_member */
+    int64_t end_ns, seen_ns;
     uint64_t order;
+};
+
+struct ahead_known { /* of one member, relative to the first one's begin */
+    int64_t begin_ns;
+    struct ahead_end end;
 };
 
 /* A simulation has hundreds of these, and each event of one reads its numbers: they are together in the first cache lines. */
@@ -46,6 +52,7 @@ struct ahead {
      * which the execution starts, and which event that is. by_messages: it has started without those that are not here. */
     bool by_messages;
     bool known; /* the last execution that was computed from its start to its end, see known_members */
+    bool repeats; /* the present one is like it from repeats_ns on: `members` and `ahead` are not written */
     bool looked_up; /* messages[].part may not be -1, as it is where an execution begins */
     int32_t n;  /* members that are simulated */
     int32_t here, parts, n_links, n_queues;
@@ -70,6 +77,7 @@ struct ahead {
     struct ahead_member *steady;
 
     struct ahead_known *known_members; /* (n) */
+    int64_t repeats_ns, repeats_seen_ns;    /* the first member's begin; when the engine processed it */
     int64_t *known_free_ns, *known_left_ns; /* (n_queues) before and after it; 0 before: free in time */
 };
 
@@ -91,6 +99,20 @@ static inline struct member *ahead_member(const struct engine *e, int32_t group,
                 ->members[e->collectives->first_member[group] + ahead_of(e, group)->member[i]];
 }
 
+/* ahead_known.c: whether all members begin as in the known execution, so that the present one repeats it; after an execution from its start: it
+ * is known if it was computed to its end; the state of one that repeats is written, for one whose claim is broken or whose members end apart */
+bool ahead_known_repeats(const struct engine *e, int32_t group);
+void ahead_known_keep(struct ahead *r);
+void ahead_known_write(struct ahead *r);
+
+static inline struct ahead_end ahead_end_of(const struct ahead *r, int32_t i)
+{
+    const struct ahead_member *x = &r->ahead[i];
+    if (!r->repeats) return (struct ahead_end){x->began_ns, x->seen_ns, x->order};
+    struct ahead_end y = r->known_members[i].end;
+    return (struct ahead_end){r->repeats_ns + y.end_ns, r->repeats_ns + y.seen_ns, y.order};
+}
+
 /* ahead_walk.c: the collective's state by then, into `ahead`; as far as is worth it, or to its end: returns the part that is reached,
  * and the instant, not before now, until which no member has passed it */
 struct ahead_walk ahead_walk(struct engine *e, int32_t group, int32_t target, int64_t until_ns);
@@ -103,8 +125,9 @@ bool ahead_queues_new(struct engine *e, int32_t group, const int32_t *of, int32_
 bool ahead_queues_claimable(const struct engine *e, const struct ahead *r);
 void ahead_queues_claim(struct engine *e, const struct ahead *r, int32_t group);
 void ahead_queues_release(struct engine *e, const struct ahead *r);
-bool ahead_queues_known(const struct engine *e, const struct ahead *r);
-void ahead_queues_remember(struct engine *e, struct ahead *r); /* before run, as known_free_ns */
+/* Before an execution, whose members have begun: whether the queues are free as before the known one; as known_free_ns */
+bool ahead_queues_known(const struct engine *e, int32_t group);
+void ahead_queues_remember(struct engine *e, int32_t group);
 void ahead_queues_walk(struct ahead_walk *w);
 void ahead_look_up(const struct engine *e, int32_t group, int32_t i, int32_t part,
                    struct ahead_message *out);

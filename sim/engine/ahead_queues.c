@@ -52,24 +52,29 @@ void ahead_queues_release(struct engine *e, const struct ahead *r)
 }
 
 /* When the queue is free, after the first member's begin; 0: before any message of the collective. */
-static int64_t late(const struct engine *e, const struct ahead *r, int32_t i)
+static int64_t late(const struct engine *e, int32_t group, int32_t i)
 {
+    const struct ahead *r = ahead_of(e, group);
     int64_t free = *network_queue_free_ns(e->network, r->queues[i]), first = INT64_MAX;
-    for (int32_t m = 0; m < r->n; m++)
-        if (r->members[m].began_ns < first) first = r->members[m].began_ns;
+    for (int32_t m = 0; m < r->n; m++) {
+        int64_t begin = ahead_member(e, group, m)->begin_ns;
+        if (begin < first) first = begin;
+    }
     return free > first ? free - first : 0;
 }
 
-bool ahead_queues_known(const struct engine *e, const struct ahead *r)
+bool ahead_queues_known(const struct engine *e, int32_t group)
 {
+    const struct ahead *r = ahead_of(e, group);
     for (int32_t i = 0; i < r->n_queues; i++)
-        if (late(e, r, i) != r->known_free_ns[i]) return false;
+        if (late(e, group, i) != r->known_free_ns[i]) return false;
     return true;
 }
 
-void ahead_queues_remember(struct engine *e, struct ahead *r)
+void ahead_queues_remember(struct engine *e, int32_t group)
 {
-    for (int32_t i = 0; i < r->n_queues; i++) r->known_free_ns[i] = late(e, r, i);
+    struct ahead *r = ahead_of(e, group);
+    for (int32_t i = 0; i < r->n_queues; i++) r->known_free_ns[i] = late(e, group, i);
 }
 
 /* The next message to become ready, and when; -1: none. */
