@@ -2,19 +2,36 @@
 
 #include "core/base/arena.h"
 
+#include <string.h>
+
 enum { FIRST_CAPACITY = 256 };
 
-/* The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA'14). Only the place of an entry follows from it. */
-static size_t spread(uint64_t key)
+/* The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA'14). */
+static uint64_t spread(uint64_t x)
 {
-    key = (key ^ key >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
-    key = (key ^ key >> 27) * UINT64_C(0x94D049BB133111EB);
-    return (size_t)(key ^ key >> 31);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return x ^ x >> 31;
+}
+
+/* FNV-1a over words (Fowler, Noll, Vo), with the high half mixed in after each. */
+uint64_t hash_map_key(uint64_t start, const void *p, size_t n)
+{
+    const unsigned char *at = p;
+    uint64_t h = start ^ UINT64_C(0xCBF29CE484222325), length = n, word;
+    for (; n >= sizeof word; at += sizeof word, n -= sizeof word) {
+        memcpy(&word, at, sizeof word);
+        h = (h ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        h ^= h >> 32;
+    }
+    word = 0;
+    if (n) memcpy(&word, at, n);
+    return spread((h ^ word) * UINT64_C(0x9E3779B97F4A7C15) + length);
 }
 
 static struct hash_entry *find(const struct hash_map *x, uint64_t key)
 {
-    size_t at = spread(key) & (x->capacity - 1);
+    size_t at = (size_t)spread(key) & (x->capacity - 1);
     while (x->entries[at].key && x->entries[at].key != key) at = (at + 1) & (x->capacity - 1);
     return &x->entries[at];
 }

@@ -1,7 +1,7 @@
 #include "planner/candidate/incumbents.h"
 
 #include "core/base/arena.h"
-#include "core/base/rng.h"
+#include "core/base/hash_map.h"
 #include "core/base/units.h"
 #include "planner/candidate/scorer.h"
 
@@ -20,20 +20,20 @@ static uint64_t layout_of(const struct plan *p)
     uint64_t *replica = ARENA_ARRAY(scratch, uint64_t, (size_t)p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
-        replica[r] = rng_hash_bytes(0, &x->microbatches, sizeof x->microbatches);
+        replica[r] = hash_map_key(0, &x->microbatches, sizeof x->microbatches);
         for (int32_t i = 0; i < x->n_stages; i++) {
             int32_t stage[2] = {x->stages[i].device, x->stages[i].last_layer};
-            replica[r] = rng_hash_bytes(replica[r], stage, sizeof stage);
+            replica[r] = hash_map_key(replica[r], stage, sizeof stage);
             for (int32_t j = 0; j < x->stages[i].n_shards; j++) {
                 int64_t part[2] = {x->stages[i].devices[j],
                                    x->stages[i].sequences ? x->stages[i].sequences[j] : -1};
-                replica[r] = rng_hash_bytes(replica[r], part, sizeof part);
+                replica[r] = hash_map_key(replica[r], part, sizeof part);
             }
         }
     }
     qsort(replica, (size_t)p->n_replicas, sizeof *replica, by_value);
     uint64_t hash =
-        rng_hash_bytes((uint64_t)p->microbatch, replica, (size_t)p->n_replicas * sizeof *replica);
+        hash_map_key((uint64_t)p->microbatch, replica, (size_t)p->n_replicas * sizeof *replica);
     arena_free(scratch);
     return hash;
 }

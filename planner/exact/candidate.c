@@ -1,7 +1,7 @@
 #include "planner/exact/candidate.h"
 
 #include "core/base/arena.h"
-#include "core/base/rng.h"
+#include "core/base/hash_map.h"
 #include "planner/bound/pipeline_bound.h"
 #include "planner/candidate/plan_skeleton.h"
 
@@ -119,13 +119,13 @@ void candidate_plan(const struct candidate *x, struct arena *a, struct plan *out
 
 static uint64_t key_of(const struct candidate *x)
 {
-    uint64_t key = rng_hash_bytes((uint64_t)x->s->microbatch, &x->n_replicas, sizeof x->n_replicas);
+    uint64_t key = hash_map_key((uint64_t)x->s->microbatch, &x->n_replicas, sizeof x->n_replicas);
     for (int32_t r = 0; r < x->n_replicas; r++) {
         size_t n = (size_t)x->n_stages[r];
         int32_t head[2] = {x->n_stages[r], x->share[r]};
-        key = rng_hash_bytes(key, head, sizeof head);
-        key = rng_hash_bytes(key, x->device[r], n * sizeof x->device[r][0]);
-        key = rng_hash_bytes(key, x->last[r], n * sizeof x->last[r][0]);
+        key = hash_map_key(key, head, sizeof head);
+        key = hash_map_key(key, x->device[r], n * sizeof x->device[r][0]);
+        key = hash_map_key(key, x->last[r], n * sizeof x->last[r][0]);
     }
     return key;
 }

@@ -7,7 +7,6 @@
 
 #include "core/base/arena.h"
 #include "core/base/hash_map.h"
-#include "core/base/rng.h"
 #include "core/base/units.h"
 #include "core/collective/tensor_shard.h"
 #include "core/collective/rounds.h"
@@ -413,8 +412,8 @@ static void price_step(struct spmd_price *y, struct priced *p)
 static uint64_t key_of(const struct priced *p)
 {
     const int64_t question[] = {p->kind, p->axis, p->before, p->after, p->joined, p->element_bytes};
-    uint64_t h = rng_hash_bytes(0, question, sizeof question);
-    return rng_hash_bytes(h, p->whole.dim, (size_t)p->whole.rank * sizeof *p->whole.dim);
+    uint64_t h = hash_map_key(0, question, sizeof question);
+    return hash_map_key(h, p->whole.dim, (size_t)p->whole.rank * sizeof *p->whole.dim);
 }
 
 static enum status priced_step(struct spmd_price *y, struct priced *p, struct error *err)

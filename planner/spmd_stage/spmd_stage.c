@@ -4,7 +4,6 @@
 
 #include "core/base/arena.h"
 #include "core/base/hash_map.h"
-#include "core/base/rng.h"
 #include "core/graph/gradient.h"
 #include "core/program/device_memory.h"
 #include "core/program/program.h"
@@ -106,21 +105,21 @@ uint64_t spmd_stage_key(const struct spmd_stage_team *t, bool thorough)
                         t->rough,
                         t->excluded,
                         t->shard_parameters + 2 * t->complete_cuts};
-    uint64_t key = rng_hash_bytes(1, head, sizeof head);
-    if (t->memory) key = rng_hash_bytes(key, t->memory, (size_t)t->n * sizeof *t->memory);
+    uint64_t key = hash_map_key(1, head, sizeof head);
+    if (t->memory) key = hash_map_key(key, t->memory, (size_t)t->n * sizeof *t->memory);
     for (int32_t k = 0; k < t->n; k++) {
         const struct device_type *type = &c->types[c->devices[t->device[k]].type];
-        key = rng_hash_bytes(key, type->name, strlen(type->name) + 1);
+        key = hash_map_key(key, type->name, strlen(type->name) + 1);
         int32_t first = first_of_node(
             t, k); /* co-location on nodes: devices of a node share its outgoing links */
         bool bus = on_bus(t, k);
-        key = rng_hash_bytes(key, &first, sizeof first),
-        key = rng_hash_bytes(key, &bus, sizeof bus);
+        key = hash_map_key(key, &first, sizeof first),
+        key = hash_map_key(key, &bus, sizeof bus);
         for (int32_t m = 0; m < t->n; m++) {
             const struct cost_link *l = space_link(t->s, t->device[k], t->device[m]);
             if (!l || k == m) continue;
-            key = rng_hash_bytes(key, &l->bandwidth_Bps, sizeof l->bandwidth_Bps);
-            key = rng_hash_bytes(key, &l->latency_ns, sizeof l->latency_ns);
+            key = hash_map_key(key, &l->bandwidth_Bps, sizeof l->bandwidth_Bps);
+            key = hash_map_key(key, &l->latency_ns, sizeof l->latency_ns);
         }
     }
     return key;

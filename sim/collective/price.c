@@ -1,7 +1,7 @@
 #include "sim/collective/price.h"
 
 #include "core/base/arena.h"
-#include "core/base/rng.h"
+#include "core/base/hash_map.h"
 #include "core/base/units.h"
 #include "sim/collective/steps.h"
 
@@ -162,9 +162,9 @@ static int64_t nccl_ns(struct arena *a, struct cost *k, enum collective_kind kin
     const struct cluster *c = cost_cluster(k);
     struct nccl_choice choice;
     if (!c->nccl || !m->each || !m->alike || bytes < 1) return -1;
-    uint64_t set = rng_hash_bytes(7, m->device, (size_t)m->n * sizeof *m->device), key = set;
+    uint64_t set = hash_map_key(7, m->device, (size_t)m->n * sizeof *m->device), key = set;
     int64_t what[] = {kind, bytes}, ns;
-    key = rng_hash_bytes(key, what, sizeof what);
+    key = hash_map_key(key, what, sizeof what);
     if (cost_recall(k, key, &ns)) return ns;
     ns = choose(a, k, c->nccl, kind, m, (double)own_network_Bps(a, k, m, set), bytes, &choice,
                 NULL) == OK

@@ -55,6 +55,43 @@ static enum status price(struct stage_table *t, int32_t type, struct program_op 
     return cost_op(t->cost, type, op, out, err);
 }
 
+/* Operators of a graph whose price is known, by their kind and shapes: repeated layers have equal ones. */
+struct priced_op {
+    const struct graph_op *op; /* NULL: none */
+    int64_t ns, least;
+};
+enum { PRICED_OPS = 256 }; /* a power of two; a block of layers has 20 to 100 distinct operators */
+
+static struct priced_op *priced_place(struct priced_op *known, const struct graph *g,
+                                      const struct graph_op *x)
+{
+    uint64_t h = (uint64_t)x->kind;
+    for (int32_t i = 0; i < x->n_inputs; i++) {
+        const struct shape *s = &g->tensors[x->input[i]].shape;
+        for (int32_t d = 0; d < s->rank; d++)
+            h = (h ^ (uint64_t)s->dim[d]) * UINT64_C(0x9E3779B97F4A7C15);
+    }
+    return &known[h >> 32 & (PRICED_OPS - 1)];
+}
+
+static bool tensors_equal(const struct graph *g, const int32_t *x, const int32_t *y, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        const struct tensor *a = &g->tensors[x[i]], *b = &g->tensors[y[i]];
+        if (a->role != b->role || !shape_equal(&a->shape, &b->shape)) return false;
+    }
+    return true;
+}
+
+/* Whether two operators have one price. Attributes whose unused bytes differ count as different. */
+static bool equally_priced(const struct graph *g, const struct graph_op *x, const struct graph_op *y)
+{
+    return x->kind == y->kind && x->phase == y->phase && x->n_inputs == y->n_inputs &&
+           x->n_outputs == y->n_outputs && !memcmp(&x->attrs, &y->attrs, sizeof x->attrs) &&
+           tensors_equal(g, x->input, y->input, x->n_inputs) &&
+           tensors_equal(g, x->output, y->output, x->n_outputs);
+}
+
 /* least: the smaller cost of adding to a parameter's gradient and of overwriting it. Operators without a price are in no plan. */
 static enum status price_graph_op(struct stage_table *t, int32_t type, const struct graph_op *x,
                                   int64_t *out, int64_t *least, struct error *err)
@@ -155,14 +192,30 @@ static enum status add_updates(struct stage_table *t, int32_t type, struct type_
     return OK;
 }
 
+/* As price_graph_op, once for equal operators of computations. */
+static enum status price_once(struct stage_table *t, int32_t type, struct priced_op *known,
+                              const struct graph_op *x, int64_t *ns, int64_t *least,
+                              struct error *err)
+{
+    if (op_is_group(x->kind)) return price_graph_op(t, type, x, ns, least, err);
+    struct priced_op *p = priced_place(known, t->g, x);
+    if (!p->op || !equally_priced(t->g, p->op, x)) {
+        TRY(price_graph_op(t, type, x, &p->ns, &p->least, err));
+        p->op = x;
+    }
+    *ns = p->ns, *least = p->least;
+    return OK;
+}
+
 static enum status make_times(struct stage_table *t, int32_t type, struct error *err)
 {
     const struct graph *g = t->g;
     struct type_times *x = new_times(t);
+    struct priced_op known[PRICED_OPS] = {0};
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         int64_t ns = 0, least = 0;
-        TRY(price_graph_op(t, type, op, &ns, &least, err));
+        TRY(price_once(t, type, known, op, &ns, &least, err));
         int64_t *sum = op->phase == PHASE_F   ? x->forward_ns
                        : op->phase == PHASE_W ? x->weight_ns
                                               : x->input_ns;

@@ -91,6 +91,22 @@ START_TEST(similar_names_have_unlike_hashes)
 }
 END_TEST
 
+/* Keys of stored profiles: byte by byte as FNV-1a defines, although words are added at a time. */
+START_TEST(hashes_are_those_of_single_bytes)
+{
+    unsigned char text[41];
+    for (uint64_t i = 0; i < 500; i++) {
+        size_t n = (size_t)rng_below(5, 0, i, sizeof text + 1);
+        for (size_t k = 0; k < n; k++) text[k] = (unsigned char)(rng_below(6, i, k, 2) * rng_below(7, i, k, 256));
+        uint64_t h = i ^ UINT64_C(0xCBF29CE484222325);
+        for (size_t k = 0; k < n; k++) h = (h ^ text[k]) * UINT64_C(0x100000001B3);
+        h = (h ^ h >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+        h = (h ^ h >> 27) * UINT64_C(0x94D049BB133111EB);
+        ck_assert_uint_eq(rng_hash_bytes(i, text, n), h ^ h >> 31);
+    }
+}
+END_TEST
+
 Suite *rng_suite(void)
 {
     Suite *s = suite_create("rng");
@@ -101,6 +117,7 @@ Suite *rng_suite(void)
     tcase_add_test(c, normal_numbers_have_mean_0_and_variance_1);
     tcase_add_test(c, numbers_below_n_are_even);
     tcase_add_test(c, similar_names_have_unlike_hashes);
+    tcase_add_test(c, hashes_are_those_of_single_bytes);
     suite_add_tcase(s, c);
     return s;
 }
