@@ -60,7 +60,7 @@ struct priced_op {
     const struct graph_op *op; /* NULL: none */
     int64_t ns, least;
 };
-enum { PRICED_OPS = 256 }; /* a power of two; a block of layers has 20 to 100 distinct operators */
+enum { PRICED_OPS = 256 }; /* a power of two; two operators of one place are priced again, at no other cost */
 
 static struct priced_op *priced_place(struct priced_op *known, const struct graph *g,
                                       const struct graph_op *x)
