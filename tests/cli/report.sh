@@ -146,6 +146,21 @@ END
 } > "$scratch/chain.yaml"
 makes "a page of a folded chain" "$MUSHER" report "$scratch/chain.yaml" -o "$page"
 
+# Many microbatches: a box of the timeline is one stroke, and a step of the memory one step of the edge.
+sed 's/global_batch: 6/global_batch: 600/' "$job" > "$scratch/job600.yaml"
+"$MUSHER" plan "$scratch/job600.yaml" "$team" --baseline even-pipeline -o "$scratch/p600.yaml" > "$scratch/out" || not_ok "a plan of 600 microbatches" "$(cat "$scratch/out")"
+makes "a page of 600 microbatches" "$MUSHER" report "$scratch/p600.yaml" -o "$page"
+well_formed "is well formed too" "$page"
+(($(wc -c < "$page") < 100000)) && ok "and small" || not_ok "and small" "$(wc -c < "$page") bytes"
+
+# Experts.
+sed 's/^model: .*/model: {model_type: mixtral, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 32, num_local_experts: 4, num_experts_per_tok: 2}/' "$job" > "$scratch/experts.yaml"
+"$MUSHER" plan "$scratch/experts.yaml" "$team" --baseline even-pipeline -o "$scratch/moe.yaml" > "$scratch/out" || not_ok "a plan of experts" "$(cat "$scratch/out")"
+makes "a page of experts" "$MUSHER" report "$scratch/moe.yaml" -o "$page"
+active=$("$MUSHER" show "$scratch/experts.yaml" --json | sed -n 's/.*"active_parameters": \([0-9]*\)\([0-9][0-9][0-9]\),.*/\1,\2/p')
+shows "has the parameters of a token" "<td>Active parameters per token</td><td>$active</td>"
+shows "and the experts" "2 of 4 a layer for one token"
+
 # Wrong input.
 says "no output" 2 "out" "$MUSHER" report "$plan"
 says "an output that is an input" 2 "out" "$MUSHER" report "$plan" -o "$plan"

@@ -44,25 +44,40 @@ static void write_time_axis(FILE *out, double left, double width, double bottom,
     }
 }
 
-/* One path of a colour, a box after the other; a box of a thousandth of a pixel adds nothing. */
-static bool write_colour(FILE *out, const struct step_timeline *l, int32_t colour)
+/* Tenths of a pixel; "12.5", "12", ".5". */
+static void write_tenths(FILE *out, const char *command, int64_t tenths)
+{
+    fputs(command, out);
+    if (tenths >= 10 || !tenths) fprintf(out, "%lld", (long long)(tenths / 10));
+    if (tenths % 10) fprintf(out, ".%d", (int)(tenths % 10));
+}
+
+/* One path of a colour: a stroke per box, as high as the box, from the end of the one before it in its row. */
+static void write_colour(FILE *out, const struct step_timeline *l, int32_t colour)
 {
     const struct timeline_colour *c = &timeline_colours[colour % TIMELINE_COLOURS];
-    double scale = (double)(WIDTH - LABELS) / (double)(l->end_ns - l->begin_ns);
-    bool any = false;
+    double scale = 10.0 * (WIDTH - LABELS) / (double)(l->end_ns - l->begin_ns);
+    int64_t at = 0;
+    int32_t row = -1;
     for (size_t i = 0; i < l->n_boxes; i++) {
         const struct timeline_box *b = &l->boxes[i];
         if (b->colour != colour) continue;
-        if (!any)
-            fprintf(out, "<path fill=\"%s\" d=\"", colour < TIMELINE_COLOURS ? c->rgb : c->dark);
-        any = true;
-        double width = scale * (double)(b->end_ns - b->begin_ns);
-        fprintf(out, "M%.1f %dh%.1fv%dh-%.1fz", LABELS + scale * (double)b->begin_ns,
-                (int)b->row * ROW + (b->compute ? 2 : ROW - 6), width, b->compute ? ROW - 9 : 4,
-                width);
+        int64_t begin = llround(scale * (double)b->begin_ns), end = llround(scale * (double)b->end_ns);
+        int height = b->compute ? ROW - 9 : 4;
+        if (row < 0)
+            fprintf(out, "<path fill=\"none\" stroke=\"%s\" stroke-width=\"%d\" d=\"",
+                    colour < TIMELINE_COLOURS ? c->rgb : c->dark, height);
+        if (b->row != row || begin < at) {
+            write_tenths(out, "M", 10 * LABELS + begin);
+            write_tenths(out, " ", 10 * (b->row * ROW + (b->compute ? 2 : ROW - 6)) + 5 * height);
+        } else if (begin > at) {
+            write_tenths(out, "m", begin - at);
+            fputs(" 0", out);
+        }
+        write_tenths(out, "h", end - begin);
+        at = end, row = b->row;
     }
-    if (any) fputs("\"/>", out);
-    return any;
+    if (row >= 0) fputs("\"/>", out);
 }
 
 void charts_timeline(FILE *out, struct arena *a, const struct report_plan *x)
@@ -95,7 +110,7 @@ void charts_timeline(FILE *out, struct arena *a, const struct report_plan *x)
         html_text(out, a, l->rows[r].label);
         fputs("</text>", out);
     }
-    for (int32_t c = 0; c < 2 * TIMELINE_COLOURS; c++) (void)write_colour(out, l, c);
+    for (int32_t c = 0; c < 2 * TIMELINE_COLOURS; c++) write_colour(out, l, c);
     fputs("</svg></div>\n", out);
 }
 
@@ -106,32 +121,29 @@ static double top_of(const struct live *x)
     return 1.05 * (double)(x->memory_bytes > x->peak_bytes ? x->memory_bytes : x->peak_bytes);
 }
 
-/* The area between a class and the ones below it: along the upper edge, back along the lower. */
+/* The area below a class's upper edge; the classes below it are drawn over it. Points at which the edge stays within a tenth of a pixel add
+ * nothing. */
 static void write_area(FILE *out, const struct live *x, enum live_class c, double length_ns)
 {
     double width = PANEL_WIDTH - PANEL_LEFT, top = top_of(x);
-    int64_t low, high;
+    int64_t low, high, at = -1;
     bool any = false;
     for (size_t i = 0; i < x->n; i++) {
         live_rows_edges(x, i, c, &low, &high);
         any |= high > low;
     }
     if (!any) return;
-    live_rows_edges(x, 0, c, &low, &high);
-    fprintf(out, "<path fill=\"%s\" d=\"M%d %.1f", live_rows_colours[c], PANEL_LEFT,
-            PANEL_HEIGHT * (1 - (double)low / top));
+    fprintf(out, "<path fill=\"%s\" d=\"M%d %d", live_rows_colours[c], PANEL_LEFT, PANEL_HEIGHT);
     for (size_t i = 0; i < x->n; i++) {
         live_rows_edges(x, i, c, &low, &high);
-        fprintf(out, "V%.1fH%.1f", PANEL_HEIGHT * (1 - (double)high / top),
-                PANEL_LEFT +
-                    (i + 1 < x->n ? width * (double)x->points[i + 1].at_ns / length_ns : width));
+        int64_t y = llround(10 * PANEL_HEIGHT * (1 - (double)high / top));
+        if (y == at) continue;
+        if (i)
+            write_tenths(out, "H", llround(10 * (PANEL_LEFT + width * (double)x->points[i].at_ns / length_ns)));
+        write_tenths(out, "V", y);
+        at = y;
     }
-    for (size_t i = x->n; i-- > 0;) {
-        live_rows_edges(x, i, c, &low, &high);
-        fprintf(out, "V%.1fH%.1f", PANEL_HEIGHT * (1 - (double)low / top),
-                PANEL_LEFT + width * (double)x->points[i].at_ns / length_ns);
-    }
-    fputs("z\"/>", out);
+    fprintf(out, "H%dV%dz\"/>", PANEL_WIDTH, PANEL_HEIGHT);
 }
 
 static void write_panel(FILE *out, struct arena *a, const struct report_plan *p,
@@ -160,7 +172,7 @@ static void write_panel(FILE *out, struct arena *a, const struct report_plan *p,
     }
     fprintf(out, "<text x=\"2\" y=\"%d\">%s</text>", PANEL_HEIGHT + 14,
             unit > 0x1p20 ? "GiB" : "MiB");
-    for (int c = 0; c < LIVE_CLASS_COUNT; c++) write_area(out, x, (enum live_class)c, length_ns);
+    for (int c = LIVE_CLASS_COUNT; c-- > 0;) write_area(out, x, (enum live_class)c, length_ns);
     fprintf(out,
             "<path class=\"limit\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%d\">0</text><text "
             "x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text></svg></figure>\n",

@@ -35,10 +35,13 @@ static void write_job(FILE *out, struct arena *a, const struct job *j)
          arena_printf(a, "%s, %s in %s", outcome_number(number, (double)parameters),
                       units_print_bytes(bytes, (double)(parameters * dtype_bytes(j->precision))),
                       dtype_name(j->precision)));
-    if (m->experts)
+    if (m->experts) {
+        fact(out, a, "Active parameters per token",
+             outcome_number(number, (double)model_active_parameters(m)));
         fact(out, a, "Experts",
-             arena_printf(a, "%lld of %lld for one token, %lld parameters", (long long)m->chosen,
-                          (long long)m->experts, (long long)model_active_parameters(m)));
+             arena_printf(a, "%lld of %lld a layer for one token", (long long)m->chosen,
+                          (long long)m->experts));
+    }
     if (model_pixels(m))
         fact(out, a, "Step", arena_printf(a, "%lld images", (long long)j->global_batch));
     else
