@@ -35,8 +35,21 @@ static struct used used_along(const struct sharding *s, int32_t axis)
     return u;
 }
 
-/* NULL: several points of the table at once. */
-static const char *name_along(const struct sharding *s, int32_t axis)
+/* "mixed: batch, tensor": the operators of a stage are sharded by indices of several parallelisms. */
+static const char *mixed_name(struct arena *a, uint32_t indices)
+{
+    static const struct {
+        uint32_t indices;
+        const char *name;
+    } parts[] = {{BIT(batch), "batch"}, {BIT(positions), "context"}, {TENSOR, "tensor"}, {EXPERTS, "expert"}};
+    const char *text = "mixed", *before = ": ";
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++, indices &= ~parts[i - 1].indices)
+        if (indices & parts[i].indices)
+            text = arena_printf(a, "%s%s%s", text, before, parts[i].name), before = ", ";
+    return indices ? arena_printf(a, "%s%sother", text, before) : text;
+}
+
+static const char *name_along(struct arena *a, const struct sharding *s, int32_t axis)
 {
     struct used u = used_along(s, axis);
     uint32_t rest = u.indices & ~EXPERTS;
@@ -50,15 +63,14 @@ static const char *name_along(const struct sharding *s, int32_t axis)
     if (!(rest & ~(TENSOR | BIT(positions))) && (rest & BIT(heads)) &&
         (rest & (BIT(features) | BIT(inputs))))
         return experts ? "tensor, sequence, expert" : "tensor, sequence";
-    return NULL;
+    return mixed_name(a, u.indices);
 }
 
 const char *sharding_kind(struct arena *a, const struct sharding *s)
 {
     const char *text = "";
     for (int32_t k = 0; k < s->n_axes; k++) {
-        const char *name = name_along(s, k);
-        if (!name) return "operators";
+        const char *name = name_along(a, s, k);
         text = s->n_axes > 1
                    ? arena_printf(a, "%s%s%s %d", text, k ? " x " : "", name, (int)s->mesh[k])
                    : name;

@@ -149,7 +149,7 @@ says "collectives are simulated" 0 "peak memory" "$MUSHER" simulate "$scratch/sh
 says "collectives are explained" 0 "collective" "$MUSHER" simulate "$scratch/shared.yaml" --explain
 says "the memory of a device is printed" 0 "collective buffers" "$MUSHER" memory "$scratch/shared.yaml"
 has "and the collective of its buffers" out "data in flight of all_to_all lm_head.group_all_to_all"
-says "show lists sharded stages" 0 "(operators)" "$MUSHER" show "$scratch/shared.yaml"
+says "show lists sharded stages" 0 "(mixed: " "$MUSHER" show "$scratch/shared.yaml"
 has "with the ratios" out "n.0 75 %, n.1 25 %"
 has "with the sharded index" out "heads                  h.*.attn.*"
 has "with the other ratios" out "features (ratios 1)    h.*.mlp.c_fc*, h.*.mlp.gelu*"
@@ -177,8 +177,8 @@ says "goodput of a sharded plan" 0 "goodput" "$MUSHER" goodput "$scratch/shared.
 # The preset with every operator sharded over all devices, as the search returned it.
 { job | sed -n '/^job:/,/^cluster:/s/^  //p'; } > "$scratch/job.yaml"
 { job | sed -n '/^cluster:/,$s/^  //p' | sed 's|device_types:.*|device_types: [{name: cpu, device: host, memory: 1 GiB, slowdown: 2}, {name: slow, device: host, memory: 1 GiB, slowdown: 3}]|; s|{type: cpu}]|{type: slow}]|; s|200 MB/s|20 GB/s|; s|50 us|1 us|'; } > "$scratch/team.yaml"
-says "hap is planned" 0 "(operators)" "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --baseline hap -o "$scratch/hap.yaml"
-says "a search starts from it" 0 "(operators)" "$MUSHER" plan --from "$scratch/hap.yaml" --evaluations 20 -o "$scratch/x.yaml"
+says "hap is planned" 0 "(mixed: " "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --baseline hap -o "$scratch/hap.yaml"
+says "a search starts from it" 0 "(mixed: " "$MUSHER" plan --from "$scratch/hap.yaml" --evaluations 20 -o "$scratch/x.yaml"
 "$MUSHER" simulate "$scratch/hap.yaml" --json > "$scratch/old.json"
 "$MUSHER" simulate "$scratch/x.yaml" --json > "$scratch/new.json"
 ns() { grep -o '"iteration_ns": [0-9]*' "$scratch/$1" | head -1 | tr -dc 0-9; }

@@ -201,7 +201,7 @@ static const struct {
     {SHARDED_BY("{match: \"*.experts.*\", shard: experts}, {match: \"*\", shard: batch}"),
      "1 replica of 4 microbatches: layers 0-5 on a.0-1 (expert)"},
     {SHARDED_BY("{match: \"*.attn.*\", shard: heads}, {match: \"*\", shard: batch}"),
-     "1 replica of 4 microbatches: layers 0-5 on a.0-1 (operators)"},
+     "1 replica of 4 microbatches: layers 0-5 on a.0-1 (mixed: batch, tensor)"},
     {ONE("{layers: [0, 5], devices: [a.0, a.1, a.2, a.3], sharding: {mesh: [2, 2], operators: [{match: \"*.attn.*\", shard: [batch, heads]}, "
          "{match: \"*\", shard: [batch, features]}], parameters: [{match: \"*\", reshard_after_forward: true}]}}"),
      "1 replica of 4 microbatches: layers 0-5 on a.0-3 (batch 2 x tensor 2, fsdp)"},
