@@ -148,6 +148,25 @@ static const char *computes_in(const struct catalogue_device *d, char *text, siz
     return text;
 }
 
+static bool computes(const struct device_type *type, enum dtype t)
+{
+    struct catalogue_device room;
+    const struct catalogue_device *d = NULL;
+    return team_device(type, &room, &d, NULL) == OK && !lacks(d, t) && catalogue_peak_flops(d, t) > 0;
+}
+
+/* The half precision that every type of the cluster computes in; none: fp32. */
+static enum dtype common_precision(const struct cluster *c)
+{
+    static const enum dtype half[] = {DTYPE_bf16, DTYPE_fp16};
+    for (size_t i = 0; i < sizeof half / sizeof *half; i++) {
+        bool all = true;
+        for (int32_t t = 0; t < c->n_types; t++) all = all && computes(&c->types[t], half[i]);
+        if (all) return half[i];
+    }
+    return DTYPE_fp32;
+}
+
 enum status team_precision(const struct cluster *c, enum dtype t, struct error *err)
 {
     for (int32_t i = 0; i < c->n_types; i++) {
@@ -157,10 +176,11 @@ enum status team_precision(const struct cluster *c, enum dtype t, struct error *
         TRY(team_device(&c->types[i], &room, &d, err));
         bool planned = !strcmp(d->backend, "none") && !(catalogue_peak_flops(d, t) > 0);
         if (lacks(d, t) || planned)
-            return error_set(err, ERR_INPUT, "precision %s: device type '%s' (%s) computes in %s%s",
+            return error_set(err, ERR_INPUT, "precision %s: device type '%s' (%s) computes in %s; `precision: %s` of the job "
+                             "suits every device type of the cluster%s",
                              dtype_name(t), c->types[i].name, d->id,
-                             computes_in(d, list, sizeof list),
-                             planned ? "; `peak:` of the type may state another" : "");
+                             computes_in(d, list, sizeof list), dtype_name(common_precision(c)),
+                             planned ? ", and `peak:` of the type may state another" : "");
     }
     return OK;
 }

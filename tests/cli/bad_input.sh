@@ -197,7 +197,7 @@ edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16/' j.yaml
 refused "loading without loaders" 2 "--loaders" "$MUSHER" simulate even.yaml --load 30ms
 refused "a reserve that is not a size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
 edit team.yaml 's/device: host/device: T4/g' turing.yaml
-refused "bf16 on a GPU without bf16" 3 "(T4) computes in fp32, fp64 and fp16" "$MUSHER" plan j.yaml turing.yaml -o p
+refused "bf16 on a GPU without bf16" 3 "(T4) computes in fp32, fp64 and fp16; \`precision: fp16\` of the job suits every device type of the cluster" "$MUSHER" plan j.yaml turing.yaml -o p
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16\nloss_scale: 1024/' k.yaml
 refused "a loss scale in bf16" 3 "only precision fp16 has a loss scale" "$MUSHER" plan k.yaml team.yaml -o p
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: fp16\nloss_scale: {initial: 0}/' k.yaml

@@ -124,7 +124,8 @@ START_TEST(a_stated_peak_makes_a_precision_possible)
     struct cluster c = read_cluster("TPU-v5e", "");
     ck_assert_int_eq(team_precision(&c, DTYPE_fp16, &err), ERR_INPUT);
     ck_assert_str_eq(err.text, "precision fp16: device type 'g' (TPU-v5e) computes in fp32 and "
-                               "bf16; `peak:` of the type may state another");
+                               "bf16; `precision: bf16` of the job suits every device type of the "
+                               "cluster, and `peak:` of the type may state another");
     c = read_cluster("TPU-v5e", ", peak: {fp16: 90 TFLOP/s}");
     ck_assert_int_eq(team_precision(&c, DTYPE_fp16, &err), OK);
     ck_assert(iteration_ns(&c, DTYPE_fp16, 32, 8) > 0);

@@ -106,7 +106,7 @@ START_TEST(texts_that_are_no_axis_are_refused)
     refused("batch:x=3", "batch takes no name");
     refused("batch=", "'' is not a whole number");
     refused("batch=1,,2", "'' is not a whole number");
-    refused("batch=0", "'0' is not a whole number of 1 to");
+    refused("batch=0", "'0' is not a whole number of 1 to 16777216, as in --vary batch=64,128,256");
     refused("batch=-4", "'-4' is not a whole number");
     refused("batch=1.5", "'1.5' is not a whole number");
     refused("batch=99999999", "is not a whole number");

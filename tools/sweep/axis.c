@@ -53,7 +53,18 @@ static enum status add(struct arena *a, struct axis *x, size_t *capacity, double
     return OK;
 }
 
-static enum status not_a_value(const struct axis *x, const char *text, struct error *err)
+/* "whole number of 1 to 16777216" */
+static const char *range_text(struct arena *a, const struct axis *x)
+{
+    const struct kind *k = &kinds[x->kind];
+    char first[32], last[32];
+    if (x->kind == AXIS_LINK)
+        return arena_printf(a, "bandwidth of %s to %s", units_print_bytes_per_s(first, k->min),
+                            units_print_bytes_per_s(last, k->max));
+    return arena_printf(a, "whole number of %.0f to %.0f", k->min, k->max);
+}
+
+static enum status not_a_value(struct arena *a, const struct axis *x, const char *text, struct error *err)
 {
     const struct kind *k = &kinds[x->kind];
     char hint[UNITS_HINT] = "", price[CLUSTER_PRICE_HINT];
@@ -62,10 +73,8 @@ static enum status not_a_value(const struct axis *x, const char *text, struct er
                          text, cluster_price_hint(price, text));
     if (x->kind == AXIS_LINK) units_hint(hint, QUANTITY_BYTES_PER_S, text);
     return error_set(err, ERR_USAGE,
-                     "--vary %s: '%.60s' is not a %s of %.0f to %g%s%s, as in --vary %s%s", x->name,
-                     text,
-                     x->kind == AXIS_LINK ? "bandwidth" : "whole number",
-                     k->min, k->max, *k->unit ? " " : "", k->unit, k->example, hint);
+                     "--vary %s: '%.60s' is not a %s, as in --vary %s%s", x->name, text,
+                     range_text(a, x), k->example, hint);
 }
 
 /* FIRST..LAST, FIRST..LAST:N, FIRST..LAST:xF; `last` is the text behind the dots. */
@@ -75,8 +84,8 @@ static enum status add_range(struct arena *a, struct axis *x, size_t *capacity, 
     char *step = strchr(last, ':');
     double from, to, n = 0, factor = 0;
     if (step) *step++ = 0;
-    if (!parse_value(x, first, &from)) return not_a_value(x, first, err);
-    if (!parse_value(x, last, &to)) return not_a_value(x, last, err);
+    if (!parse_value(x, first, &from)) return not_a_value(a, x, first, err);
+    if (!parse_value(x, last, &to)) return not_a_value(a, x, last, err);
     if (from > to)
         return error_set(err, ERR_USAGE, "--vary %s: range %.60s ends before it begins", x->name,
                          item);
@@ -151,7 +160,7 @@ enum status axis_parse(struct arena *a, const char *text, struct axis *out, stru
             *dots = 0;
             TRY(add_range(a, &x, &capacity, item, at, dots + 2, err));
         } else {
-            if (!parse_value(&x, at, &value)) return not_a_value(&x, at, err);
+            if (!parse_value(&x, at, &value)) return not_a_value(a, &x, at, err);
             TRY(add(a, &x, &capacity, value, err));
         }
     }
