@@ -337,6 +337,13 @@ static enum status search_round(struct search *q, struct search_result *out, str
     return search_parts(q, n_tried, apart, err);
 }
 
+static double next_round(double budget) { return budget < 1 ? 1 : 2 * budget; }
+
+int64_t search_next_budget(int64_t budget)
+{
+    return (int64_t)(next_round((double)budget / SEARCH_EVALUATIONS) * SEARCH_EVALUATIONS);
+}
+
 /* Rounds with budgets of FIRST_ROUND, 1, 2, 4 … default budgets, up to that of the search. A larger budget adds rounds and changes none, so its
  * plan is never slower. No round follows one of the default budget or more that ended before its budget was spent. */
 static enum status search_rounds(struct search *q, struct search_result *out, struct error *err)
@@ -344,7 +351,7 @@ static enum status search_rounds(struct search *q, struct search_result *out, st
     struct search_context *t = &q->t;
     double last = t->budget;
     bool limited = true;
-    for (double b = FIRST_ROUND; (b == FIRST_ROUND || b <= last) && limited; b = b < 1 ? 1 : 2 * b) {
+    for (double b = FIRST_ROUND; (b == FIRST_ROUND || b <= last) && limited; b = next_round(b)) {
         t->budget = b, t->evaluations_left = (int64_t)(b * SEARCH_EVALUATIONS);
         t->left_by_evaluations = t->left_by_work = false;
         TRY(search_round(q, out, err));

@@ -4,6 +4,8 @@
 #include "core/base/units.h"
 #include "planner/baseline/baselines.h"
 
+#include <math.h>
+
 enum status search_result_conclude(struct search_context *q, const struct profile *p,
                                    struct search_result *out, struct error *err)
 {
@@ -15,6 +17,7 @@ enum status search_result_conclude(struct search_context *q, const struct profil
     if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
     out->candidates = q->candidates;
     out->evaluated = scorer_runs(q->scorer);
+    out->budget = llround(q->budget * SEARCH_EVALUATIONS);
     out->exact =
         !q->interrupted && !q->exhausted && !q->worked_out && !q->truncated && !q->o->baseline;
     out->stopped = q->interrupted  ? "interrupted"

@@ -163,7 +163,7 @@ static const struct option options[] = {
      .min = 0,
      .max = 1e9,
      .needs = "search",
-     .help = "budget of simulated candidates of --search, e.g. 1000",
+     .help = "budget of simulated candidates of --search, e.g. 1000" BUDGET_ROUNDS,
      .preset = "0: 20000, as plan"},
     {.name = "time-limit",
      DOUBLE_AT(time_limit),

@@ -171,7 +171,7 @@ static const struct option options[] = {
      .unit = "N",
      .min = 0,
      .max = 1e9,
-     .help = "budget of simulated candidates of every point, e.g. 1000",
+     .help = "budget of simulated candidates of every point, e.g. 1000" BUDGET_ROUNDS,
      .preset = "0: 20000, as plan"},
     {.name = "time-limit",
      DOUBLE_AT(time_limit),

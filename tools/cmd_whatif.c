@@ -339,8 +339,8 @@ static const struct option options[] = {
      .unit = "N",
      .min = 0,
      .max = 1e9,
-     .help = "budget of simulated candidates of each variant, e.g. 5000",
-     .preset = "0: 2000; beyond 8 devices only repairs of the old plan, by cost also a search"},
+     .help = "budget of simulated candidates of each variant, e.g. 5000" BUDGET_ROUNDS,
+     .preset = "0: 2000; beyond 8 devices the old plan is adapted and improved, by cost also a search follows"},
     {.name = "search",
      FLAG_AT(search),
      .help = "plan each changed cluster anew too, as musher plan does, and take the faster plan: "

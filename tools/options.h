@@ -126,6 +126,11 @@ bool option_is_argument(const struct option *o);
 size_t option_least(const struct option *o);
 size_t option_most(const struct option *o);
 
+/* Help of the budget of every verb that searches (planner/search.h). */
+#define BUDGET_ROUNDS                                                                              \
+    "; beyond 8 devices a budget is 1250, 20000, 40000, 80000 ...: the largest of them up to N, "  \
+    "and 1250 at least"
+
 /* Options of every verb that predicts: the source of its costs. */
 #define OPTION_DB(field)                                                                           \
     {                                                                                              \

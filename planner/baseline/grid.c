@@ -237,10 +237,10 @@ static enum status check(struct grid *g, struct error *err)
         return refuse(g, err, m, "microbatch", "es", "cannot fill", x->replicas, "replicas");
     if ((x->zero > 1 || x->chunks > 1) && m % x->replicas)
         return refuse(g, err, m, "microbatch", "es", "cannot be divided equally among", x->replicas,
-                      "replicas");
+                      "replicas, as this baseline does");
     if (x->chunks > 1 && m / x->replicas % x->stages)
         return refuse(g, err, m / x->replicas, "microbatch", "es", "per replica, not a multiple of",
-                      x->stages, "stages");
+                      x->stages, "stages, as interleaved orders require");
     const struct baseline_degree *devices = &g->k->degrees[x->degree];
     for (int32_t i = 0; devices->tp > 1 && i < devices->n; i++)
         if (baseline_type(g->k, x, devices->first[i]) < 0)

@@ -357,15 +357,11 @@ static double min_cost(struct bound_any *b)
 }
 
 static const char *const class_texts[] = {
-    [BOUND_STAGES_WHOLE] =
-        "all stages, replicas, shares and orders, but no sharded operators, at the microbatch "
-        "sizes tried",
+    [BOUND_STAGES_WHOLE] = "all plans without sharded operators, at the microbatch sizes tried",
     [BOUND_STAGES_ON_NODE] =
-        "all stages (operators sharded over devices of a node, or not), replicas, shares and "
-        "orders, at the microbatch sizes tried",
-    [BOUND_STAGES_ANY] =
-        "all stages (operators sharded or not), replicas, shares and orders, at the microbatch "
-        "sizes tried"};
+        "all plans whose operators are sharded inside a node or not at all, at the microbatch "
+        "sizes tried",
+    [BOUND_STAGES_ANY] = "all plans at the microbatch sizes tried"};
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
 {

@@ -100,7 +100,7 @@ void bound_any_parts(struct bound_any *b, const struct bound_any_part *parts, in
 
 struct bound_certificate {
     int64_t lower_bound_ns;
-    /* "compute of all devices", "latency of one microbatch", "cut of lan: ...", "messages between ...",
+    /* "compute of all devices", "latency of one microbatch", "bandwidth of link lan, between ...", "messages between ...",
      * "memory of all devices: ...", "compute of all devices, in microbatches that fit in their memory" */
     const char *binding;
     const char *class_text; /* the plans for which the bound holds */

@@ -245,11 +245,12 @@ static struct part *parts_of(struct cutter *k, const int32_t *member, int32_t n)
 
 static const char *name_of(const struct cutter *k, const struct part *p)
 {
-    const char *link = p->first < 0 ? "no link" : k->c->links[p->first].name;
+    const char *link = p->first < 0 ? "no link" : arena_printf(k->arena, "bandwidth of link %s", k->c->links[p->first].name);
     const char *more =
         p->links > 1 ? arena_printf(k->arena, " and %d more", (int)p->links - 1) : "";
-    return arena_printf(k->arena, "cut of %s%s: %lld | %lld devices", link, more,
-                        (long long)p->devices, (long long)(k->c->n_devices - p->devices));
+    return arena_printf(k->arena, "%s%s, between %lld device%s and the other %lld", link, more,
+                        (long long)p->devices, p->devices == 1 ? "" : "s",
+                        (long long)(k->c->n_devices - p->devices));
 }
 
 /* All parts with devices at once; equal ones are one kind. */

@@ -160,6 +160,11 @@ START_TEST(what_cannot_be_says_why)
     for (int32_t i = 0; i < r.n_baselines; i++)
         if (!strcmp(r.baselines[i].name, "zero-2"))
             ck_assert_str_eq(r.baselines[i].why, "3 microbatches cannot fill 4 replicas");
+    j = small_team_job(2, 6, "microbatch: [1]\n"); /* other plans may have replicas of 2 and of 1 microbatches */
+    r = small_team_search(&j, &team, &o);
+    for (int32_t i = 0; i < r.n_baselines; i++)
+        if (!strcmp(r.baselines[i].name, "zero-2"))
+            ck_assert_str_eq(r.baselines[i].why, "6 microbatches cannot be divided equally among 4 replicas, as this baseline does");
 }
 END_TEST
 

@@ -231,7 +231,7 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
     }
     scorer_free(scorer);
     t->cases++;
-    t->cuts += !strncmp(b.binding, "cut", 3);
+    t->cuts += !strncmp(b.binding, "bandwidth of link ", 18) && strstr(b.binding, " and the other ");
     t->latencies += !strncmp(b.binding, "latency", 7);
 }
 

@@ -247,7 +247,7 @@ static void check_bound(uint64_t seed, int32_t plans, struct tally *t)
     scorer_free(b.scorer);
     t->cases++;
     t->latencies += st == OK && !strncmp(c.binding, "latency", 7);
-    t->cuts += st == OK && !strncmp(c.binding, "cut", 3);
+    t->cuts += st == OK && !strncmp(c.binding, "bandwidth", 9);
 }
 
 START_TEST(no_bound_is_above_a_plan_with_stages_on_several_devices)

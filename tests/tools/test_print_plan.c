@@ -97,23 +97,26 @@ START_TEST(no_bound_and_reasons_are_said_once)
     r.candidates = 1;
     ck_assert_msg(strstr(printed(&x), "\n  1 candidate plan, 0 simulations, ") != NULL, "%s", text);
     ck_assert_msg(strstr(text,
-                         "  lower bound 500 us (work): at most 100.0 % from optimal; holds for "
-                         "these plans\n") != NULL,
+                         "  lower bound 500 us (work): this plan is at most 100.0 % slower than the "
+                         "optimum over these plans\n") != NULL,
                   "%s", text);
-    ck_assert_msg(!strstr(text, SEARCH_EQUAL), "%s", text);
+    ck_assert_msg(!strstr(text, "equal pipelines"), "%s", text);
     r.equal_bound_ns = 800000, r.equal_binding = "memory";
     text = printed(&x);
     ck_assert_msg(
-        strstr(text, "  lower bound 800 us (memory): at most 25.0 % from the best of " SEARCH_EQUAL) != NULL,
+        strstr(text, "  lower bound 800 us (memory) for equal pipelines: this plan is at most 25.0 % slower than") != NULL,
         "%s", text);
     r.equal_bound_ns = 1000000; /* a plan of another class may be as fast */
     text = printed(&x);
-    ck_assert_msg(strstr(text, "(memory): this plan is at least as fast as the best of " SEARCH_EQUAL) != NULL,
+    ck_assert_msg(strstr(text, "(memory) for equal pipelines: this plan is at least as fast as") != NULL,
                   "%s", text);
     x.objective = OBJECTIVE_COST;
+    r.lower_cost = 2, r.cost_gap = 0.5;
     text = printed(&x);
+    ck_assert_msg(strstr(text, "(price of all work): this plan is at most 50.0 % dearer than the cheapest\n") != NULL,
+                  "%s", text);
     ck_assert_msg(strstr(text, "  unused: a.1: no cheaper plan with it was found\n") != NULL, "%s", text);
-    ck_assert_msg(!strstr(text, SEARCH_EQUAL), "%s", text); /* a bound of time */
+    ck_assert_msg(!strstr(text, "equal pipelines"), "%s", text); /* a bound of time */
 }
 END_TEST
 
@@ -125,6 +128,29 @@ static struct plan replicas(int32_t each)
     for (int32_t r = 0; r < 20; r++) plans_replica(arena, &p, 3 + r / each, 1, &last);
     return p;
 }
+
+/* Budgets are spent in rounds: what was not asked for is said. */
+START_TEST(a_budget_between_two_rounds_is_the_smaller_one)
+{
+    static const struct {
+        int64_t asked, spent;
+        const char *line;
+    } cases[] = {{0, 20000, NULL}, {1250, 1250, NULL}, {20000, 20000, NULL},
+                 {50000, 20000, NULL}, /* ended before its budget was spent */
+                 {5000, 1250, "  budget 1250 evaluations, not 5000: beyond 8 devices the next larger one is 20000\n"},
+                 {300, 1250, "  budget 1250 evaluations, not 300: "},
+                 {30000, 20000, "  budget 20000 evaluations, not 30000: beyond 8 devices the next larger one is 40000\n"}};
+    struct search_plan best = {.plan = replicas(20), .iteration_ns = 1000000};
+    struct metrics m = {.failed = "never tried"};
+    struct profile profile = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct search_result r = {.n_plans = 1, .plans = &best, .stopped = "work", .binding = "", .bound_class = "", .budget = cases[i].spent};
+        struct plan_report x = {.cluster = &best.plan.cluster, .result = &r, .metrics = &m, .profile = &profile, .evaluations = cases[i].asked};
+        const char *text = printed(&x);
+        ck_assert_msg(cases[i].line ? strstr(text, cases[i].line) != NULL : !strstr(text, "budget 1250") && !strstr(text, "budget 20000"), "%s", text);
+    }
+}
+END_TEST
 
 START_TEST(equal_replicas_are_printed_once)
 {
@@ -188,6 +214,7 @@ Suite *print_plan_suite(void)
     TCase *t = tcase_create("print_plan");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, no_bound_and_reasons_are_said_once);
+    tcase_add_test(t, a_budget_between_two_rounds_is_the_smaller_one);
     tcase_add_test(t, equal_replicas_are_printed_once);
     tcase_add_test(t, lines_end_at_the_width);
     tcase_add_test(t, the_width_is_the_terminals);

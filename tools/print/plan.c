@@ -10,12 +10,13 @@
 #include "tools/print/replicas.h"
 #include "tools/print/stated.h"
 #include "tools/print/unused.h"
+#include "tools/wrap.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { WHY_MAX = 160, PLAN_INDENT = 4 };
+enum { WHY_MAX = 160, PLAN_INDENT = 4, BOUND_INDENT = 4 };
 
 /* Two lower bounds: no plan is faster than the first; no plan of the class searched is faster than the second. */
 static void put_gap(struct json *j, const char *name, double gap)
@@ -65,44 +66,57 @@ static void print_free(const struct cluster *c)
     puts("");
 }
 
+static void print_line(const char *text)
+{
+    wrap_text(stdout, text, 0, BOUND_INDENT, wrap_width());
+    puts("");
+}
+
 /* A plan outside the class may be faster than its bound. */
-static void print_equal(const struct search_result *r)
+static void print_equal(struct arena *a, const struct search_result *r)
 {
     char text[32];
     int64_t ns = r->plans[0].iteration_ns, bound = r->equal_bound_ns;
     if (bound <= 0) return;
-    printf("  lower bound %s (%s): ", units_print_ns(text, bound), r->equal_binding);
-    if (ns > bound)
-        printf("at most %.1f %% from the best", 100 * (double)(ns - bound) / (double)bound);
-    else
-        printf("this plan is at least as fast as the best");
-    printf(" of %s\n", SEARCH_EQUAL);
+    const char *gap = ns > bound ? arena_printf(a, "at most %.1f %% slower than",
+                                                100 * (double)(ns - bound) / (double)bound)
+                                 : "at least as fast as";
+    print_line(arena_printf(a, "  lower bound %s (%s) for equal pipelines: this plan is %s the fastest plan whose replicas are all alike",
+                            units_print_ns(text, bound), r->equal_binding, gap));
 }
 
-static void print_bounds(const struct plan_report *x)
+static void print_cost_bound(struct arena *a, const struct plan_report *x)
+{
+    const struct search_result *r = x->result;
+    if (!(r->lower_cost > 0)) {
+        print_free(x->cluster);
+        return;
+    }
+    print_line(arena_printf(a, "  lower bound of cost %.4g per iteration (price of all work): this plan is at most %.1f %% dearer than the "
+                               "cheapest%s",
+                            r->lower_cost, 100 * r->cost_gap,
+                            x->min_rate > 0 ? " within --min-rate" : ""));
+}
+
+/* "this plan is at most 4.2 % slower than the optimum over all stages, …": the class is the feasible set of the bound. */
+static void print_bounds(struct arena *a, const struct plan_report *x)
 {
     const struct search_result *r = x->result;
     bool cost = x->objective == OBJECTIVE_COST;
     char text[32];
-    if (cost && r->lower_cost > 0)
-        printf("  lower bound of cost %.4g per iteration (price of all work): at most %.1f %% from "
-               "the "
-               "cheapest%s\n",
-               r->lower_cost, 100 * r->cost_gap, x->min_rate > 0 ? " within --min-rate" : "");
-    else if (cost)
-        print_free(x->cluster);
+    if (cost) print_cost_bound(a, x);
     if (r->lower_bound_ns <= 0) {
         printf("  no lower bound%s is known\n", cost ? " of time" : "");
         return;
     }
-    printf("  lower bound %s%s (%s): ", cost ? "of time " : "",
-           units_print_ns(text, r->lower_bound_ns), r->binding);
-    if (isfinite(r->gap))
-        printf("at most %.1f %% from %s", 100 * r->gap, cost ? "the fastest" : "optimal");
-    else
-        printf("no gap known");
-    printf("; holds for %s\n", r->bound_class);
-    if (!cost) print_equal(r);
+    print_line(arena_printf(
+        a, "  lower bound %s%s (%s): %s %s", cost ? "of time " : "",
+        units_print_ns(text, r->lower_bound_ns), r->binding,
+        isfinite(r->gap) ? arena_printf(a, "this plan is at most %.1f %% slower than the %s over",
+                                        100 * r->gap, cost ? "fastest" : "optimum")
+                         : "no gap is known; the bound is over",
+        r->bound_class));
+    if (!cost) print_equal(a, r);
     if (r->exact && r->class_ns > 0) /* else nothing of the class fits */
         printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
                SEARCH_CLASS);
@@ -164,6 +178,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
     json_close(&j);
     json_put_int(&j, "candidates", r->candidates);
     json_put_int(&j, "evaluated", r->evaluated);
+    json_put_int(&j, "budget", r->budget);
     json_put_bool(&j, "exact", r->exact);
     if (r->sampled) json_put_bool(&j, "sampled", true);
     if (r->start) json_put_text(&j, "from_plan", start_names[r->start]);
@@ -261,6 +276,15 @@ static const char *start_text(enum search_start s)
     return NULL;
 }
 
+/* Where the rounds of a search (planner/search.h) begin another budget than was asked for. */
+static void print_budget(const struct plan_report *x)
+{
+    int64_t spent = x->result->budget, next = search_next_budget(spent);
+    if (x->baseline || !x->evaluations || x->evaluations == spent || x->evaluations >= next) return;
+    printf("  budget %lld evaluations, not %lld: beyond %d devices the next larger one is %lld\n",
+           (long long)spent, (long long)x->evaluations, SEARCH_DEVICES_MAX, (long long)next);
+}
+
 void print_plan(struct arena *a, const struct plan_report *x)
 {
     const struct search_result *r = x->result;
@@ -287,5 +311,6 @@ void print_plan(struct arena *a, const struct plan_report *x)
            r->exact       ? "class searched completely"
            : x->timed_out ? "stopped by --time-limit"
                           : stop_text(r->stopped));
-    print_bounds(x);
+    print_budget(x);
+    print_bounds(a, x);
 }

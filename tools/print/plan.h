@@ -16,6 +16,7 @@ struct plan_report {
     const char *file; /* that the first plan was written to */
     double search_s, min_rate;
     enum objective objective;
+    int64_t evaluations; /* asked for; 0: the default */
     bool baseline; /* one baseline was made instead of a search */
     bool verbose;  /* reasons of baselines uncut */
     bool timed_out;
