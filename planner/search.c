@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/stop.h"
 #include "core/base/units.h"
+#include "core/cluster/topology.h"
 #include "core/lower/lower.h"
 #include "planner/baseline/baseline.h"
 #include "planner/baseline/baselines.h"
@@ -494,9 +495,11 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     struct error why = {0};
     enum status st = search_all(&q, p, out, &why);
     stop_watch(before);
+    const char *gap = st == ERR_INFEASIBLE ? topology_gap(a, c) : NULL;
     if (st != OK)
-        st = st == ERR_INTERRUPTED ? conclude_early(&q, p, out, err)
-                                   : error_set(err, st, "%s", why.text);
+        st = st == ERR_INTERRUPTED
+                 ? conclude_early(&q, p, out, err)
+                 : error_set(err, st, "%s%s%s", why.text, gap ? "; " : "", gap ? gap : "");
     coarse_free(q.coarse);
     spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);

@@ -154,7 +154,7 @@ static enum status lines_open(struct lines *l, struct arena *a, const char *path
     if (n && head[0] != '{' && !packed)
         return error_set(
             err, ERR_INPUT,
-            "%s:1: not a musher trace: a trace starts with its header, a JSON object", l->path);
+            "%s:1: not a musher trace (musher simulate --trace and musher run --trace write one): a trace starts with its header, a JSON object", l->path);
     TRY(file_open_regular(path, &l->fd, NULL, err));
     l->buffer = arena_alloc(a, l->capacity, 1);
     if (packed && !(l->gzip = gzip_reader_new(a, l->fd)))

@@ -36,5 +36,8 @@ bool topology_route(struct topology *t, int32_t from, int32_t to, struct route *
 /* Parts of the cluster that no link joins to each other, over any switches; part: (n_devices) the part of a device, numbered in the
  * order of their first devices. Returns their number. O(devices + links). */
 int32_t topology_parts(struct arena *a, const struct cluster *c, int32_t *part);
+/* "no link joins p5.0-7 to g60-61.0-7", or "no link joins p5.0-7 to each other" of a node without links inside; NULL: neither. A message for
+ * a cluster on which no plan was found. O(devices + links). */
+const char *topology_gap(struct arena *a, const struct cluster *c);
 
 #endif

@@ -2,6 +2,9 @@
 #include "core/cluster/topology.h"
 
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
+
+enum { RANGES_SHOWN = 4 };
 
 struct joins {
     const struct cluster *c;
@@ -59,4 +62,37 @@ int32_t topology_parts(struct arena *a, const struct cluster *c, int32_t *part)
         part[d] = number[root] - 1;
     }
     return n;
+}
+
+/* The devices whose part is, or is not, that of the first one. */
+static const char *names_of(struct arena *a, const struct cluster *c, const int32_t *part, bool first)
+{
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)c->n_devices + 1);
+    size_t n = 0;
+    for (int32_t d = 0; d < c->n_devices; d++)
+        if ((part[d] == part[0]) == first) names[n++] = c->devices[d].name;
+    return ranges_of_names(a, names, n, RANGES_SHOWN);
+}
+
+static const char *gap_inside(struct arena *a, const struct cluster *c)
+{
+    struct topology *t = topology_new(a, c);
+    for (int32_t i = 0; i < c->n_nodes; i++) {
+        const struct node_spec *n = &c->nodes[i];
+        struct route r;
+        if (n->n_devices < 2 || topology_route(t, n->first_device, n->first_device + 1, &r)) continue;
+        const char **names = ARENA_ARRAY(a, const char *, (size_t)n->n_devices);
+        for (int32_t k = 0; k < n->n_devices; k++) names[k] = c->devices[n->first_device + k].name;
+        return arena_printf(a, "no link joins %s to each other",
+                            ranges_of_names(a, names, (size_t)n->n_devices, RANGES_SHOWN));
+    }
+    return NULL;
+}
+
+const char *topology_gap(struct arena *a, const struct cluster *c)
+{
+    int32_t *part = ARENA_ARRAY(a, int32_t, (size_t)c->n_devices + 1);
+    if (topology_parts(a, c, part) < 2) return gap_inside(a, c);
+    return arena_printf(a, "no link joins %s to %s", names_of(a, c, part, true),
+                        names_of(a, c, part, false));
 }

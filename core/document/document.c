@@ -74,6 +74,9 @@ static enum status yaml_syntax(struct reader *r)
     const yaml_parser_t *p = &r->yaml;
     if (p->error == YAML_MEMORY_ERROR) arena_exhausted(0);
     const char *context = p->context ? p->context : "";
+    if (p->error == YAML_SCANNER_ERROR && p->buffer.pointer < p->buffer.last && *p->buffer.pointer == '\t')
+        return SYNTAX(r, p->problem_mark.line + 1, p->problem_mark.column + 1,
+                      "a tab is no indentation in YAML, use spaces");
     return SYNTAX(r, p->problem_mark.line + 1, p->problem_mark.column + 1, "%s%s%s",
                   p->problem ? p->problem : "not YAML", *context ? " " : "", context);
 }

@@ -109,7 +109,7 @@ static const struct {
     {"a: 1\n  b: 2\n", "job:2:4: "},
     {"a: \"x", "job:1:6: "},
     {"a: b: c", "job:1:5: "},
-    {"\ta: 1", "job:1:1: "},
+    {"\ta: 1", "job:1:1: a tab is no indentation in YAML, use spaces"},
     {"a: 1\nb: 2\na: 3\n", "job:3:4: a: key 'a' is given twice (first in line 1)"},
     {"x:\n  a: 1\n  a: 1\n", "job:3:6: x.a: key 'a' is given twice"},
     {"a: &x 1\nb: *x\n", "job:1:4: anchors and aliases"},

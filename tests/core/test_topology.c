@@ -312,6 +312,22 @@ START_TEST(the_direct_link_is_that_of_a_search_among_all)
 }
 END_TEST
 
+static void gap_is(const char *text, const char *gap)
+{
+    struct cluster c = good(text);
+    const char *found = topology_gap(arena, &c);
+    ck_assert_msg(found == gap || (found && gap && !strcmp(found, gap)), "%s: %s", text, found ? found : "none");
+}
+
+START_TEST(devices_that_no_link_joins_are_named)
+{
+    gap_is(LINKS("{name: l, every: inside" SPEED("1 us") ", {name: x, every: across" SPEED("1 us")), NULL);
+    gap_is(LINKS("{name: l, every: inside" SPEED("1 us")), "no link joins a.0-2 to b.0-1");
+    gap_is(LINKS("{name: l, between: [a]" SPEED("1 us") ", {name: x, every: across" SPEED("1 us")), "no link joins b.0-1 to each other");
+    gap_is(LINKS("{name: l, between: [a, p]" SPEED("1 us") ", {name: m, between: [b, p]" SPEED("1 us")), NULL);
+}
+END_TEST
+
 Suite *topology_suite(void)
 {
     Suite *s = suite_create("core/cluster/topology");
@@ -326,6 +342,7 @@ Suite *topology_suite(void)
     tcase_add_test(t, networks_are_written_as_they_are_read);
     tcase_add_test(t, routes_are_the_shortest_on_random_networks);
     tcase_add_test(t, the_direct_link_is_that_of_a_search_among_all);
+    tcase_add_test(t, devices_that_no_link_joins_are_named);
     suite_add_tcase(s, t);
     return s;
 }
