@@ -69,7 +69,7 @@ enum status search_check_memory(const struct job *j, const struct cluster *c, st
     arena_free(a);
     if (st != OK || needs <= has) return st;
     return error_set(err, ERR_INFEASIBLE,
-                     "no feasible plan: parameters, gradients and optimizer state of the model take %s, divided over devices "
+                     SEARCH_NO_PLAN "parameters, gradients and optimizer state of the model take %s, divided over devices "
                      "without any copy, and all %d device%s of cluster '%s' have %s; about %.0f devices of the same types would "
                      "hold them, and activations need memory beside them",
                      units_print_bytes(need, needs), (int)c->n_devices, c->n_devices == 1 ? "" : "s", c->name,

@@ -40,5 +40,5 @@ enum status search_result_conclude(struct search_context *q, const struct profil
                          units_s_from_ns(x->iteration_ns),
                          x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
     }
-    return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
+    return error_set(err, ERR_INFEASIBLE, SEARCH_NO_PLAN "%s", scorer_why(q->scorer));
 }

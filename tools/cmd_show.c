@@ -12,6 +12,7 @@
 #include "tools/print/layers.h"
 #include "tools/print/links.h"
 #include "tools/print/metrics.h"
+#include "tools/print/outcome.h"
 #include "tools/print/replicas.h"
 #include "tools/print/sharding.h"
 #include "tools/print/stated.h"
@@ -75,13 +76,13 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
         common_json_end(&out);
         return OK;
     }
-    char text[32];
+    char text[32], number[32];
     printf("job: train %s (%s)\n", j->model.name, j->model.family);
-    printf("  parameters        %lld (%s in %s)\n", (long long)parameters,
+    printf("  parameters        %s (%s in %s)\n", outcome_number(number, (double)parameters),
            units_print_bytes(text, (double)bytes), dtype_name(j->precision));
     if (j->model.experts)
-        printf("  active            %lld of them for one token: %lld of %lld experts a layer\n",
-               (long long)active, (long long)j->model.chosen, (long long)j->model.experts);
+        printf("  active            %s of them for one token: %lld of %lld experts a layer\n",
+               outcome_number(number, (double)active), (long long)j->model.chosen, (long long)j->model.experts);
     printf(
         "  operators         %d in a microbatch's training graph, %d layers between cut points\n",
         (int)w.operators, (int)w.layers);
@@ -241,7 +242,8 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
     }
     printf("plan: %s%s\n", p->name, p->cluster.emulated ? " (emulated devices)" : "");
     show_replicas(a, p, q->all);
-    printf("  microbatches of %lld sequences, cluster %s, model %s\n", (long long)p->microbatch,
+    printf("  microbatches of %lld %s%s, cluster %s, model %s\n", (long long)p->microbatch,
+           model_pixels(&p->job.model) ? "image" : "sequence", p->microbatch == 1 ? "" : "s",
            p->cluster.name, p->job.model.name);
     if (p->predicted_ns)
         printf("  predicted %s per iteration%s with %s\n", units_print_ns(text, p->predicted_ns),

@@ -128,8 +128,8 @@ static void note_missing(struct scorer *w, const struct plan *p, const struct pr
     struct error why = {0};
     if (lower_check_memory(scratch, p, program, &why) != OK) {
         w->min_missing = worst;
-        snprintf(w->why, sizeof w->why, "the nearest miss is %s; %s", plan_describe(scratch, p),
-                 why.text);
+        snprintf(w->why, sizeof w->why, "%s (the nearest miss: %s)", why.text,
+                 plan_describe(scratch, p));
     }
     arena_free(scratch);
 }

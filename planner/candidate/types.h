@@ -17,6 +17,9 @@ enum {
     SEARCH_DEVICES_MAX = 8,
     SEARCH_EVALUATIONS = 20000 /* default budget of simulated plans */
 };
+/* Begins every error of a search that no plan fits. */
+#define SEARCH_NO_PLAN "no feasible plan: "
+
 /* The class of plans that `exact` refers to. */
 #define SEARCH_CLASS "contiguous layers a device, integer shares, 1F1B, before refinement"
 

@@ -117,6 +117,9 @@ edit team.yaml 's/64 MiB/64 KiB/' c.yaml
 refused "memory below the model state: the number of devices needed is reported" 4 "about 9 devices" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/64 MiB/320 KiB/' c.yaml
 refused "memory too small for any plan: the nearest miss is reported" 4 "nearest miss" "$MUSHER" plan job.yaml c.yaml -o p
+edit c.yaml '/^links:/,$d' d.yaml
+refused "where no plan fits, devices without links are named" 4 "no link joins " "$MUSHER" plan job.yaml d.yaml -o p
+refused "a plan is no trace: what writes one is said" 3 "musher simulate --trace" "$MUSHER" plot even.yaml -o x.svg
 edit team.yaml 's/slowdown: 1.5/slowdown: 0.5/' c.yaml
 refused "a slowdown below one" 3 "slowdown" "$MUSHER" plan job.yaml c.yaml -o p
 

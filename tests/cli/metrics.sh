@@ -13,6 +13,7 @@ block plan.out > plan.block
 "$MUSHER" simulate plan.yaml --tokens 1M > simulate.out 2> err && block simulate.out > simulate.block || not_ok "simulate" "$(cat err)"
 "$MUSHER" show plan.yaml --tokens 1M > show.out 2> err && block show.out > show.block || not_ok "show" "$(cat err)"
 "$MUSHER" whatif plan.yaml --link a:b=1GB/s --tokens 1M --evaluations 1 > whatif.out 2> err || not_ok "whatif" "$(cat err)"
+grep -q '^  microbatches of 1 sequence, ' show.out && ok "one sequence" || not_ok "one sequence" "$(grep microbatches show.out)"
 for verb in simulate show; do
     cmp -s plan.block $verb.block && ok "$verb prints what plan prints" || not_ok "$verb prints what plan prints" "$(diff plan.block $verb.block)"
 done

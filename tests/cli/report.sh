@@ -157,6 +157,8 @@ well_formed "is well formed too" "$page"
 sed 's/^model: .*/model: {model_type: mixtral, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 32, num_local_experts: 4, num_experts_per_tok: 2}/' "$job" > "$scratch/experts.yaml"
 "$MUSHER" plan "$scratch/experts.yaml" "$team" --baseline even-pipeline -o "$scratch/moe.yaml" > "$scratch/out" || not_ok "a plan of experts" "$(cat "$scratch/out")"
 makes "a page of experts" "$MUSHER" report "$scratch/moe.yaml" -o "$page"
+says "show separates thousands" 0 "  parameters        " "$MUSHER" show "$scratch/experts.yaml"
+grep -qE '^  parameters +[0-9]{2},[0-9]{3} \(' "$scratch/out" && grep -qE '^  active +[0-9]{2},[0-9]{3} of them' "$scratch/out" && ok "in both numbers" || not_ok "in both numbers" "$(head -n 3 "$scratch/out")"
 active=$("$MUSHER" show "$scratch/experts.yaml" --json | sed -n 's/.*"active_parameters": \([0-9]*\)\([0-9][0-9][0-9]\),.*/\1,\2/p')
 shows "has the parameters of a token" "<td>Active parameters per token</td><td>$active</td>"
 shows "and the experts" "2 of 4 a layer for one token"

@@ -55,7 +55,7 @@ says "a batch that the microbatch does not divide is a row" 0 "no plan: no micro
 tail -n 1 "$csv" | grep -q '^7,,,.*,no microbatch size' && ok "with its reason in the CSV" || not_ok "with its reason in the CSV" "$(tail -n 1 "$csv")"
 says "no device is a row" 0 "no plan: nodes:b=0 leaves no device" "$MUSHER" sweep "$job" "$team" --vary nodes:a=0,1 --vary nodes:b=0,1 --evaluations 50
 says "memory that does not suffice is a row, and all rows are exit code 4" 4 "no plan at any point" "$MUSHER" sweep "$job" "$scratch/tiny.yaml" --vary batch=6,12 --evaluations 50
-[[ $(grep -c 'no plan: ' "$scratch/out") == 2 ]] && ok "each with its reason" || not_ok "each with its reason" "$(cat "$scratch/out")"
+[[ $(grep -c 'no plan: parameters' "$scratch/out") == 2 ]] && ok "each with its reason" || not_ok "each with its reason" "$(cat "$scratch/out")"
 
 says "a link that goes with its node" 0 "1 GB/s" "$MUSHER" sweep "$job" "$team" --vary nodes:b=0..2 --vary link:lan=1GB/s --evaluations 50 -o "$csv"
 [[ $(cut -d, -f 9 "$csv" | tr '\n' ' ') == "devices 2 3 4 " ]] && ok "is no error" || not_ok "is no error" "$(cut -d, -f 1,2,9 "$csv")"

@@ -288,7 +288,7 @@ START_TEST(the_nearest_miss_comes_nearer_with_memory)
         ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
         if (search_plans(arena, &job, &cluster, &profile, &o, &r, &err) == OK) break;
         if (strstr(err.text, "without any copy")) continue; /* the sum over all devices */
-        ck_assert_ptr_nonnull(strstr(err.text, "nearest miss is 1 replica"));
+        ck_assert_ptr_nonnull(strstr(err.text, "(the nearest miss: 1 replica"));
         ck_assert_msg(lacks(err.text) < before, "%d KiB: %s", (int)kib, err.text);
         before = lacks(err.text);
         misses++;

@@ -149,8 +149,8 @@ void print_variants(struct arena *a, const struct variants_report *q, const stru
             printf("  old plan cannot run (%s): %s\n", v[i].name, cut(a, v[i].old_why, 120));
     if (q->only_repaired)
         printf(
-            "  best plan beyond %d devices: the old plan adapted; --search plans anew too, which "
-            "may be faster\n",
+            "  beyond %d devices the best plan is the old one adapted, and searched anew only where that is slower than "
+            "expected; --search searches every row, which may be faster\n",
             SEARCH_DEVICES_MAX);
     for (size_t i = 0; i < n; i++) {
         if (!v[i].best_ns) continue;

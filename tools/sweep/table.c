@@ -4,6 +4,7 @@
 #include "core/base/file.h"
 #include "core/base/units.h"
 #include "core/document/json.h"
+#include "planner/candidate/types.h"
 #include "tools/csv.h"
 #include "tools/print/classes.h"
 
@@ -108,6 +109,12 @@ static bool is_shown(const struct sweep_grid *s, int column)
 
 static void pad(const char *word, int width) { printf("  %*s", width, word); }
 
+static const char *reason_of(const struct sweep_point *x)
+{
+    size_t n = strlen(SEARCH_NO_PLAN);
+    return strncmp(x->why, SEARCH_NO_PLAN, n) ? x->why : x->why + n;
+}
+
 void table_print(struct arena *a, const struct sweep_grid *s, bool all)
 {
     int *width = ARENA_ARRAY(a, int, (size_t)s->n_axes + SHOWN);
@@ -136,7 +143,7 @@ void table_print(struct arena *a, const struct sweep_grid *s, bool all)
         for (int32_t k = 0; k < s->n_axes; k++) pad(s->axes[k].texts[x->at[k]], width[k]);
         for (int c = 0; c < SHOWN; c++)
             if (shown[c]) pad(cell(a, x, c), width[s->n_axes + c]);
-        const char *last = x->why ? arena_printf(a, "no plan: %s", x->why) : x->plan;
+        const char *last = x->why ? arena_printf(a, "no plan: %s", reason_of(x)) : x->plan;
         printf("  %s\n", all ? last : print_cut(a, last, TEXT_MAX));
     }
 }

@@ -1,9 +1,12 @@
 #include "tools/team/edit.h"
 
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
 #include "core/base/units.h"
 
 #include <string.h>
+
+enum { NAMES_SHOWN = 8 }; /* ranges of devices in a message */
 
 int32_t team_node(const struct cluster *c, const char *name)
 {
@@ -49,9 +52,9 @@ const char *team_node_names(struct arena *a, const struct cluster *c)
 
 static const char *device_names(struct arena *a, const struct cluster *c)
 {
-    const char *list = "";
-    for (int32_t i = 0; i < c->n_devices; i++) list = join(a, list, c->devices[i].name);
-    return list;
+    const char **names = ARENA_ARRAY(a, const char *, (size_t)c->n_devices + 1);
+    for (int32_t i = 0; i < c->n_devices; i++) names[i] = c->devices[i].name;
+    return ranges_of_names(a, names, (size_t)c->n_devices, NAMES_SHOWN);
 }
 
 static const char *link_names(struct arena *a, const struct cluster *c)

@@ -1,25 +1,23 @@
 #include "tools/team/replan.h"
 
 #include "core/base/arena.h"
+#include "core/base/ranges.h"
 #include "tools/common.h"
 
 #include <string.h>
 
+enum { LACKED_SHOWN = 4 }; /* ranges of names */
+
 struct carrying {
     struct arena *a;
     const struct cluster *from, *to;
-    const char *missing;
+    bool *lacked; /* devices of the plan that `to` lacks */
 };
 
 static int32_t carried(struct carrying *k, int32_t device)
 {
-    const char *name = k->from->devices[device].name;
-    int32_t now = cluster_device(k->to, name);
-    if (now >= 0) return now;
-    if (!k->missing)
-        k->missing = name;
-    else if (strlen(k->missing) < 80)
-        k->missing = arena_printf(k->a, "%s, %s", k->missing, name);
+    int32_t now = cluster_device(k->to, k->from->devices[device].name);
+    k->lacked[device] = now < 0;
     return now;
 }
 
@@ -35,11 +33,22 @@ static struct plan_stage carry_stage(struct carrying *k, const struct plan_stage
     return made;
 }
 
+/* "g61.0-7"; NULL: none. */
+static const char *lacked_names(const struct carrying *k)
+{
+    const char **names = ARENA_ARRAY(k->a, const char *, (size_t)k->from->n_devices + 1);
+    size_t n = 0;
+    for (int32_t d = 0; d < k->from->n_devices; d++)
+        if (k->lacked[d]) names[n++] = k->from->devices[d].name;
+    return n ? ranges_of_names(k->a, names, n, LACKED_SHOWN) : NULL;
+}
+
 void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c, struct plan *out,
                   const char **missing)
 {
     struct plan made = *p;
     struct carrying k = {.a = a, .from = &p->cluster, .to = c};
+    k.lacked = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices + 1);
     made.cluster = *c;
     made.predicted_ns = 0;
     made.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)p->n_replicas);
@@ -50,8 +59,8 @@ void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c
         for (size_t s = 0; s < n; s++)
             made.replicas[r].stages[s] = carry_stage(&k, &p->replicas[r].stages[s]);
     }
-    *missing = k.missing;
-    if (!k.missing) *out = made;
+    *missing = lacked_names(&k);
+    if (!*missing) *out = made;
 }
 
 static bool has_size(const struct job *j, int64_t microbatch)
