@@ -139,9 +139,9 @@ static void add_less(struct listing *l, int32_t class, int32_t less)
     add(l, count);
 }
 
-static void add_used(struct listing *l, const struct plan *p)
+/* Devices of each class that a plan uses. */
+static void count_used(const struct listing *l, const struct plan *p, int32_t *count)
 {
-    int32_t count[COARSE_CLASSES] = {0};
     const struct cluster *c = l->q->task->cluster;
     bool *used = ARENA_ARRAY(l->t->arena, bool, (size_t)c->n_devices);
     for (int32_t r = 0; r < p->n_replicas; r++)
@@ -151,7 +151,30 @@ static void add_used(struct listing *l, const struct plan *p)
     for (int32_t k = 0; k < l->q->n_classes; k++)
         for (int32_t i = 0; i < l->q->classes[k].n; i++)
             count[k] += used[l->q->classes[k].device[i]];
+}
+
+static void add_used(struct listing *l, const struct plan *p)
+{
+    int32_t count[COARSE_CLASSES] = {0};
+    count_used(l, p, count);
     add(l, count);
+}
+
+/* A device or a node of a class more or less than the best plan uses. */
+static void add_neighbours(struct listing *l)
+{
+    int32_t count[COARSE_CLASSES] = {0};
+    if (!l->t->incumbents.n) return;
+    count_used(l, &l->t->incumbents.plans[0].plan, count);
+    for (int32_t k = 0; k < l->q->n_classes; k++) {
+        const struct coarse_class *x = &l->q->classes[k];
+        const int32_t used = count[k], steps[] = {1, -1, x->per_node, -x->per_node};
+        for (int32_t i = 0; i < 4; i++) {
+            count[k] = used + steps[i];
+            if (count[k] >= 0 && count[k] <= x->n) add(l, count);
+        }
+        count[k] = used;
+    }
 }
 
 static void list(struct listing *l)
@@ -235,6 +258,7 @@ static enum status try_coarse(struct listing *l, struct error *err)
         x->done = x->estimated;
         if (x->done) {
             TRY(coarse_search(x->coarse, &n_tried, err));
+            if (by_money(l)) add_neighbours(l);
             continue;
         }
         make_task(l, x);

@@ -191,6 +191,21 @@ START_TEST(the_cheapest_plan_on_two_gpus_of_a_node_is_found_among_sixteen)
 }
 END_TEST
 
+/* Eight GPUs of one type and a single one of the other have the cheapest plan: more of the other may stay idle. */
+START_TEST(the_cheapest_plan_with_a_single_gpu_of_a_type_is_found_among_four)
+{
+    const char *job =
+        "version: 1\nmodel: {model_type: mistral, hidden_size: 4096, intermediate_size: 14336, max_position_embeddings: 32768, "
+        "num_attention_heads: 32, num_hidden_layers: 32, num_key_value_heads: 8, tie_word_embeddings: false, vocab_size: 32000}\n"
+        "sequence_length: 4096\nglobal_batch: 96\nprecision: bf16\noptimizer: {kind: adamw, lr: 1e-4}\n";
+    struct search_options o = {.objective = OBJECTIVE_COST, .evaluations = 1250};
+    struct search_result all, nine;
+    ask(job, of_two_types(true, 1, 4), o, &all);
+    ask(job, of_two_types(true, 1, 1), o, &nine);
+    ck_assert_double_le(all.plans[0].cost, 1.001 * nine.plans[0].cost);
+}
+END_TEST
+
 /* Nodes of eight GPUs on a switch: two of a cheap type and, with both, four of a slower and dearer one. */
 static void make_switched(bool both, struct job *job, struct cluster *cluster, struct profile *profile)
 {
@@ -272,6 +287,7 @@ Suite *objective_suite(void)
     const TTest *tests[] = {a_plan_costs_the_gpus_that_it_uses, the_cheapest_plan_of_all_is_found,
                             pruning_by_cost_loses_nothing_and_limits_are_kept,
                             the_cheapest_plan_on_two_gpus_of_a_node_is_found_among_sixteen,
+                            the_cheapest_plan_with_a_single_gpu_of_a_type_is_found_among_four,
                             the_cheapest_plan_costs_no_more_than_that_of_a_part_of_the_cluster,
                             limits_that_no_plan_keeps_and_prices_that_are_not_there_are_said};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
