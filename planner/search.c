@@ -3,7 +3,6 @@
 #include "core/base/arena.h"
 #include "core/base/stop.h"
 #include "core/base/units.h"
-#include "core/cluster/topology.h"
 #include "core/lower/lower.h"
 #include "planner/baseline/baseline.h"
 #include "planner/baseline/baselines.h"
@@ -338,13 +337,6 @@ static enum status search_round(struct search *q, struct search_result *out, str
     return search_parts(q, n_tried, apart, err);
 }
 
-static double next_round(double budget) { return budget < 1 ? 1 : 2 * budget; }
-
-int64_t search_next_budget(int64_t budget)
-{
-    return (int64_t)(next_round((double)budget / SEARCH_EVALUATIONS) * SEARCH_EVALUATIONS);
-}
-
 /* Rounds with budgets of FIRST_ROUND, 1, 2, 4 … default budgets, up to that of the search. A larger budget adds rounds and changes none, so its
  * plan is never slower. No round follows one of the default budget or more that ended before its budget was spent. */
 static enum status search_rounds(struct search *q, struct search_result *out, struct error *err)
@@ -352,7 +344,7 @@ static enum status search_rounds(struct search *q, struct search_result *out, st
     struct search_context *t = &q->t;
     double last = t->budget;
     bool limited = true;
-    for (double b = FIRST_ROUND; (b == FIRST_ROUND || b <= last) && limited; b = next_round(b)) {
+    for (double b = FIRST_ROUND; (b == FIRST_ROUND || b <= last) && limited; b = b < 1 ? 1 : 2 * b) {
         t->budget = b, t->evaluations_left = (int64_t)(b * SEARCH_EVALUATIONS);
         t->left_by_evaluations = t->left_by_work = false;
         TRY(search_round(q, out, err));
@@ -495,11 +487,9 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     struct error why = {0};
     enum status st = search_all(&q, p, out, &why);
     stop_watch(before);
-    const char *gap = st == ERR_INFEASIBLE ? topology_gap(a, c) : NULL;
     if (st != OK)
-        st = st == ERR_INTERRUPTED
-                 ? conclude_early(&q, p, out, err)
-                 : error_set(err, st, "%s%s%s", why.text, gap ? "; " : "", gap ? gap : "");
+        st = st == ERR_INTERRUPTED ? conclude_early(&q, p, out, err)
+                                   : error_set(err, st, "%s", search_result_why(a, c, st, why.text));
     coarse_free(q.coarse);
     spmd_stage_free(q.t.spmd_stage);
     scorer_free(q.t.scorer);

@@ -39,9 +39,6 @@
 
 /* ERR_INFEASIBLE: no plan fits (with the nearest miss), or the requested baseline cannot be built. ERR_USAGE: unknown baseline
  * (the message lists them), or an objective without its limit. ERR_INPUT: an objective that needs prices, and no type has one. */
-/* The smallest budget of evaluations that adds a round to one whose last round had `budget`. */
-int64_t search_next_budget(int64_t budget);
-
 MUST_CHECK enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                                     const struct profile *p, const struct search_options *o,
                                     struct search_result *out, struct error *err);

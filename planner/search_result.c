@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "core/cluster/topology.h"
 #include "planner/baseline/baselines.h"
 
 #include <math.h>
@@ -18,6 +19,7 @@ enum status search_result_conclude(struct search_context *q, const struct profil
     out->candidates = q->candidates;
     out->evaluated = scorer_runs(q->scorer);
     out->budget = llround(q->budget * SEARCH_EVALUATIONS);
+    out->next_budget = out->budget < SEARCH_EVALUATIONS ? SEARCH_EVALUATIONS : 2 * out->budget;
     out->exact =
         !q->interrupted && !q->exhausted && !q->worked_out && !q->truncated && !q->o->baseline;
     out->stopped = q->interrupted  ? "interrupted"
@@ -41,4 +43,11 @@ enum status search_result_conclude(struct search_context *q, const struct profil
                          x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
     }
     return error_set(err, ERR_INFEASIBLE, SEARCH_NO_PLAN "%s", scorer_why(q->scorer));
+}
+
+const char *search_result_why(struct arena *a, const struct cluster *c, enum status st,
+                              const char *text)
+{
+    const char *gap = st == ERR_INFEASIBLE ? topology_gap(a, c) : NULL;
+    return gap ? arena_printf(a, "%s; %s", text, gap) : text;
 }

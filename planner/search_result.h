@@ -9,5 +9,8 @@
  * the search was stopped before any plan was found. */
 MUST_CHECK enum status search_result_conclude(struct search_context *q, const struct profile *p,
                                               struct search_result *out, struct error *err);
+/* The text of an error, with the devices that no link joins, if no plan fits and there are some. */
+const char *search_result_why(struct arena *a, const struct cluster *c, enum status st,
+                              const char *text);
 
 #endif

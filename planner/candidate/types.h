@@ -119,7 +119,7 @@ struct search_result {
     struct search_baseline *baselines;
     int64_t candidates;  /* complete plans with a computed lower bound */
     int64_t evaluated;   /* plans simulated */
-    int64_t budget;      /* evaluations of the last round */
+    int64_t budget, next_budget; /* evaluations of the last round, and of the round that would follow (planner/search.h) */
     bool exact;          /* the class was searched completely */
     const char *stopped; /* "end", "evaluations", "work", "interrupted" */
     /* Lower bound of every plan of bound_class, and its binding term; gap of the best plan: (T - LB) / LB (planner/bound/any.h) */

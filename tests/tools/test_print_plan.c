@@ -144,7 +144,7 @@ START_TEST(a_budget_between_two_rounds_is_the_smaller_one)
     struct metrics m = {.failed = "never tried"};
     struct profile profile = {0};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct search_result r = {.n_plans = 1, .plans = &best, .stopped = "work", .binding = "", .bound_class = "", .budget = cases[i].spent};
+        struct search_result r = {.n_plans = 1, .plans = &best, .stopped = "work", .binding = "", .bound_class = "", .budget = cases[i].spent, .next_budget = cases[i].spent < 20000 ? 20000 : 40000};
         struct plan_report x = {.cluster = &best.plan.cluster, .result = &r, .metrics = &m, .profile = &profile, .evaluations = cases[i].asked};
         const char *text = printed(&x);
         ck_assert_msg(cases[i].line ? strstr(text, cases[i].line) != NULL : !strstr(text, "budget 1250") && !strstr(text, "budget 20000"), "%s", text);

@@ -279,7 +279,7 @@ static const char *start_text(enum search_start s)
 /* Where the rounds of a search (planner/search.h) begin another budget than was asked for. */
 static void print_budget(const struct plan_report *x)
 {
-    int64_t spent = x->result->budget, next = search_next_budget(spent);
+    int64_t spent = x->result->budget, next = x->result->next_budget;
     if (x->baseline || !x->evaluations || x->evaluations == spent || x->evaluations >= next) return;
     printf("  budget %lld evaluations, not %lld: beyond %d devices the next larger one is %lld\n",
            (long long)spent, (long long)x->evaluations, SEARCH_DEVICES_MAX, (long long)next);

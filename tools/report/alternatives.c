@@ -115,7 +115,7 @@ void alternatives_write(FILE *out, struct arena *a, const struct report *r)
     if (!priced) heads[6] = heads[7];
     char bound[32];
     html_section(out, a, "alternatives", "Alternatives",
-                 s ? arena_printf(a, "Lower bound %s (%s) over %s.%s vs. bound: how much slower a plan is than the first bound.",
+                 s ? arena_printf(a, "Lower bound %s (%s) over %s.%s The column vs. bound states how much slower a plan is than the first bound.",
                                   units_print_ns(bound, s->lower_bound_ns), s->binding,
                                   s->bound_class, equal_bound(a, s))
                    : "No search was asked for (--search): no lower bound, no textbook plans.");
