@@ -160,11 +160,11 @@ static void count_copies(struct space *s, struct group_scratch *scratch, struct 
     x->copies = (int32_t)units_max(1, units_min(x->n, (x->n * own + all / 2) / all));
 }
 
-/* Whether messages within the node share one link. */
-static bool on_bus(const struct cluster *c, const int32_t *device)
+/* The link that messages within the node share; NULL: none. */
+static const struct link *bus_of(const struct cluster *c, const int32_t *device)
 {
     int32_t direction, link = cluster_link(c, device[0], device[1], &direction);
-    return link >= 0 && c->links[link].n_ends == 1;
+    return link >= 0 && c->links[link].n_ends == 1 ? &c->links[link] : NULL;
 }
 
 struct use { /* of a parameter */
@@ -242,6 +242,7 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
     struct space_group *x = ARENA_ARRAY(s->arena, struct space_group, 1);
     struct stage_cost within, whole;
     struct block block;
+    const struct link *bus = bus_of(s->cluster, r->device);
     *x = (struct space_group){
         .n = r->n,
         .base = s->cluster->devices[r->device[0]].type,
@@ -249,7 +250,8 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
                   .device = arena_copy(s->arena, r->device, (size_t)r->n * sizeof *r->device),
                   .hop = hop,
                   .of = s,
-                  .beside = on_bus(s->cluster, r->device) ? r->n : 1}};
+                  .beside = bus ? r->n : 1,
+                  .duplex = bus && !bus->half_duplex}};
     if (!s->groups) s->groups = ARENA_ARRAY(s->arena, struct space_group *, (size_t)s->n_types);
     TRY(find_block(s, r->scratch, x, type, &block, err));
     count_copies(s, r->scratch, x, &block);

@@ -40,6 +40,7 @@ struct stage_group {
     struct cost_link (*hop)(const void *of, int32_t from, int32_t to); /* between two devices */
     const void *of;
     int64_t beside; /* messages of one round that share a link: 1, or n_devices on a bus */
+    bool duplex;    /* the bus has its bandwidth once for each direction, in the order of the devices and against it */
 };
 /* Call before the first stage_table_cost. */
 void stage_table_group(struct stage_table *t, const struct stage_group *group);

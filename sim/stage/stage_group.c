@@ -9,7 +9,8 @@
 
 struct hops_of { /* of the members of one collective */
     const struct stage_group *group;
-    const int32_t *member; /* (n) positions in the group */
+    int32_t n;
+    const int32_t *member; /* (n) positions in the group, ascending */
 };
 
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
@@ -19,10 +20,13 @@ static struct cost_link hop(const void *of, int32_t from, int32_t to)
                          h->group->device[h->member[to]]);
 }
 
+/* If each of n members sends to the one k positions further, n - k messages go up and k down again; so in every collective of the round. */
 static int64_t beside(const void *of, int32_t from, int32_t to)
 {
-    (void)from, (void)to;
-    return ((const struct hops_of *)of)->group->beside;
+    const struct hops_of *h = of;
+    int64_t all = h->group->beside;
+    if (all == 1 || !h->group->duplex) return all;
+    return all * (from < to ? h->n - (to - from) : h->n - (from - to)) / h->n;
 }
 
 /* From a measured table or NCCL's model, by the rule of sim/collective/price.h; -1: from the links. */
@@ -48,7 +52,7 @@ int64_t stage_group_ns(struct cost *k, const struct stage_group *group, const st
     c->dtype = view->tensors[op->input[0]].dtype;
     int64_t slowest = priced_ns(a, k, group, c, member);
     if (slowest < 0) {
-        struct hops_of of = {group, member};
+        struct hops_of of = {group, c->n_members, member};
         const struct collective_hops hops = {hop, &of, beside};
         int64_t *end = ARENA_ARRAY(a, int64_t, n), *next = ARENA_ARRAY(a, int64_t, n);
         collective_rounds_ns(c, dtype_bytes(c->dtype), &hops, end, next);
