@@ -119,7 +119,7 @@ enum status lower_zero_check(const struct lowering *l, struct error *err)
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         const struct stage_build *b = &l->stages[i];
         if (!b->plan->zero) continue;
-        if (l->plan->n_replicas < 2 && b->n_shards < 2)
+        if (!plan_stage_replicated(l->plan, b->plan))
             return lower_error(l, b, err, ERR_INPUT,
                                "zero: %" PRId32 " shards over replicas, but there is only one",
                                b->plan->zero);

@@ -139,6 +139,11 @@ static inline int32_t plan_stage_device(const struct plan_stage *s, int32_t k)
 {
     return s->n_shards > 0 ? s->devices[k] : s->device;
 }
+/* Whether other devices hold the stage's parameters too, so that ZeRO can divide its state. */
+static inline bool plan_stage_replicated(const struct plan *p, const struct plan_stage *s)
+{
+    return p->n_replicas > 1 || plan_stage_devices(s) > 1;
+}
 static inline int64_t plan_stage_sequences(const struct plan *p, const struct plan_stage *s,
                                            int32_t k)
 {

@@ -17,7 +17,8 @@
  * An iteration of m microbatches is estimated as fill + (m - 1) · pace + tail (planner/coarse/line.c). The pace is the largest of three
  * terms: the time of the slowest stage; the time of each link with the messages of all replicas on it; the maximum cycle mean of the
  * precedence graph of 1F1B (or of eager 1F1B where memory permits it). Activations and gradients that share a link lengthen each other in
- * that graph. Orders found later hide messages better, so only half of the excess of the cycle mean over the slowest stage is counted.
+ * that graph. Where memory is short, layers are also divided with weight gradients apart, and for eager 1F1B with the backward undivided,
+ * whatever recomputation that takes. Orders found later hide messages better, so only half of the excess of the cycle mean over the slowest stage is counted.
  * The tail is the part of the gradient all-reduces behind the last backward: bytes over the slowest link, which rings of several stages
  * share, and the latency of each step of each ring. The rings of one stage follow each other, so the rings of teams that are cut at different
  * layers form one chain (planner/coarse/rings.c). Collectives of different groups on one bus are priced independently. The simulated time

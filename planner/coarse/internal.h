@@ -39,8 +39,8 @@ struct coarse_class {
     double speed; /* whole models a second on one GPU, to order classes */
 };
 /* Schedules of templates, as numbered by refine_schedule. Weight gradients apart shorten the fill and hide messages; eager 1F1B hides longer
- * ones. */
-enum coarse_schedule { COARSE_1F1B = 0, COARSE_1F1B_SPLIT = 1, COARSE_EAGER_SPLIT = 4 };
+ * ones. COARSE_EAGER: by warm-up counts, with the backward undivided, where memory is short. */
+enum coarse_schedule { COARSE_1F1B = 0, COARSE_1F1B_SPLIT = 1, COARSE_EAGER_SPLIT = 4, COARSE_EAGER };
 
 struct coarse_stage {
     int32_t of, degree; /* class, and index of its degree */
@@ -144,6 +144,8 @@ int32_t coarse_rank(const struct coarse_offer *o, int32_t candidate);
 /* The plan of a candidate; false: the GPUs are spread over too many nodes. */
 bool coarse_place(struct coarse *q, const struct coarse_candidate *c, struct arena *a,
                   struct plan *out);
+/* The schedule of a template's estimate, for a replica of it that has none. */
+void coarse_set_schedule(const struct coarse_template *t, struct plan_replica *r);
 
 /* Iteration time of a plan from simulations of a part of its microbatches; *p is modified until it fits. INT64_MAX: it does not. */
 MUST_CHECK enum status coarse_trial(struct coarse *q, const struct space *s, struct plan *p,

@@ -87,23 +87,31 @@ static int64_t work_ns(const struct stage_cost *c)
     return c->forward_ns + c->input_ns + c->weight_ns;
 }
 
-/* The least recomputation with which so many microbatches in flight take at most `room` bytes; false: none. */
+/* Microbatches whose activations a GPU holds. apart: weight gradients follow the whole backward, and read what it recomputed. */
+struct flight {
+    int64_t n;
+    bool apart;
+};
+
+/* The least recomputation with which the microbatches in flight take at most `room` bytes; false: none. A backward recomputes block after
+ * block in the memory of one; if weight gradients are apart, all its blocks stay until these are computed. */
 static bool least_recompute(const struct coarse_line *l, const struct stage_cost *c, int32_t i,
-                            int32_t first, int32_t last, int64_t in_flight, int64_t room,
+                            int32_t first, int32_t last, struct flight f, int64_t room,
                             struct fitted *out)
 {
     int64_t largest = 0;
     out->recompute = RECOMPUTE_NONE, out->recompute_blocks = 0;
     out->ns = work_ns(c);
-    if (!l->recompute && in_flight * c->activation_bytes <= room) return true;
-    int64_t kept = block_inputs(l, i, first, last, &largest);
-    int64_t blocks = l->recompute != RECOMPUTE_STAGE && kept >= 0 ? in_flight * kept + largest
-                                                                  : INT64_MAX,
-            stage = (in_flight + 1) * c->input_bytes + c->activation_bytes;
+    if (!l->recompute && f.n * c->activation_bytes <= room) return true;
+    int64_t kept = block_inputs(l, i, first, last, &largest), most = c->activation_bytes - kept;
+    int64_t blocks = l->recompute != RECOMPUTE_STAGE && kept >= 0
+                         ? f.n * kept + (f.apart ? most : largest)
+                         : INT64_MAX,
+            stage = (f.n + 1) * c->input_bytes + c->activation_bytes;
     if (blocks <= room) {
-        int64_t most = c->activation_bytes - kept,
-                lacks = (in_flight * c->activation_bytes + largest - room) / in_flight + 1;
-        recompute_some(l, i, first, last, l->recompute ? most : lacks, most, out);
+        int64_t lacks = f.n * c->activation_bytes + (f.apart ? 0 : largest) - room,
+                each = lacks / units_max(1, f.n - f.apart) + 1;
+        recompute_some(l, i, first, last, l->recompute ? most : each, most, out);
         return true;
     }
     out->ns += c->recompute_ns;
@@ -134,7 +142,7 @@ int64_t coarse_line_state_bytes(const struct coarse_line *l, int32_t i, int32_t 
 /* Time of stage i for these layers and microbatches in flight with the least recomputation that fits, in buckets only if it does not fit
  * without; false: none fits. */
 static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
-                          int64_t in_flight, struct fitted *out)
+                          struct flight f, struct fitted *out)
 {
     const struct stage_cost *c = coarse_line_cost(l, i, first, last);
     int64_t memory = l->s->cluster->types[coarse_line_degree(l, i)->type].memory_bytes;
@@ -143,21 +151,22 @@ static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first,
                    4 * c->input_bytes;
     int64_t packed = packed_bytes(l, i, c);
     *out = (struct fitted){.bucket_bytes = 0};
-    if (least_recompute(l, c, i, first, last, in_flight, room - packed, out) &&
+    if (least_recompute(l, c, i, first, last, f, room - packed, out) &&
         out->recompute == RECOMPUTE_NONE)
         return true;
     out->bucket_bytes = packed ? c->gradient_bytes / BUCKETS : 0;
-    return least_recompute(l, c, i, first, last, in_flight, room - packed / BUCKETS, out);
+    return least_recompute(l, c, i, first, last, f, room - packed / BUCKETS, out);
 }
 
-/* With the microbatches in flight of 1F1B, and one more where weight gradients are apart: its output gradients are kept. Interleaved
- * chunks have 2 · (n - i - 1) + (chunks - 1) · n + 1 of a chunk (Narayanan et al. 2021). */
+/* With the microbatches in flight of 1F1B or of eager 1F1B, and one more where weight gradients are apart: its output gradients are kept.
+ * Interleaved chunks have 2 · (n - i - 1) + (chunks - 1) · n + 1 of a chunk (Narayanan et al. 2021). */
 static bool stage_time(const struct coarse_line *l, int32_t i, int32_t first, int32_t last,
                        struct fitted *out)
 {
-    int32_t v = l->chunks, in_flight = l->n - i + l->split;
+    int32_t v = l->chunks, in_flight = l->eager ? 2 * (l->n - i) - 1 : l->n - i + l->split;
     if (v > 1) in_flight = (2 * (l->n - i - 1) + (v - 1) * l->n + v) / v;
-    return stage_time_of(l, i, first, last, l->in_flight ? l->in_flight : in_flight, out);
+    if (l->in_flight) in_flight = l->in_flight;
+    return stage_time_of(l, i, first, last, (struct flight){in_flight, l->split}, out);
 }
 
 int64_t coarse_line_missing(struct coarse_line *l, int32_t i)
@@ -293,8 +302,8 @@ static bool make_room(struct coarse_line *l, int32_t each)
     int64_t bucket[COARSE_LINE];
     for (int32_t i = 0; i < l->n; i++) {
         struct fitted t;
-        int32_t in_flight = each * (l->n - 1 - i) + 2;
-        if (!stage_time_of(l, i, l->stage[i].first, l->stage[i].last, in_flight, &t) ||
+        struct flight f = {each * (l->n - 1 - i) + 2, true};
+        if (!stage_time_of(l, i, l->stage[i].first, l->stage[i].last, f, &t) ||
             t.recompute != l->stage[i].recompute || t.recompute_blocks != l->stage[i].recompute_blocks)
             return false;
         bucket[i] = t.bucket_bytes;
@@ -324,7 +333,9 @@ static void set_pace(struct coarse_line *l, struct coarse_passage *x, struct coa
         out->pace_ns = l->chunks > 1 ? slowest + l->chunks * longest : cycle_ns(x, l->n, 1, slowest);
         return;
     }
-    out->schedule = l->split || make_room(l, 1) ? COARSE_1F1B_SPLIT : COARSE_1F1B;
+    out->schedule = l->eager                      ? COARSE_EAGER
+                    : l->split || make_room(l, 1) ? COARSE_1F1B_SPLIT
+                                                  : COARSE_1F1B;
     for (int32_t i = 0; i < l->n && out->schedule == COARSE_1F1B_SPLIT; i++) {
         const struct coarse_stage *y = &l->stage[i];
         x[i].chain_ns -= coarse_line_cost(l, i, y->first, y->last)->weight_ns;
@@ -334,8 +345,8 @@ static void set_pace(struct coarse_line *l, struct coarse_passage *x, struct coa
         met[i].after_ns = coarse_line_meeting_ns(l, i, false, x[i].after_ns);
         met[i].back_ns = coarse_line_meeting_ns(l, i, true, x[i].back_ns);
     }
-    out->pace_ns = pace_of(l, met, 1, slowest);
-    if (out->pace_ns == slowest || !make_room(l, 2)) return;
+    out->pace_ns = pace_of(l, met, l->eager ? 2 : 1, slowest);
+    if (out->pace_ns == slowest || l->eager || !make_room(l, 2)) return;
     out->schedule = COARSE_EAGER_SPLIT;
     out->pace_ns = pace_of(l, met, 2, slowest);
 }
@@ -345,8 +356,8 @@ static int64_t fill_ns(const struct coarse_line *l, const struct coarse_passage 
                        enum coarse_schedule schedule)
 {
     const struct coarse_stage *y = &l->stage[0];
-    int64_t sum = schedule == COARSE_1F1B ? 0 : coarse_line_cost(l, 0, y->first, y->last)->weight_ns,
-            slowest = 0;
+    bool undivided = schedule == COARSE_1F1B || schedule == COARSE_EAGER;
+    int64_t sum = undivided ? 0 : coarse_line_cost(l, 0, y->first, y->last)->weight_ns, slowest = 0;
     for (int32_t i = 0; i < l->n; i++) {
         sum += x[i].chain_ns + x[i].after_ns + x[i].back_ns;
         slowest = units_max(slowest, x[i].chain_ns);

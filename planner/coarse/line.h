@@ -11,6 +11,7 @@ struct coarse_line {
     int32_t replicas, zero, n;
     bool alone;    /* on GPUs of every class, so that no other team holds its parameters */
     bool split;    /* weight gradients apart, whatever recomputation that takes */
+    bool eager;    /* eager 1F1B with the backward undivided, likewise */
     bool by_stage; /* placement of the replicas, as in struct coarse_template */
     /* Of presets. textbook: 1F1B with W in B, or by `in_flight`. */
     bool textbook;

@@ -3,11 +3,13 @@
 
 #include "core/base/arena.h"
 #include "planner/candidate/plan_skeleton.h"
+#include "planner/schedule/refine.h"
 
 #include <string.h>
 
 struct giving {
     struct coarse *q;
+    const struct plan *plan;
     int32_t next[COARSE_CLASSES];
 };
 
@@ -33,17 +35,27 @@ static bool put_stage(struct giving *g, const struct coarse_template *t, int32_t
     out->first_layer = x->first, out->last_layer = x->last;
     out->device = device[0];
     out->recompute = x->recompute, out->recompute_blocks = x->recompute_blocks;
-    out->zero = t->zero, out->bucket_bytes = x->bucket_bytes;
-    if (d->n < 2) return true;
-    out->n_shards = d->n, out->sharding = d->sharding;
-    out->devices = arena_copy(a, device, (size_t)d->n * sizeof *device);
+    out->bucket_bytes = x->bucket_bytes;
+    if (d->n > 1) {
+        out->n_shards = d->n, out->sharding = d->sharding;
+        out->devices = arena_copy(a, device, (size_t)d->n * sizeof *device);
+    }
+    if (plan_stage_replicated(g->plan, out)) out->zero = t->zero;
     return true;
+}
+
+void coarse_set_schedule(const struct coarse_template *t, struct plan_replica *r)
+{
+    if (t->schedule == COARSE_EAGER)
+        refine_eager(r);
+    else if (t->n_stages > 1)
+        (void)refine_schedule(r, t->schedule);
 }
 
 bool coarse_place(struct coarse *q, const struct coarse_candidate *c, struct arena *a,
                   struct plan *out)
 {
-    struct giving g = {.q = q};
+    struct giving g = {.q = q, .plan = out};
     int32_t n = 0, r = 0;
     for (int32_t i = 0; i < c->n_teams; i++) n += c->team[i]->replicas;
     int32_t *n_stages = ARENA_ARRAY(a, int32_t, (size_t)n);

@@ -165,9 +165,12 @@ static bool try_placements(struct making *m, struct coarse_line *l)
 static void try_line(struct making *m, struct coarse_line *l)
 {
     for (l->zero = 0; l->zero < zero_levels(m, l); l->zero++) {
-        l->split = false;
-        l->split = try_placements(m, l);
-        if (l->split) (void)try_placements(m, l);
+        l->split = l->eager = false;
+        bool tight = try_placements(m, l);
+        l->split = tight;
+        if (tight) (void)try_placements(m, l);
+        l->split = false, l->eager = tight;
+        if (tight) (void)try_placements(m, l);
     }
 }
 

@@ -10,7 +10,6 @@
 #include "planner/candidate/robust.h"
 #include "planner/coarse/sample.h"
 #include "planner/local_search/local_search.h"
-#include "planner/schedule/refine.h"
 
 #include <string.h>
 
@@ -64,8 +63,7 @@ static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool
     for (int32_t i = 0; i < x->candidate->n_teams && schedules && !q->task->job->model.measured;
          i++) {
         const struct coarse_template *t = x->candidate->team[i];
-        for (int32_t k = 0; k < t->replicas; k++, r++)
-            if (t->n_stages > 1) (void)refine_schedule(&out->replicas[r], t->schedule);
+        for (int32_t k = 0; k < t->replicas; k++) coarse_set_schedule(t, &out->replicas[r++]);
     }
     return true;
 }

@@ -342,11 +342,11 @@ bool stage_rows_zero(const struct local_search *x, struct plan *p, int32_t varia
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
-            if (p->replicas[r].stages[i].zero > 1) return false;
-            p->replicas[r].stages[i].zero = variant;
-            p->replicas[r].stages[i].recompute =
-                RECOMPUTE_NONE; /* where memory is then missing, the fit sets it again */
-            p->replicas[r].stages[i].recompute_blocks = 0;
+            struct plan_stage *y = &p->replicas[r].stages[i];
+            if (y->zero > 1) return false;
+            y->zero = variant && plan_stage_replicated(p, y);
+            y->recompute = RECOMPUTE_NONE; /* where memory is then missing, the fit sets it again */
+            y->recompute_blocks = 0;
         }
     return x->plan.n_replicas > 0;
 }

@@ -50,17 +50,20 @@ static void heterogeneous(const struct space *s, struct plan_replica *r)
     arena_free(scratch);
 }
 
+void refine_eager(struct plan_replica *r)
+{
+    for (int32_t i = 0; i < r->n_stages; i++)
+        r->stages[i].warmup = least(2 * (int64_t)(r->n_stages - 1 - i) + 1, r->microbatches);
+}
+
 void refine_warmups(const struct space *s, struct plan *p, int rule)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
         struct plan_replica *replica = &p->replicas[r];
         if (rule == WARMUP_HETEROGENEOUS) heterogeneous(s, replica);
-        for (int32_t i = 0; i < replica->n_stages; i++) {
-            int32_t behind = replica->n_stages - 1 - i;
-            if (rule == WARMUP_EAGER)
-                replica->stages[i].warmup = least(2 * (int64_t)behind + 1, replica->microbatches);
-            if (rule == WARMUP_GPIPE) replica->stages[i].warmup = replica->microbatches;
-        }
+        if (rule == WARMUP_EAGER) refine_eager(replica);
+        for (int32_t i = 0; i < replica->n_stages && rule == WARMUP_GPIPE; i++)
+            replica->stages[i].warmup = replica->microbatches;
     }
 }
 

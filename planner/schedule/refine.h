@@ -12,6 +12,8 @@
 /* Sets the warm-up counts of every replica by rule 0 … REFINE_WARMUPS - 1: heterogeneity-aware, eager, GPipe. */
 enum { REFINE_WARMUPS = 3 };
 void refine_warmups(const struct space *s, struct plan *p, int rule);
+/* The eager rule for one replica. */
+void refine_eager(struct plan_replica *r);
 /* Gradient buckets of 1 / parts of each stage's parameters; parts 0: one sum after the last backward. */
 void refine_buckets(const struct space *s, struct plan *p, int64_t parts);
 /* Makes the replica's schedule the k-th of 0 … REFINE_SCHEDULES - 1 and drops its warm-up counts; 0: none, with the warm-up counts there are.

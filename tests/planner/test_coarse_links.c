@@ -2,7 +2,6 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "planner/candidate/group.h"
-#include "planner/schedule/refine.h"
 
 #include "tests/support/coarse_rack.h"
 #include "tests/support/suites.h"
@@ -68,7 +67,7 @@ static int32_t compare(const char *rate, double *least, double *most)
         struct plan p;
         int64_t ns, estimate = estimate_of(q, c.team, 1, 2, s.microbatches / 2);
         ck_assert(coarse_place(q, &c, arena, &p));
-        for (int32_t r = 0; r < p.n_replicas; r++) (void)refine_schedule(&p.replicas[r], x[i].schedule);
+        for (int32_t r = 0; r < p.n_replicas; r++) coarse_set_schedule(&x[i], &p.replicas[r]);
         ck_assert_msg(coarse_trial(q, &s, &p, &ns, &err) == OK, "%s", err.text);
         double ratio = (double)ns / (double)estimate;
         if (ratio < *least) *least = ratio;
@@ -170,7 +169,7 @@ START_TEST(stages_that_divide_sequences_send_each_once)
         for (int32_t k = 0; k < team->n_stages; k++)
             divided &= q->classes[team->stages[k].of].degree[team->stages[k].degree].n > 1;
         if (!divided || !coarse_place(q, &c, arena, &p)) continue;
-        (void)refine_schedule(&p.replicas[0], team->schedule);
+        coarse_set_schedule(team, &p.replicas[0]);
         ck_assert_msg(coarse_trial(q, &s, &p, &ns, &err) == OK, "%s", err.text);
         if (ns == INT64_MAX) continue;
         double ratio = (double)ns / (double)estimate;
@@ -237,7 +236,7 @@ START_TEST(rings_of_teams_cut_at_different_layers_follow_each_other)
     ck_assert_int_ne(c.team[0]->n_stages, c.team[1]->n_stages);
     ck_assert_int_gt(coarse_tail_ns(q, c.team, 2, 2), INT64_C(2000000000));
     ck_assert(coarse_place(q, &c, arena, &p));
-    for (int32_t r = 0; r < 2; r++) (void)refine_schedule(&p.replicas[r], c.team[r]->schedule);
+    for (int32_t r = 0; r < 2; r++) coarse_set_schedule(c.team[r], &p.replicas[r]);
     ck_assert_msg(coarse_trial(q, &s, &p, &ns, &err) == OK, "%s", err.text);
     double ratio = (double)ns / (double)estimate;
     ck_assert_msg(ratio > 0.95 && ratio < 1.05, "estimate %.4g, simulated %.4g", (double)estimate, (double)ns);

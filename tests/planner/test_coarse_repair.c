@@ -5,7 +5,6 @@
 #include "planner/candidate/group.h"
 #include "planner/coarse/sample.h"
 #include "planner/schedule/plan.h"
-#include "planner/schedule/refine.h"
 #include "planner/spmd_stage/spmd_stage.h"
 #include "sim/engine/sim.h"
 #include "tests/support/coarse_rack.h"
