@@ -5,6 +5,7 @@
 #include "core/base/units.h"
 #include "planner/candidate/group.h"
 #include "planner/schedule/find.h"
+#include "planner/schedule/order_text.h"
 
 #include <string.h>
 
@@ -18,8 +19,9 @@ enum {
 
 /* A plan's variants that are ordered, each with more memory for microbatches in flight where the ones before filled it: without recomputation,
  * though the plan's named schedule, which may hold more of them than orders do, takes some; with the optimizer state divided over the holders
- * of a parameter; with the plan's own recomputation; and with stages recomputed as a whole. */
-enum variant { VARIANT_PLAIN, VARIANT_ZERO_1, VARIANT_OWN, VARIANT_RECOMPUTE, VARIANTS };
+ * of a parameter; with the plan's own recomputation; if none of these fits, with the backward of these stages undivided, so that no
+ * activation waits for W; and with stages recomputed as a whole. */
+enum variant { VARIANT_PLAIN, VARIANT_ZERO_1, VARIANT_OWN, VARIANT_UNDIVIDED, VARIANT_RECOMPUTE, VARIANTS };
 
 struct memory { /* of a stage's device */
     int64_t resident_bytes, limit_bytes;
@@ -33,6 +35,7 @@ struct ordering {
     struct plan *plan; /* the variant that receives the orders */
     const volatile sig_atomic_t *stop;
     bool *lacks; /* (stages of all replicas) whether memory was full with some order tried */
+    bool undivided, found_any; /* the backward of those; orders that fit */
     struct pipeline *pipeline;    /* (n_replicas) n_stages 0: unchanged */
     struct shop_rings **rings;    /* (n_replicas, n_stages) */
     struct schedule_found *found; /* (n_replicas) the last orders; no lanes: none */
@@ -62,36 +65,13 @@ static bool one_stage_a_device(const struct plan *p)
     return true;
 }
 
-/* --- orders as text --- */
-
-static char *put_number(char *to, int32_t x)
-{
-    char digits[12];
-    int n = 0;
-    do digits[n++] = (char)('0' + x % 10);
-    while (x /= 10);
-    while (n) *to++ = digits[--n];
-    return to;
-}
-
-static const char *text_of(struct arena *a, const struct schedule_lane *l)
-{
-    char *text = arena_alloc(a, 13 * (size_t)l->n_ops + 1, 1), *to = text;
-    for (int64_t i = 0; i < l->n_ops; i++) {
-        if (i) *to++ = ' ';
-        *to++ = l->ops[i].phase;
-        to = put_number(to, l->ops[i].microbatch);
-    }
-    return text;
-}
-
 /* twin: a replica that has them already, or NULL. */
 static void write_orders(struct ordering *x, struct plan_replica *r, const struct schedule *s,
                          const struct plan_replica *twin)
 {
     r->schedule = NULL, r->split = false;
     for (int32_t i = 0; i < r->n_stages; i++) {
-        r->stages[i].order = twin ? twin->stages[i].order : text_of(x->arena, &s->lanes[i]);
+        r->stages[i].order = twin ? twin->stages[i].order : order_text_of(x->arena, &s->lanes[i]);
         r->stages[i].warmup = 0;
     }
 }
@@ -103,9 +83,9 @@ static struct shop_rings rings_of(const struct program *p, const struct program_
     struct shop_rings x = {{0}};
     for (int32_t i = 0; i < s->n_buffer_rings; i++) {
         const struct buffer_ring *r = &s->buffer_rings[i];
-        bool back =
-            r->birth == PHASE_I || (r->birth == PHASE_RECEIVE && p->channels[r->received].gradient);
-        if (r->death == PHASE_I && !back) x.bytes[SHOP_F_TO_I] += r->stride_bytes;
+        bool back = r->birth == PHASE_I || r->birth == PHASE_B ||
+                    (r->birth == PHASE_RECEIVE && p->channels[r->received].gradient);
+        if ((r->death == PHASE_I || r->death == PHASE_B) && !back) x.bytes[SHOP_F_TO_I] += r->stride_bytes;
         if (r->death == PHASE_W) x.bytes[back ? SHOP_I_TO_W : SHOP_F_TO_W] += r->stride_bytes;
     }
     return x;
@@ -116,6 +96,13 @@ static struct shop_rings rings_of(const struct program *p, const struct program_
 static int64_t part(int64_t ns, int64_t sequences, int64_t of)
 {
     return (ns * sequences + of - 1) / of;
+}
+
+static bool is_undivided(const struct ordering *x, int32_t replica, int32_t stage)
+{
+    int32_t lane = stage;
+    for (int32_t r = 0; r < replica; r++) lane += x->plan->replicas[r].n_stages;
+    return x->undivided && x->lacks[lane];
 }
 
 /* The time of a stage on several devices is that of its slowest device. The devices of a sharded stage have one price. */
@@ -181,6 +168,7 @@ static void describe(struct ordering *x, const struct program *program, int32_t 
         int32_t devices = plan_stage_devices(&r->stages[i]);
         struct pipeline_stage *stage = &p->stages[i];
         price_stage(x, &r->stages[i], stage);
+        if (is_undivided(x, replica, i)) stage->fused_ns = stage->input_ns + stage->weight_ns;
         if (i + 1 < r->n_stages)
             price_link(x->space, &r->stages[i], &r->stages[i + 1], &p->links[i]);
         struct memory m = {0};
@@ -208,6 +196,8 @@ static enum status describe_all(struct ordering *x, bool *possible, struct error
                                      .n_microbatches = replica->microbatches};
         if (!can_order(replica)) continue;
         TRY(schedule_make(x->scratch, &spec, &made[r], err));
+        for (int32_t i = 0; i < replica->n_stages; i++)
+            if (is_undivided(x, r, i)) order_text_undivide(&made[r].lanes[i]);
         write_orders(x, replica, &made[r], NULL);
         *possible = true;
     }
@@ -403,7 +393,7 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *n
 
 static bool has_holders(const struct plan *p, const struct plan_stage *x)
 {
-    return (p->n_replicas > 1 || plan_stage_devices(x) > 1) && !p->deterministic;
+    return plan_stage_replicated(p, x) && !p->deterministic;
 }
 
 /* ZeRO 1 for all stages whose parameters have several holders, if memory was full on one of them and the plan has none. */
@@ -444,9 +434,20 @@ static bool set_recompute(struct ordering *x, const struct plan *own, enum varia
     return changed || k == VARIANT_PLAIN;
 }
 
+static bool any_lacks(const struct ordering *x)
+{
+    for (int32_t r = 0, lane = 0; r < x->plan->n_replicas; r++)
+        for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++)
+            if (x->lacks[lane++]) return true;
+    return false;
+}
+
 static bool set_variant(struct ordering *x, const struct plan *own, enum variant k, int64_t best_ns)
 {
-    return k == VARIANT_ZERO_1 ? shard_state(x) : set_recompute(x, own, k, best_ns);
+    x->undivided = k == VARIANT_UNDIVIDED;
+    if (k == VARIANT_ZERO_1) return shard_state(x);
+    bool changed = set_recompute(x, own, k, best_ns);
+    return x->undivided ? !x->found_any && any_lacks(x) : changed;
 }
 
 static enum status order_and_score(struct ordering *x, struct plan *best, int64_t *best_ns,
@@ -455,7 +456,7 @@ static enum status order_and_score(struct ordering *x, struct plan *best, int64_
     int64_t ns;
     if (*evaluations_left <= 0 || stop_requested(x)) return OK;
     TRY(search_orders(x, *best_ns, &ns, err));
-    if (ns < INT64_MAX) --*evaluations_left;
+    if (ns < INT64_MAX) --*evaluations_left, x->found_any = true;
     if (ns < *best_ns) *best = scorer_copy_plan(x->arena, x->plan), *best_ns = ns;
     return OK;
 }

@@ -6,7 +6,7 @@
  * input and weight gradients within the peaks of these rings, the orders are written into the plan's stages, and the whole plan is lowered
  * and simulated, which decides. If the program needs more memory nevertheless, the limits are tightened and the search is repeated. The
  * first orders are those without recomputation. If they fill the memory of a stage, everything is repeated with ZeRO 1 where the plan has none,
- * and with those stages recomputing as in the plan, and as a whole, if its work then still is less than the best iteration. Equal replicas are ordered once.
+ * and with those stages recomputing as in the plan, if no orders fit with their backward undivided, and as a whole, if its work then still is less than the best iteration. Equal replicas are ordered once.
  */
 #ifndef PLANNER_SCHEDULE_PLAN_H
 #define PLANNER_SCHEDULE_PLAN_H

@@ -281,7 +281,7 @@ int64_t shop_rings_needed(const struct shop_rings *x, const struct schedule_lane
     int32_t done[SHOP_KINDS] = {0};
     for (int64_t k = 0; k < l->n_ops; k++) {
         enum phase phase = l->ops[k].phase;
-        int kind = phase == PHASE_F ? SHOP_F : phase == PHASE_I ? SHOP_I : SHOP_W;
+        int kind = phase == PHASE_F ? SHOP_F : phase == PHASE_W ? SHOP_W : SHOP_I;
         done[kind]++;
         shop_rings_raise(most, false, done, kind);
     }

@@ -1,9 +1,12 @@
 /* Estimates of the coarse search where memory is short: what recomputation keeps, whose state ZeRO divides, warm-ups in place of weight
  * gradients apart. */
 #include "core/base/arena.h"
+#include "planner/schedule/plan.h"
 #include "tests/support/coarse_rack.h"
 #include "tests/support/suites.h"
 #include "tests/support/texts.h"
+
+#include <string.h>
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
@@ -69,6 +72,31 @@ START_TEST(estimates_are_near_where_memory_is_short)
 }
 END_TEST
 
+/* A pipeline that lacks memory for weight gradients apart is ordered with its backward undivided, and faster than 1F1B. */
+START_TEST(orders_of_full_stages_leave_the_backward_undivided)
+{
+    struct coarse_rack m;
+    struct error err = {0};
+    struct coarse_template t[3 * COARSE_TEMPLATE_LISTS];
+    int32_t undivided = 0;
+    struct space s = priced(&m, 26);
+    ck_assert_int_gt(coarse_templates(&m.coarse, 3, 1, 3, false, (struct coarse_need){0}, t), 0);
+    t[0].schedule = COARSE_1F1B;
+    struct plan p = plan_of(&m, &t[0]);
+    int64_t ns, before, left = 10;
+    ck_assert_int_eq(scorer_fit(m.context.scorer, &s, &p, &before, &err), OK);
+    ns = before;
+    ck_assert_int_eq(schedule_plan(arena, m.context.scorer, &s, &p, &ns, &left, NULL, &err), OK);
+    ck_assert_int_lt(100 * ns, 97 * before);
+    for (int32_t i = 0; i < p.replicas[0].n_stages; i++) {
+        ck_assert_ptr_nonnull(p.replicas[0].stages[i].order);
+        undivided += strchr(p.replicas[0].stages[i].order, 'B') != NULL;
+    }
+    ck_assert_int_ge(undivided, 1);
+    coarse_rack_end(&m);
+}
+END_TEST
+
 Suite *coarse_memory_suite(void)
 {
     Suite *suite = suite_create("coarse_memory");
@@ -76,6 +104,7 @@ Suite *coarse_memory_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, estimates_are_near_where_memory_is_short, 26, 29);
+    tcase_add_test(c, orders_of_full_stages_leave_the_backward_undivided);
     suite_add_tcase(suite, c);
     return suite;
 }
