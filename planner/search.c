@@ -33,8 +33,6 @@ enum { SPACES_MAX = 16 + PRESET_SPACES_MAX };
  * on 9 to 12 devices, 50 and at least 10 percent for fine one 0.4 % slower. */
 enum strategy { PRESETS, PRESET_ALONE, CLASS, REPAIR, FINE, REFINEMENT, SUBSETS };
 enum { WORK_MS = 1500 }; /* counted; with the coarse search about 2 CPU s */
-#define LEAST_BUDGET                                                                               \
-    0.4 /* of the default budget, however few evaluations are asked for: a proof needs the tables in any case */
 /* Budget of the first round of a search on more than SEARCH_DEVICES_MAX devices, in default budgets: 1,250 evaluations. */
 #define FIRST_ROUND 0.0625
 static const struct {
@@ -69,12 +67,13 @@ static bool is_large(const struct search *q)
     return !q->t.o->baseline && q->cluster->n_devices > SEARCH_DEVICES_MAX;
 }
 
-/* The limit of work from here on is that of a strategy; 0: no limit. Presets are scored once in all rounds. */
+/* The limit of work from here on is that of a strategy; 0: no limit. Presets are scored once in all rounds. Few devices have the work of the
+ * default budget, however few evaluations are asked for: a proof needs the tables. */
 static void begin(struct search *q, enum strategy k)
 {
     struct search_context *t = &q->t;
     double times = k == PRESETS ? 1 : t->budget;
-    if (!is_large(q) && times < LEAST_BUDGET) times = LEAST_BUDGET;
+    if (!is_large(q) && times < 1) times = 1;
     int64_t all = (int64_t)(1e6 * WORK_MS * times), now = scorer_work(t->scorer),
             left = units_max(all - now, 0) / 100 * strategies[k].percent;
     if (k == PRESETS) all = units_max(all, now);

@@ -5,7 +5,7 @@
 # in a row of a table whose first cell is its file. Rows of files that are neither given nor missing are not checked. The first table has
 # the tuning constants, one a row; there are no more of them than `most`.
 set -u
-most=49
+most=39
 files=()
 for file in "$@"; do [[ $file == planner/* ]] && files+=("$file"); done
 document=docs/tuning.md

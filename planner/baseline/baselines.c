@@ -128,12 +128,12 @@ static bool fits(const struct scoring *x, int32_t i)
 static int32_t next_of(struct scoring *x, int64_t limit_ns)
 {
     for (; x->at < x->n; x->at++) {
-        double least = BASELINE_SURE * (double)estimate_of(x, x->at);
+        int64_t least = estimate_of(x, x->at);
         if (!fits(x, x->at) && (has_plan(x) || !x->k->t->o->baseline)) return x->n;
-        if (x->k->idle ? least > (double)x->k->limit_ns : has_plan(x) && least >= (double)limit_ns)
+        if (x->k->idle ? least > x->k->limit_ns : has_plan(x) && least >= limit_ns)
             return x->n;
         if (x->settings && lacks_memory_too(x, &x->settings[x->at])) continue;
-        if (least < (double)x->b->iteration_ns) return x->at;
+        if (least < x->b->iteration_ns) return x->at;
     }
     return x->n;
 }
@@ -182,7 +182,7 @@ static void take(struct arena *a, struct trial *y)
         return;
     }
     /* An earlier one of the same chunk may have shown that this one is not needed: the result does not depend on the chunks. */
-    if (BASELINE_SURE * (double)estimate_of(x, y->setting) >= (double)x->b->iteration_ns) return;
+    if (estimate_of(x, y->setting) >= x->b->iteration_ns) return;
     coarse_sample_adopt(a, &y->sample, &y->plan);
     scoring_keep(x, &y->plan, ns, !item->quick);
 }

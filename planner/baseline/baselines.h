@@ -12,10 +12,6 @@
 #include "planner/candidate/search_context.h"
 #include "planner/coarse/coarse.h"
 
-/* Least ratio of a simulated time to its estimate, by which a setting may be faster than the best plan. 0.9 and 0.75 for HAP's plans: the
- * same plans of 8 random questions (2026-11-26). */
-#define BASELINE_SURE 0.9
-
 struct baselines_request {
     const struct search_task *task;
     struct coarse *coarse; /* of the task */

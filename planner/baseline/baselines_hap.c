@@ -25,7 +25,7 @@ static int by_ns(const void *x, const void *y)
 /* Whether a plan estimated so is slower than the one known before. */
 static bool beyond(const struct baseline_task *k, int64_t ns)
 {
-    return !k->t->o->baseline && k->known_ns && ns != INT64_MAX && BASELINE_SURE * (double)ns > (double)k->known_ns;
+    return !k->t->o->baseline && k->known_ns && ns != INT64_MAX && ns > k->known_ns;
 }
 
 /* Whether so much more work would exceed the limit. */

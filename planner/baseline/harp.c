@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESH_MAX = 5 };            /* meshes of 1, 2 … 16 GPUs */
-#define WORK_MAX INT64_C(4000000) /* cells of tables filled for one size */
+enum { MESH_MAX = 5 }; /* meshes of 1, 2 … 16 GPUs */
 
 struct harp {
     struct arena *a;
@@ -267,23 +266,21 @@ static int64_t least_pace(const struct harp *h)
 }
 
 /* Bidirectional pruning: the least possible maximum by bisection, to a 64th. A maximum above that plan's T / (B - 1) cannot be
- * optimal.
- * From there the limit falls to just below each attained maximum, so no candidate for the optimum is missed. */
+ * optimal. From there the limit falls to just below each attained maximum, so no candidate for the optimum is missed: the sum rises as the
+ * limit falls, and ends the search once no possible maximum makes up for it. */
 static void prune_maxima(struct harp *h, struct harp_plan *out)
 {
     int64_t b = h->s->microbatches, low = 0, high = least_pace(h);
-    int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
-    int64_t tries = WORK_MAX / cells;
     while (high < INT64_MAX / 8 && !exists(h, high)) low = high, high *= 2;
     if (!exists(h, high)) return;
     while (high - low > 1 + high / 64) {
         int64_t middle = low + (high - low) / 2;
         *(exists(h, middle) ? &high : &low) = middle;
     }
-    weigh(h, within(h, high), out);
-    for (int64_t i = 0, most = b > 1 ? out->closed_ns / (b - 1) : INT64_MAX / 8; i < tries; i++) {
-        int64_t sum = within(h, most);
-        if (sum == INT64_MAX) break;
+    int64_t sum = within(h, high), most = INT64_MAX / 8;
+    weigh(h, sum, out);
+    if (b > 1) most = out->closed_ns / (b - 1);
+    while ((sum = within(h, most)) < INT64_MAX && sum + (b - 1) * (low + 1) < out->closed_ns) {
         weigh(h, sum, out);
         most = reached(h) - 1;
     }

@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    COMBINATIONS = 200000, /* per size: about 0.1 s */
-    IDLE_ANY = 8           /* GPUs of a class of which any number may be idle */
-};
+enum { COMBINATIONS = 200000 }; /* per size: about 0.1 s */
 #define USED_LEAST                                                                                 \
     0.85 /* of the speed of a team's GPUs: numbers of replicas that leave more GPUs idle are left out */
 
@@ -319,7 +316,7 @@ static void add_team(struct combining *m, uint32_t classes, const int32_t *whole
     }
 }
 
-/* Also with a part of one class idle: a node of it, all but a power of two, or any number of few GPUs. Of more GPUs than a stage may have, another number of replicas uses
+/* Also with a part of one class idle: a node of it, all but a power of two, or any number of as few as a search lists all sets of. Of more GPUs than a stage may have, another number of replicas uses
  * them better. */
 static void add_teams_of(struct combining *m, uint32_t classes)
 {
@@ -331,7 +328,7 @@ static void add_teams_of(struct combining *m, uint32_t classes)
         int32_t *n = &q->classes[k].n;
         if (!(classes >> k & 1) || whole[k] > COARSE_GPUS) continue;
         for (*n = whole[k] - 1; *n > 0; --*n)
-            if (whole[k] <= IDLE_ANY || *n == whole[k] - q->classes[k].per_node || !(*n & (*n - 1)))
+            if (whole[k] <= SEARCH_DEVICES_MAX || *n == whole[k] - q->classes[k].per_node || !(*n & (*n - 1)))
                 add_team(m, classes, whole);
         *n = whole[k];
     }

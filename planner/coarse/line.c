@@ -3,15 +3,12 @@
 
 #include "core/base/units.h"
 #include "planner/candidate/group.h"
+#include "planner/schedule/refine.h"
 #include "planner/spmd_stage/spmd_stage.h"
 
 #include <string.h>
 
-enum {
-    PACE_GRAIN = 256, /* the pace is found to this part of it, a quarter of a layer of 64 */
-    /* of a stage's gradients, where one would not fit: an eighth of its memory, and of its time unhidden */
-    BUCKETS = 8,
-};
+enum { PACE_GRAIN = 256 }; /* the pace is found to this part of it, a quarter of a layer of 64 */
 
 const struct coarse_degree *coarse_line_degree(const struct coarse_line *l, int32_t i)
 {
@@ -154,8 +151,9 @@ static bool stage_time_of(const struct coarse_line *l, int32_t i, int32_t first,
     if (least_recompute(l, c, i, first, last, f, room - packed, out) &&
         out->recompute == RECOMPUTE_NONE)
         return true;
-    out->bucket_bytes = packed ? c->gradient_bytes / BUCKETS : 0;
-    return least_recompute(l, c, i, first, last, f, room - packed / BUCKETS, out);
+    int64_t parts = refine_bucket_parts[REFINE_EIGHTHS];
+    out->bucket_bytes = packed ? c->gradient_bytes / parts : 0;
+    return least_recompute(l, c, i, first, last, f, room - packed / parts, out);
 }
 
 /* With the microbatches in flight of 1F1B or of eager 1F1B, and one more where weight gradients are apart: its output gradients are kept.

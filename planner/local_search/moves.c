@@ -6,19 +6,16 @@
 
 /* --- gradient buckets --- */
 
-static const int64_t bucket_parts[] = {4, 2, 8, 0};
-enum { BUCKETS = sizeof bucket_parts / sizeof *bucket_parts };
-
 static bool has_buckets(const struct local_search *x)
 {
     return x->plan.n_replicas > 1 && !space_awaits(x->s);
 }
 
-static int32_t count_buckets(const struct local_search *x) { return has_buckets(x) ? BUCKETS : 0; }
+static int32_t count_buckets(const struct local_search *x) { return has_buckets(x) ? REFINE_BUCKETS : 0; }
 
 static bool make_buckets(const struct local_search *x, struct plan *p, int32_t variant)
 {
-    refine_buckets(x->s, p, bucket_parts[variant]);
+    refine_buckets(x->s, p, refine_bucket_parts[variant]);
     return true;
 }
 

@@ -13,12 +13,11 @@
 
 #include <string.h>
 
-/* Counted work, and more for each device: with 64 devices 0.05 of the 0.1 s that a re-plan may take, the rest is for prices. */
-enum { BUDGET_US = 40000, BUDGET_DEVICE_US = 200 };
-/* Plans above this multiple of the best estimate are not simulated. */
-#define HOPELESS 1.1
-/* Multiple of the time expected from the old plan. Of GPT-2.6B on 64 GPUs of four types less one, a search from nothing ends at 1.08 to 1.14
- * of it in 10 to 17 CPU s, a warm start at 1.13 to 1.16 in 0.25. */
+/* Counted work of a re-plan: half of the 0.1 s that 64 devices may take, the rest is for prices. */
+enum { BUDGET_US = 50000 };
+/* How much slower an adapted plan may be: than the time expected from the old plan, if no search is to follow; by estimate, than the best adapted
+ * one, if it is to be simulated. Of GPT-2.6B on 64 GPUs of four types less one, a search from nothing ends at 1.08 to 1.14 times the time
+ * expected in 10 to 17 CPU s, a warm start at 1.13 to 1.16 in 0.25. */
 #define ENOUGH 1.16
 
 struct variant {
@@ -119,7 +118,7 @@ static bool is_left_out(const struct warm *q, const struct variant *x)
     const struct search_options *o = q->t->o;
     bool money = o->objective != OBJECTIVE_TIME || o->max_cost > 0;
     if (money && x->idle) return false;
-    return (double)x->estimate_ns > HOPELESS * (double)q->variants[0].estimate_ns ||
+    return (double)x->estimate_ns > ENOUGH * (double)q->variants[0].estimate_ns ||
            scorer_work(q->t->scorer) + q->each > q->end;
 }
 
@@ -244,8 +243,7 @@ static enum status search_old_plan(struct warm *q, struct warm_plans *out,
     for (int lost = 0; lost < LOST_COUNT; lost++)
         for (int spare = 0; spare < SPARE_COUNT; spare++)
             add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
-    q->end = scorer_work(q->t->scorer) +
-             1000 * (BUDGET_US + BUDGET_DEVICE_US * (int64_t)q->task->cluster->n_devices);
+    q->end = scorer_work(q->t->scorer) + INT64_C(1000) * BUDGET_US;
     TRY(simulate(q, out, err));
     if (out->n) TRY(improve(q, out, err));
     return finish(q, out, bound, err);

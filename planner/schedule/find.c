@@ -12,8 +12,6 @@
 
 /* Costs in timings of a word: of the list scheduler, and of the 31 other words that the zero-bubble scheduler times. */
 enum { DISPATCH_COST = 6, ZERO_BUBBLE_COST = 31 };
-/* Orders kept, and rounds of forward-backward improvement of one. */
-enum { ELITE = 6 };
 
 struct find {
     struct arena *arena;
@@ -31,7 +29,7 @@ struct find {
         uint8_t *word;
         int64_t makespan_ns;
         uint64_t hash;
-    } elite[ELITE];
+    } elite[SCHEDULE_ELITE];
     int32_t n_elite;
     struct bound_schedule bound;
     int64_t left; /* operations timed */
@@ -56,7 +54,7 @@ static bool over(struct find *f)
 static void insert_elite(struct find *f, const uint8_t *word, int64_t ns)
 {
     size_t n = (size_t)f->shop.n_nodes;
-    if (f->n_elite == ELITE && ns >= f->elite[ELITE - 1].makespan_ns) return;
+    if (f->n_elite == SCHEDULE_ELITE && ns >= f->elite[SCHEDULE_ELITE - 1].makespan_ns) return;
     uint64_t hash = rng_hash_bytes(1, word, n);
     for (int32_t i = 0; i < f->n_elite; i++) {
         if (f->elite[i].hash == hash) return;
@@ -65,7 +63,7 @@ static void insert_elite(struct find *f, const uint8_t *word, int64_t ns)
         f->elite[i].hash = hash;
         return;
     }
-    int32_t at = f->n_elite < ELITE ? f->n_elite++ : ELITE - 1;
+    int32_t at = f->n_elite < SCHEDULE_ELITE ? f->n_elite++ : SCHEDULE_ELITE - 1;
     uint8_t *room = f->elite[at].word;
     for (; at && f->elite[at - 1].makespan_ns > ns; at--) f->elite[at] = f->elite[at - 1];
     memcpy(room, word, n);
@@ -222,7 +220,7 @@ static int64_t longest_type(const struct shop *z)
 /* Rounds of forward-backward improvement from f->word (timed in f->times), each from the result of the last. */
 static void turn_rounds(struct find *f, int64_t noise_ns, int32_t patience)
 {
-    for (int32_t k = 0; k < ELITE && !over(f); k++) {
+    for (int32_t k = 0; k < SCHEDULE_ELITE && !over(f); k++) {
         bool turned = k % 2 == 0;
         shop_rest(&f->shop, &f->times);
         remaining_priority(f, turned, noise_ns);
@@ -354,7 +352,7 @@ static enum status prepare(struct find *f, struct error *err)
     size_t n = (size_t)f->shop.n_nodes;
     f->priority = ARENA_ARRAY(a, int64_t, n);
     f->word = ARENA_ARRAY(a, uint8_t, n), f->trial = ARENA_ARRAY(a, uint8_t, n);
-    for (int i = 0; i < ELITE; i++) f->elite[i].word = ARENA_ARRAY(a, uint8_t, n);
+    for (int i = 0; i < SCHEDULE_ELITE; i++) f->elite[i].word = ARENA_ARRAY(a, uint8_t, n);
     f->left = f->o->operations ? f->o->operations : BOUND_SCHEDULE_STEPS;
     return OK;
 }

@@ -24,6 +24,9 @@
 
 struct arena;
 
+/* Orders kept, from which improvement starts, and rounds of forward-backward improvement of one. */
+enum { SCHEDULE_ELITE = 6 };
+
 struct schedule_find_options {
     uint64_t seed;
     int64_t operations; /* budget of operations timed (about 4e7 per second); 0: BOUND_SCHEDULE_STEPS */

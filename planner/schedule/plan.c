@@ -11,10 +11,8 @@
 
 enum {
     OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
-    /* Timings of a replica's order below which the eager order is taken and not searched. At 32 stages and 96 microbatches, searches
-     * of 25 to 330 timings gave orders as short, which the simulation made 1 to 12 % slower; at 720 operations, 280 timings gained
-     * 0.1 to 0.4 % (docs/measurements.md, 2026-11-23). */
-    EAGER_TIMINGS = 100
+    TIMED_NS = 25,       /* of one */
+    EAGER_TIMINGS = 100  /* of a replica's order, below which the eager order is taken and not searched (docs/tuning.md) */
 };
 
 /* A plan's variants that are ordered, each with more memory for microbatches in flight where the ones before filled it: without recomputation,
@@ -253,6 +251,7 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
     schedule_shape(x->scratch, replica->n_stages, 1, replica->microbatches, false, &shape);
     enum status st = schedule_find(x->scratch, &x->pipeline[r], &shape, &o, &x->found[r], err);
     *fits = st == OK;
+    scorer_charge(x->scorer, TIMED_NS * (*fits ? x->found[r].operations : OPERATIONS));
     if (st != ERR_INFEASIBLE) return st;
     *err = (struct error){0};
     return OK;
@@ -321,21 +320,22 @@ static void mark_full(struct ordering *x)
 }
 
 /* Lowers the memory limits of stages whose program takes more than its rings: by the missing bytes times the number of attempts. false:
- * no stage exceeds memory. */
+ * no stage exceeds memory, or no limit can be lowered. */
 static bool tighten(struct ordering *x, const struct program *program, int attempts)
 {
-    bool missing = false;
+    bool lower = false;
     for (int32_t r = 0, lane = 0, at = 0; r < x->plan->n_replicas; r++)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
             const struct plan_stage *stage = &x->plan->replicas[r].stages[i];
             int64_t over = missing_of(program, stage, at);
             at += plan_stage_devices(stage);
             if (over <= 0) continue;
-            missing = x->lacks[lane] = true;
-            if (taken(x, r, i))
-                x->pipeline[r].devices[i].limit_bytes = taken(x, r, i) - attempts * over;
+            x->lacks[lane] = true;
+            int64_t *limit = &x->pipeline[r].devices[i].limit_bytes, rings = taken(x, r, i), less = rings - attempts * over;
+            lower |= rings && less < *limit;
+            if (rings) *limit = less;
         }
-    return missing;
+    return lower;
 }
 
 /* Whether the work of a stage alone leaves nothing to gain. */
@@ -487,7 +487,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;
     x.lacks = ARENA_ARRAY(x.scratch, bool, (size_t)stages);
     enum status st = OK;
-    bool possible = operations_of(plan) <= SCHEDULE_PLAN_OPS_MAX && one_stage_a_device(plan);
+    bool possible = SCHEDULE_ELITE * operations_of(plan) <= OPERATIONS && one_stage_a_device(plan);
     for (int k = 0; k < VARIANTS && possible && st == OK; k++)
         if (set_variant(&x, plan, (enum variant)k, *iteration_ns)) {
             st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);

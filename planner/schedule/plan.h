@@ -15,11 +15,8 @@
 
 #include <signal.h>
 
-/* Plans of more operations (F, I and W of all stages) are not changed, because simulating them takes seconds. */
-enum { SCHEDULE_PLAN_OPS_MAX = 30000 };
-
-/* *plan and *iteration_ns become those with searched orders if faster. No change to plans with several
- * stages per device, to replicas of one stage, and to measured layers, whose backward is fused. Spends one evaluation per
+/* *plan and *iteration_ns become those with searched orders if faster. No change to plans of so many operations (F, I and W of all
+ * stages) that as many orders as a search keeps cannot be timed, to plans with several stages per device, to replicas of one stage, and to measured layers, whose backward is fused. Spends one evaluation per
  * simulation, at most four. Orders are texts in the arena. */
 MUST_CHECK enum status schedule_plan(struct arena *a, struct scorer *w, const struct space *s,
                                      struct plan *plan, int64_t *iteration_ns,

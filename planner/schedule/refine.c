@@ -67,6 +67,8 @@ void refine_warmups(const struct space *s, struct plan *p, int rule)
     }
 }
 
+const int64_t refine_bucket_parts[REFINE_BUCKETS] = {4, 2, 8, 0};
+
 void refine_buckets(const struct space *s, struct plan *p, int64_t parts)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)

@@ -14,6 +14,9 @@ enum { REFINE_WARMUPS = 3 };
 void refine_warmups(const struct space *s, struct plan *p, int rule);
 /* The eager rule for one replica. */
 void refine_eager(struct plan_replica *r);
+/* Buckets of a stage's gradients that searches try, in this order: parts of all of them. */
+enum refine_buckets { REFINE_QUARTERS, REFINE_HALVES, REFINE_EIGHTHS, REFINE_ONE_SUM, REFINE_BUCKETS };
+extern const int64_t refine_bucket_parts[REFINE_BUCKETS];
 /* Gradient buckets of 1 / parts of each stage's parameters; parts 0: one sum after the last backward. */
 void refine_buckets(const struct space *s, struct plan *p, int64_t parts);
 /* Makes the replica's schedule the k-th of 0 … REFINE_SCHEDULES - 1 and drops its warm-up counts; 0: none, with the warm-up counts there are.

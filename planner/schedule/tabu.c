@@ -6,9 +6,8 @@
 
 #include <string.h>
 
-/* Steps for which a reversed pair stays tabu (once to three times as many, drawn), and positions over which an operation is moved: a
- * move is evaluated in time proportional to its distance. 148 of the 154 pipelines of tests/data/schedules are proved optimal with these (docs/measurements.md, 2026-11-26). */
-enum { TENURE = 8, FARTHEST = 96 };
+/* Steps for which a reversed pair stays tabu (once to three times as many, drawn). 148 of the 154 pipelines of tests/data/schedules are proved optimal with it (docs/measurements.md, 2026-11-26). */
+enum { TENURE = 8 };
 enum { FORBIDDEN = 1 << 16 }; /* values of pair() */
 
 struct move {
@@ -29,7 +28,8 @@ struct tabu {
     uint32_t *path; /* (n_nodes) a critical path, last node first */
     int64_t n_path;
     int64_t *until; /* (FORBIDDEN) step until which a pair may not be exchanged back, by hash */
-    int64_t start[FARTHEST + 2];
+    uint32_t *order; /* (length) nodes of a block after a move */
+    int64_t *start;  /* likewise: their starts */
     struct shop_random random;
     int64_t step;
 };
@@ -44,6 +44,8 @@ struct tabu *tabu_new(struct arena *a, const struct shop *s, uint64_t seed)
     shop_times_new(a, s, &t->times);
     t->word = ARENA_ARRAY(a, uint8_t, n), t->node = ARENA_ARRAY(a, uint32_t, n);
     t->moved = ARENA_ARRAY(a, uint8_t, (size_t)s->length);
+    t->order = ARENA_ARRAY(a, uint32_t, (size_t)s->length);
+    t->start = ARENA_ARRAY(a, int64_t, (size_t)s->length);
     t->held = ARENA_ARRAY(a, int64_t, n), t->place = ARENA_ARRAY(a, int64_t, n);
     t->path = ARENA_ARRAY(a, uint32_t, n);
     t->until = ARENA_ARRAY(a, int64_t, FORBIDDEN);
@@ -252,15 +254,14 @@ static int64_t estimate(struct tabu *t, const struct move *v)
     int64_t shift = v->to > v->from ? 1 : -1, longest = 0;
     int64_t free = low ? t->times.end[node[low - 1]] : 0,
             rest = high + 1 < s->length ? t->times.rest[node[high + 1]] : 0;
-    uint32_t order[FARTHEST + 2];
     for (int64_t i = 0; i < n; i++)
-        order[i] = low + i == v->to ? node[v->from] : node[low + i + shift];
+        t->order[i] = low + i == v->to ? node[v->from] : node[low + i + shift];
     for (int64_t i = 0; i < n; i++) {
-        t->start[i] = units_max(free, input_of(t, order[i]));
-        free = t->start[i] + type_of(t, order[i])->ns;
+        t->start[i] = units_max(free, input_of(t, t->order[i]));
+        free = t->start[i] + type_of(t, t->order[i])->ns;
     }
     for (int64_t i = n; i-- > 0;) {
-        rest = units_max(rest, output_of(t, order[i])) + type_of(t, order[i])->ns;
+        rest = units_max(rest, output_of(t, t->order[i])) + type_of(t, t->order[i])->ns;
         longest = units_max(longest, t->start[i] + rest);
     }
     return longest;
@@ -293,13 +294,13 @@ static void consider_block(struct tabu *t, int32_t d, int64_t low, int64_t high,
 {
     const uint8_t *word = &t->word[d * t->s->length];
     uint64_t seen = (uint64_t)1 << word[low];
-    for (int64_t i = low + 1; i <= high && i - low <= FARTHEST; i++)
+    for (int64_t i = low + 1; i <= high; i++)
         if (!(seen >> word[i] & 1)) {
             seen |= (uint64_t)1 << word[i];
             consider(t, d, i, low, best, equal);
         }
     seen = (uint64_t)1 << word[high];
-    for (int64_t i = high - 1; i >= low && high - i <= FARTHEST; i--)
+    for (int64_t i = high - 1; i >= low; i--)
         if (!(seen >> word[i] & 1)) {
             seen |= (uint64_t)1 << word[i];
             consider(t, d, i, high, best, equal);
