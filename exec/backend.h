@@ -19,11 +19,12 @@
 
 struct device_comm; /* exec/device_transport/device_comm.h */
 
-enum { BACKEND_ABI = 4, STREAM_COMPUTE = 0 };
+enum { BACKEND_ABI = 5, STREAM_COMPUTE = 0 };
 
-struct optimizer_step { /* arguments of adamw and sgd besides their operands */
+struct optimizer_step { /* arguments of adamw, sgd and outer_nesterov besides their operands */
     double lr, beta1, beta2, eps, weight_decay;
     int64_t step; /* 1 for the first update */
+    double outer_lr, outer_momentum;
 };
 
 struct op_call { /* one operator with the addresses of its operands */
@@ -35,7 +36,8 @@ struct op_call { /* one operator with the addresses of its operands */
     const struct op_shapes *shapes;
     const void *input[OP_OPERANDS_MAX];
     void *output
-        /* adamw: outputs 0 … 3 are p, m, v, g, updated in place; the inputs have the same addresses */
+        /* adamw: outputs 0 … 3 are p, m, v, g, updated in place; the inputs have the same addresses; so those
+         * of outer_average and outer_nesterov */
         [OP_OPERANDS_MAX];
     const struct optimizer_step *optimizer; /* updates only */
     /* dropout: the seed of the run, and the number of the first row's sequence in the whole training */

@@ -98,6 +98,9 @@ struct collective {
     int32_t flow_link; /* sim/engine/ring_flow, else 0: 1 + the route of all its messages together */
     bool
         each_call; /* executed in every call (COLLECTIVE); else once a step (COLLECTIVE_START, COLLECTIVE_WAIT) */
+    /* of segments: launched by procedures with a period (core/program/program.h), or several times a step; all members launch it equally
+     * often, and the k-th launches form one execution */
+    bool repeated;
 
     /* Collectives of a tensor (collective_of_tensor); else all 0. */
     struct shape whole; /* of the full tensor */

@@ -17,6 +17,7 @@
 #include "core/base/sorted.h"
 #include "core/lower/cells.h"
 #include "core/lower/links.h"
+#include "core/lower/outer.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/scale.h"
 #include "core/lower/shards.h"
@@ -128,6 +129,8 @@ struct collective *lower_group_new(struct lowering *l, const char *name,
     *g = (struct collective){.name = name,
                              .algorithm = algorithm,
                              .n_members = n,
+                             /* local SGD exchanges tied parameters in the update and again in the outer one */
+                             .repeated = plan.outer || (plan.tied && plan_islands(l->plan) > 1),
                              .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
     g->members = ARENA_ARRAY(l->a, struct collective_member, (size_t)n);
     g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
@@ -195,24 +198,42 @@ static int32_t add_holders(const struct stage_build *first, int32_t param_use, i
     return n;
 }
 
-static enum status make_reduce(struct lowering *l, struct group_plan plan, int32_t key,
+int32_t lower_group_members(const struct lowering *l, int32_t island, int32_t param_use, int32_t key,
+                            struct collective *g, int32_t at)
+{
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        if (island < 0 || plan_island(l->plan, r) == island)
+            at = add_holders(lower_param_use_owner(l, r, param_use), param_use, key, g, at);
+    return at;
+}
+
+static enum status make_reduce(struct lowering *l, struct group_plan plan, int32_t island, int32_t key,
                                const char *name, struct error *err)
 {
-    int32_t n = 0, at = 0, first = plan.uses[0], zero = plan.zero = lower_zero_of(l, first);
-    for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        n = add_holders(lower_param_use_owner(l, r, first), first, key, NULL, n);
+    int32_t first = plan.uses[0], zero = plan.zero = lower_zero_of(l, first),
+            n = lower_group_members(l, island, first, key, NULL, 0);
     if (n == 1 && !l->plan->deterministic) return OK; /* already complete */
     struct collective *g = lower_group_new(
         l, name, !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n, plan);
     if (zero) g->kind = COLLECTIVE_REDUCE_SCATTER;
-    for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        at = add_holders(lower_param_use_owner(l, r, first), first, key, g, at);
+    (void)lower_group_members(l, island, first, key, g, 0);
     const struct stage_build *holder = &l->stages[g->members[0].stage];
     for (int32_t i = 0; i < plan.n_uses; i++)
         g->elements += holder->plan->sharding ? elements_on(holder, plan.uses[i])
                                               : param_use_elements(l, plan.uses[i]);
     if (zero) lower_zero_flat_params(l, l->p->n_collectives - 1);
     return lower_group_join(l, l->p->n_collectives - 1, err);
+}
+
+/* One group for each island, and with local SGD one over all. */
+static enum status make_reduces(struct lowering *l, struct group_plan plan, int32_t key,
+                                const char *name, struct error *err)
+{
+    int32_t n = plan_islands(l->plan);
+    for (int32_t i = 0; i < n; i++)
+        TRY(make_reduce(l, plan, n > 1 ? i : -1, key,
+                        n > 1 ? arena_printf(l->a, "%s@%" PRId32, name, i) : name, err));
+    return n > 1 ? lower_outer_group(l, plan, key, name, err) : OK;
 }
 
 static enum status make_mixed(struct lowering *l, struct group_plan plan, const char *name,
@@ -255,11 +276,15 @@ static enum status close_bucket(struct lowering *l, struct interval *in, struct 
     int32_t first = plan.uses[0];
     plan.bucketed = interval_bucket(l, first) > 0;
     x->n = 0, x->bytes = 0;
+    if (l->groups->mixed[first] && plan_islands(l->plan) > 1)
+        return lower_error(l, lower_param_use_owner(l, 0, first), err, ERR_INPUT,
+                           "local_sgd: parameter %s is sharded differently in some replicas; all must keep the same shards of it",
+                           lower_param_use(l, first)->parameter);
     if (l->groups->mixed[first]) return make_mixed(l, plan, name, err);
     int32_t n = lower_shard_keys(lower_param_use_owner(l, 0, first), first);
     for (int32_t k = 0; k < n; k++)
-        TRY(make_reduce(l, plan, k,
-                        n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name, err));
+        TRY(make_reduces(l, plan, k,
+                         n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name, err));
     return OK;
 }
 
@@ -419,7 +444,7 @@ static void find_groups_of_uses(const struct lowering *l, const struct stage_bui
     for (int32_t u = 0; u < l->uses->n_param_uses; u++) of[u].group = -1;
     for (int32_t i = b->groups->n; i-- > 0;) { /* the first group of a use goes before later ones */
         const struct group_plan *g = lower_group_plan(l, b->groups->group[i]);
-        for (int32_t k = 0; k < g->n_uses && !g->tied; k++)
+        for (int32_t k = 0; k < g->n_uses && !g->tied && !g->outer; k++)
             of[g->uses[k]] = (struct use_group){b->groups->group[i], k};
     }
     l->groups->of_stage = b->groups;

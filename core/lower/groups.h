@@ -10,6 +10,7 @@ struct group_plan {                /* for the program's collective of the same i
     bool bucketed;                 /* launched when complete, else after the last operator */
     bool tied;                     /* exchange between the owners of both uses inside one replica */
     bool overflow; /* all-reduce of the overflow flag (core/lower/scale.c) */
+    bool outer;    /* sum of the parameters' changes over the islands of local SGD (core/lower/outer.c) */
     const struct cells *cells; /* core/lower/cells.h; NULL: full gradients of all parameter uses */
     /* the plan's ZeRO level, else 0; of an all-gather the level of what it gathers */
     int32_t zero;
@@ -52,6 +53,10 @@ bool lower_exchanged_before(const struct lowering *l, const struct stage_build *
  * another stage. */
 struct use_group lower_group_of_param_use(const struct lowering *l, const struct stage_build *b, int32_t param_use);
 
+/* Replicas of an island that have partial values of a shard of the use, device by device: adds them to g; g NULL: only counts. island
+ * -1: all replicas. Returns at + their number. */
+int32_t lower_group_members(const struct lowering *l, int32_t island, int32_t param_use, int32_t key,
+                            struct collective *g, int32_t at);
 /* A new group of n members; lower_group_join adds its links. */
 struct collective *lower_group_new(struct lowering *l, const char *name, enum collective_algorithm algorithm,
                               int32_t n, struct group_plan plan);

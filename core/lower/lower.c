@@ -94,7 +94,8 @@ static void make_head(struct lowering *l)
                              .pixels = model_pixels(&plan->job.model),
                              .loss_scale = plan->job.model.measured ? (struct loss_scale){0}
                                                                     : plan->job.loss_scale,
-                             .optimizer = plan->job.optimizer};
+                             .optimizer = plan->job.optimizer,
+                             .outer = plan->local_sgd.outer};
 }
 
 /* --- memory --- */

@@ -11,6 +11,7 @@
  */
 #include "core/lower/orders.h"
 
+#include "core/lower/outer.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scale.h"
 #include "core/plan/internal.h"
@@ -301,11 +302,12 @@ static int32_t procedure_of(const struct stage_build *b, enum phase phase)
                            : b->procedures->back;
 }
 
+/* n: their number */
 static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
-                                const struct lane_build *lane)
+                                const struct lane_build *lane, int64_t *n_calls)
 {
     struct call *calls = ARENA_ARRAY(scratch, struct call,
-                                     (size_t)lane->order->n_calls + 2 * (size_t)lane->n_stages);
+                                     (size_t)lane->order->n_calls + 4 * (size_t)lane->n_stages);
     int64_t n = 0;
     for (; n < lane->order->n_calls; n++) {
         const struct schedule_op *x = &lane->order->calls[n];
@@ -318,6 +320,11 @@ static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
         calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->check, -1, c};
     for (int32_t c = lane->n_stages - 1; c >= 0; c--)
         calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->u, -1, c};
+    for (int32_t c = lane->n_stages - 1; c >= 0 && lower_is_local(l); c--)
+        calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->delta, -1, c};
+    for (int32_t c = lane->n_stages - 1; c >= 0 && lower_is_local(l); c--)
+        calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->outer, -1, c};
+    *n_calls = n;
     return calls;
 }
 
@@ -341,7 +348,7 @@ static bool same_procedures(const struct lowering *l, const struct lane_build *a
         const struct stage_procedures *x = l->stages[a->stages[c]].procedures,
                                       *y = l->stages[b->stages[c]].procedures;
         same = x->f == y->f && x->back == y->back && x->w == y->w && x->last == y->last &&
-               x->check == y->check && x->u == y->u;
+               x->check == y->check && x->u == y->u && x->delta == y->delta && x->outer == y->outer;
     }
     return same;
 }
@@ -361,8 +368,9 @@ void lower_share_orders(struct lowering *l)
             continue;
         }
         struct order *fresh = &p->orders[p->n_orders];
-        int64_t updates = lane->n_stages * (lower_checks_separately(l, lane) ? 2 : 1);
-        order_code(l->a, coded_calls(scratch, l, lane), lane->order->n_calls + updates, fresh);
+        int64_t n;
+        const struct call *calls = coded_calls(scratch, l, lane, &n);
+        order_code(l->a, calls, n, fresh);
         arena_reset(scratch);
         int32_t same = 0;
         while (!same_order(&p->orders[same], fresh)) same++;

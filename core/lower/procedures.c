@@ -12,6 +12,7 @@
 #include "core/lower/channels.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
+#include "core/lower/outer.h"
 #include "core/lower/tensor_collectives.h"
 #include "core/lower/scale.h"
 #include "core/lower/uses.h"
@@ -34,7 +35,8 @@ int32_t writer_finish(struct writer *w, enum phase phase, const char *variant)
     struct program_stage *s = w->b->s;
     if (!*variant && phase != PHASE_U && phase != PHASE_W)
         lower_zero_insert(w->h, phase == PHASE_F ? PHASE_F : PHASE_I, &w->instrs, &w->n);
-    s->procedures[s->n_procedures] = (struct procedure){phase, variant, (int32_t)w->n, w->instrs};
+    s->procedures[s->n_procedures] = (struct procedure){
+        .phase = phase, .variant = variant, .n_instrs = (int32_t)w->n, .instrs = w->instrs};
     *w = (struct writer){.h = w->h, .l = w->l, .b = w->b, .op_capacity = w->op_capacity};
     return s->n_procedures++;
 }
@@ -141,7 +143,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     struct program_op *x = next_op(w);
     x->kind = op->kind, x->phase = op->phase, x->layer = op->layer, x->name = name;
     x->attrs = op->attrs, x->attrs.accumulate = adds;
-    if (gradient_starts(op)) x->attrs.scaled = lower_scales(l);
+    if (gradient_starts(op)) x->attrs.scaled = lower_scales(l), x->attrs.scale *= lower_outer_loss_factor(w->b, l);
     x->n_inputs = op->n_inputs, x->n_outputs = op->n_outputs;
     for (int32_t k = 0; k < op->n_inputs; k++) x->input[k] = slot[op->input[k]];
     for (int32_t k = 0; k < op->n_outputs; k++) x->output[k] = slot[op->output[k]];
@@ -439,10 +441,11 @@ void lower_procedures(struct stage_scratch *h)
     struct writer w = {.h = h, .l = h->l, .b = b, .op_capacity = n_ops_of(h)};
     b->s->ops = ARENA_ARRAY(h->work, struct program_op, w.op_capacity);
     b->s->procedures =
-        ARENA_ARRAY(h->work, struct procedure, 6); /* F, B or I and W, last, check, U */
+        ARENA_ARRAY(h->work, struct procedure, 8); /* F, B or I and W, last, check, U, delta, outer */
     b->procedures = ARENA_ARRAY(h->l->tables, struct stage_procedures, 1);
     forward_procedure(&w);
     backward_procedures(&w);
     last_procedure(&w);
     lower_update_procedure(&w);
+    lower_outer_procedures(&w);
 }

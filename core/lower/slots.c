@@ -18,6 +18,7 @@
 #include "core/lower/channels.h"
 #include "core/lower/groups.h"
 #include "core/lower/orders.h"
+#include "core/lower/outer.h"
 #include "core/lower/scale.h"
 #include "core/lower/uses.h"
 #include "core/lower/zero.h"
@@ -362,6 +363,11 @@ static void parameter_slots(struct stage_scratch *h, int32_t index, int32_t tens
                                (optimizer_state_tensors(&h->l->p->optimizer) * region + offset) *
                                    lower_wide(h->v->g->dtype),
                                arena_join(h->l->a, t->name, ".master"), index);
+    int64_t before = optimizer_state_tensors(&h->l->p->optimizer) + dtype_is_half(h->v->g->dtype);
+    for (int32_t k = 0; k < lower_outer_states(h->l); k++)
+        p->outer[k] = 1 + place_slot(h, tensor, SLOT_STATE,
+                                     ((before + k) * region + offset) * lower_wide(h->v->g->dtype),
+                                     arena_join(h->l->a, t->name, k ? ".velocity" : ".anchor"), index);
 }
 
 /* A flat run's slots: [offset, offset + bytes) of the parameters' region, and as many elements in each other region. */
@@ -370,13 +376,17 @@ static void run_slots(struct stage_scratch *h, int run, int64_t offset, int64_t 
 {
     static const char *const names[2] = {"decayed", "other"}, *const what[UPDATE_SLOTS] = {
                                                                   "", ".grad", ".m", ".v",
-                                                                  ".master"};
-    int64_t n_states = optimizer_state_tensors(&h->l->p->optimizer);
+                                                                  ".master", ".anchor", ".velocity"};
+    int64_t n_states = optimizer_state_tensors(&h->l->p->optimizer), masters = dtype_is_half(h->v->g->dtype);
     for (int k = 0; k < UPDATE_SLOTS; k++) {
         bool is_state = k == UPDATE_M || k == UPDATE_V;
         if (is_state && k - UPDATE_M >= n_states) continue;
-        if (k == UPDATE_MASTER && !dtype_is_half(h->v->g->dtype)) continue;
-        int64_t before = is_state ? k - UPDATE_M : k == UPDATE_MASTER ? n_states : 0;
+        if (k == UPDATE_MASTER && !masters) continue;
+        if (k >= UPDATE_ANCHOR && k - UPDATE_ANCHOR >= lower_outer_states(h->l)) continue;
+        int64_t before = is_state               ? k - UPDATE_M
+                         : k == UPDATE_MASTER   ? n_states
+                         : k >= UPDATE_ANCHOR ? n_states + masters + k - UPDATE_ANCHOR
+                                                : 0;
         h->slots->run[run][k] = lower_add_slot(
             h, (struct slot){.name = arena_printf(h->l->a, "%s%s", names[run], what[k]),
                              .class = k == UPDATE_P   ? SLOT_PARAMETER
@@ -424,7 +434,7 @@ static void parameter_regions(struct stage_scratch *h)
     s->class_bytes[SLOT_GRADIENT] = start[2] * lower_wide(h->v->g->dtype);
     const struct cluster *c = &h->l->plan->cluster;
     s->class_bytes[SLOT_STATE] =
-        (optimizer_state_tensors(&h->l->p->optimizer) + dtype_is_half(g->dtype) +
+        (optimizer_state_tensors(&h->l->p->optimizer) + dtype_is_half(g->dtype) + lower_outer_states(h->l) +
          c->types[c->devices[h->b->device].type].parameter_copies) *
         start[2] * lower_wide(h->v->g->dtype);
     int64_t offset = 0;

@@ -10,8 +10,17 @@ static inline int64_t slot_align(int64_t bytes)
     return (bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
 }
 
-/* Operands of an update: parameter, gradient, m, v, and the fp32 master of a half-precision parameter. */
-enum { UPDATE_P, UPDATE_G, UPDATE_M, UPDATE_V, UPDATE_MASTER, UPDATE_SLOTS };
+/* Operands of an update: parameter, gradient, m, v, and the fp32 master of a half-precision parameter; local SGD's anchor and velocity. */
+enum {
+    UPDATE_P,
+    UPDATE_G,
+    UPDATE_M,
+    UPDATE_V,
+    UPDATE_MASTER,
+    UPDATE_ANCHOR,
+    UPDATE_VELOCITY,
+    UPDATE_SLOTS
+};
 
 struct stage_slots {
     int32_t run[2][UPDATE_SLOTS]; /* flat runs, with weight decay and without; -1 */

@@ -26,6 +26,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
     struct stage_build *b = &l->stages[index];
     int32_t device = plan_stage_device(plan, shard);
     *s = (struct program_stage){.replica = replica,
+                                .island = plan_island(l->plan, replica),
                                 .stage = stage,
                                 .first_layer = plan->first_layer,
                                 .last_layer = plan->last_layer,

@@ -12,11 +12,11 @@
 #include "core/lower/writer.h"
 #include "core/lower/zero_slots.h"
 
-static void await_reduces(struct writer *w, const struct stage_build *b)
+static void each_reduce(struct writer *w, const struct stage_build *b, enum instr_kind kind)
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct group_plan *g = lower_group_plan(w->l, b->groups->group[i]);
-        if (!g->tied && !g->zero && !g->overflow) writer_emit(w, INSTR_COLLECTIVE_WAIT, b->groups->group[i]);
+        if (!g->tied && !g->zero && !g->overflow && !g->outer) writer_emit(w, kind, b->groups->group[i]);
     }
 }
 
@@ -38,18 +38,17 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
 }
 
 /* The first update of a device exchanges for both chunks, so the other chunk's gradients must be complete too. */
-static void wait_for_reduces(struct writer *w)
+void lower_exchange_ties(struct writer *w, void (*await)(struct writer *, const struct stage_build *, enum instr_kind))
 {
     const struct lowering *l = w->l;
     const struct stage_build *b = w->b;
     int32_t n = 0, *tied = ARENA_ARRAY(w->h->work, int32_t, (size_t)b->groups->n);
-    await_reduces(w, b);
     for (int32_t i = 0; i < b->groups->n; i++) {
         int32_t group = b->groups->group[i];
         if (!lower_group_plan(l, group)->tied || lower_exchanged_before(l, b, group)) continue;
         const struct collective *g = &l->p->collectives[group];
         for (int32_t k = 0; g->algorithm == ALGORITHM_LOCAL && k < g->n_members; k++)
-            if (g->members[k].stage != b->index) await_reduces(w, &l->stages[g->members[k].stage]);
+            if (g->members[k].stage != b->index) await(w, &l->stages[g->members[k].stage], INSTR_COLLECTIVE_WAIT);
         tied[n++] = group;
     }
     clear_tied(w, tied, n);
@@ -186,7 +185,8 @@ void lower_update_procedure(struct writer *w)
     struct stage_build *b = w->b;
     struct program_stage *s = b->s;
     bool flat = w->h->slots->run[0][0] >= 0 || w->h->slots->run[1][0] >= 0;
-    wait_for_reduces(w);
+    each_reduce(w, b, INSTR_COLLECTIVE_WAIT);
+    lower_exchange_ties(w, each_reduce);
     add_ties(w);
     if (lower_scales(l)) check(w);
     for (int run = 0; run < 2; run++)

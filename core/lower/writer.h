@@ -26,6 +26,9 @@ void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *
 
 /* core/lower/update.c: waits for gradient all-reduces, exchanges tied gradients, updates. */
 void lower_update_procedure(struct writer *w);
+/* Exchanges tied gradients; the groups of the device's other stage with a use are awaited first, by `await` with COLLECTIVE_WAIT. */
+void lower_exchange_ties(struct writer *w,
+                         void (*await)(struct writer *, const struct stage_build *, enum instr_kind));
 /* The gradient at the parameter's position; that of a second use follows. */
 int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p);
 

@@ -35,6 +35,16 @@ struct optimizer {
     double lr, beta1, beta2, eps, weight_decay;
 };
 
+/* Of local SGD (a plan's `local_sgd`): what the mean change of the islands' parameters does to all of them, every so many steps.
+ * AVERAGE: parameters become the mean (Stich 2019, "Local SGD Converges Fast and Communicates Little"; McMahan et al. 2017, FedAvg).
+ * NESTEROV: the change, negated, is the gradient of an SGD with Nesterov momentum (Douillard et al. 2023, "DiLoCo", algorithm 1). */
+enum outer_kind { OUTER_AVERAGE, OUTER_NESTEROV };
+struct outer_optimizer {
+    int32_t every; /* steps between exchanges; 0: no local SGD */
+    enum outer_kind kind;
+    double lr, momentum; /* of NESTEROV */
+};
+
 enum dropout_by { DROPOUT_NONE, DROPOUT_CONFIG, DROPOUT_RATE };
 
 struct job {

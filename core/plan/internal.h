@@ -8,6 +8,12 @@
 /* The canonical text from `microbatch:` on: all that is executed, without the seed. */
 void plan_write_executed(FILE *out, struct arena *a, const struct plan *p);
 
+/* `local_sgd` of a plan's head: reads it, behind the replicas; checks it against them; its line in a plan file, if there is one. */
+MUST_CHECK enum status plan_read_local_sgd(struct arena *a, const struct node *root, struct plan *p,
+                                           struct error *err);
+MUST_CHECK enum status plan_check_local_sgd(const struct plan *p, struct error *err);
+void plan_write_local_sgd(FILE *out, const struct plan *p);
+
 /* Position of an error: stage -1: the replica; replica -1: the plan. */
 struct plan_place {
     const struct plan *p;

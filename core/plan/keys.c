@@ -9,6 +9,9 @@ const struct document_key plan_keys[] = {
     {"deterministic", "true or false", "false",
      "gradients summed in the global order of microbatches: the same bits for every plan"},
     {"steps", "number", "1", "optimizer steps of `run` without --steps"},
+    {"local_sgd", "map", "none: gradients of all replicas are added in every step",
+     "local SGD, DiLoCo: islands of replicas exchange parameters instead of gradients, every so many steps. "
+     "The training is another one than with every gradient added"},
     {"replicas", "list of maps", NULL, "pipelines (data-parallel replicas); they may differ"},
     {"job", "map", NULL, "the job, as in a job file"},
     {"cluster", "map", NULL, "the cluster, as in a cluster file"},
@@ -20,6 +23,18 @@ const struct document_key plan_made_by_keys[] = {
     {"profile", "number", "0: device catalogue", "profile version that the search used"},
     {"seed", "number", "the job's", "seed of the search"},
     {"predicted_ns", "number of ns", "0", "predicted time of one step"},
+    {0}};
+
+/* local_sgd */
+const struct document_key plan_local_sgd_keys[] = {
+    {"every", "number of steps", NULL, "optimizer steps from one exchange to the next (H)"},
+    {"islands", "list of lists of replicas", "every replica alone",
+     "replicas whose gradients are added in every step, e.g. [[0, 1], [2, 3]]"},
+    {"outer", "average or nesterov", "average",
+     "outer optimizer: the parameters become their mean, or the mean change is the gradient of SGD with Nesterov "
+     "momentum (DiLoCo)"},
+    {"lr", "number", "0.7", "learning rate of outer: nesterov"},
+    {"momentum", "number", "0.9", "momentum of outer: nesterov"},
     {0}};
 
 /* an entry of replicas */

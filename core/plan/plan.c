@@ -204,7 +204,7 @@ static enum status check(struct arena *a, const struct plan *p, int32_t n_layers
         TRY(check_devices(&at, owner, first_stage));
         TRY(plan_check_orders(a, &at));
     }
-    return OK;
+    return plan_check_local_sgd(p, err);
 }
 
 enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err)

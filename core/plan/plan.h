@@ -6,7 +6,8 @@
  *   made_by: {musher: 0.1, profile: 3, seed: 1, predicted_ns: 81250000}   # profile 0: the catalogue's prior
  *   microbatch: 4                    # sequences of one microbatch; one size a plan
  *   deterministic: false             # accumulate gradients in microbatch order, for equal bits with any assignment
- *   steps: 1                         # default number of optimizer steps; all steps are alike
+ *   steps: 1                         # default number of optimizer steps; all steps are alike, but for local SGD's exchanges
+ *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9}     # struct plan_local_sgd
  *   replicas:
  *     - microbatches: 6              # this replica's share of the global batch
  *       stages:
@@ -105,6 +106,16 @@ struct plan_replica {
     int32_t line, column; /* as a stage's */
 };
 
+/* Local SGD (Stich 2019; DiLoCo, Douillard et al. 2023): gradients are added inside each island of replicas only; every `every` steps
+ * the mean change of the parameters, each island weighted by its samples, is the gradient of the outer optimizer, which gives all
+ * islands the same parameters again. The inner optimizer's state stays each island's own. This is not the same training as one with
+ * every gradient added in every step, except with every: 1, SGD and the average. */
+struct plan_local_sgd {
+    struct outer_optimizer outer; /* every 0: none */
+    int32_t n_islands;
+    const int32_t *island; /* (n_replicas) */
+};
+
 struct plan {
     const char *name, *file; /* file: for messages, NULL if the plan was not read from one */
     int64_t profile_id;
@@ -112,6 +123,7 @@ struct plan {
     int64_t microbatch;
     bool deterministic;
     int32_t steps;
+    struct plan_local_sgd local_sgd;
     int32_t n_replicas;
     struct plan_replica *replicas;
     struct job job;
@@ -130,6 +142,16 @@ void plan_write(FILE *out, struct arena *a, const struct plan *p);
  * the microbatch, warmup in 1 … microbatches, orders complete,
  * stages in the order that the schedule requires. ERR_INPUT. */
 MUST_CHECK enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err);
+/* Number of islands, 1 without local SGD, and that of a replica; microbatches a step of an island's replicas. */
+static inline int32_t plan_islands(const struct plan *p)
+{
+    return p->local_sgd.outer.every ? p->local_sgd.n_islands : 1;
+}
+static inline int32_t plan_island(const struct plan *p, int32_t replica)
+{
+    return p->local_sgd.outer.every ? p->local_sgd.island[replica] : 0;
+}
+int64_t plan_island_microbatches(const struct plan *p, int32_t island);
 /* Number of devices of a stage, and the k-th; its sequences of a microbatch. */
 static inline int32_t plan_stage_devices(const struct plan_stage *s)
 {

@@ -4,7 +4,8 @@
  * members have launched them in the order of their streams. No step disables another,
  * so the order of execution does not matter (a Petri net without conflicts): either all lanes finish or the
  * same set stays blocked, which proves a deadlock for any speeds.
- * Orders are equal in every step; enough steps are executed for every buffer to be reused.
+ * Orders are equal in every step; enough steps are executed for every buffer to be reused. Procedures with a period are executed in
+ * every step: each of their calls meets the same neighbours as in its own step.
  * core/program/orders.c compares orders statically first.
  */
 #include "core/program/game.h"

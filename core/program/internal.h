@@ -9,7 +9,8 @@
 enum {
     PROGRAM_MICROBATCHES_MAX = 1 << 20,
     PROGRAM_BUFFER_RING_MAX = 1 << 21,
-    PROGRAM_ITEMS_MAX = 1 << 24
+    PROGRAM_ITEMS_MAX = 1 << 24,
+    PROGRAM_PERIOD_MAX = 1 << 20, /* steps */
 };
 
 /* Every index in range, every slot inside its region, every operator's operands of the shapes that its

@@ -14,6 +14,18 @@
 
 #define FILE_BYTES_MAX ((size_t)1 << 30)
 
+static enum status read_outer(struct reader *r, struct outer_optimizer *o)
+{
+    static const char *const kinds[] = {"average", "nesterov"};
+    int kind;
+    TRY(words_start(r, "outer"));
+    TRY(words_int(r, 1, PROGRAM_PERIOD_MAX, &o->every));
+    TRY(words_choice(r, kinds, 2, &kind));
+    o->kind = (enum outer_kind)kind;
+    TRY(words_double(r, &o->lr));
+    return words_double(r, &o->momentum);
+}
+
 static enum status read_head(struct reader *r, struct program *p)
 {
     static const char *const kinds[] = {"adamw", "sgd"};
@@ -55,6 +67,7 @@ static enum status read_head(struct reader *r, struct program *p)
     TRY(words_double(r, &p->optimizer.beta2));
     TRY(words_double(r, &p->optimizer.eps));
     TRY(words_double(r, &p->optimizer.weight_decay));
+    if (words_next_is(r, "outer")) TRY(read_outer(r, &p->outer));
     TRY(words_start(r, "counts"));
     int32_t *counts[] = {&p->n_devices,  &p->n_links,       &p->n_stages,
                          &p->n_channels, &p->n_collectives, &p->n_orders};
@@ -267,6 +280,7 @@ static enum status read_parameter(struct reader *r, const struct program_stage *
     TRY(words_list(r, 2, s->n_slots - 1, x->gradient));
     TRY(words_list(r, 2, s->n_slots - 1, x->state));
     TRY(words_int(r, -1, s->n_slots - 1, &x->master));
+    for (int k = 0; k < 2; k++) TRY(words_int(r, 0, s->n_slots, &x->outer[k]));
     return words_shape(r, &x->shape);
 }
 
@@ -295,6 +309,7 @@ static enum status read_procedure(struct reader *r, struct procedure *p)
     TRY(words_start(r, "procedure"));
     TRY(words_phase(r, "FBIWU", &p->phase));
     TRY(words_name(r, &p->variant));
+    TRY(words_int(r, 0, PROGRAM_PERIOD_MAX, &p->period));
     TRY(words_count(r, &p->n_instrs));
     p->instrs = ARENA_ARRAY(r->a, struct instr, (size_t)p->n_instrs);
     for (int32_t i = 0; i < p->n_instrs; i++) {
@@ -349,6 +364,10 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
         TRY(words_start(r, "shard"));
         TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
         TRY(words_int64(r, 1, p->microbatch, &s->sequences));
+    }
+    if (p->outer.every) {
+        TRY(words_start(r, "island"));
+        TRY(words_int(r, 0, INT32_MAX, &s->island));
     }
     if (p->loss_scale.initial > 0) {
         TRY(words_start(r, "scale"));

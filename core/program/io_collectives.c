@@ -157,7 +157,7 @@ static enum status read_segments(struct reader *r, struct collective *g)
 
 enum status program_read_collective(struct reader *r, struct collective *g)
 {
-    static const char *const when[] = {"step", "call"};
+    static const char *const when[] = {"step", "call", "repeated"};
     const char *kinds[COLLECTIVE_KIND_COUNT];
     int kind, algorithm, call;
     for (int k = 0; k < COLLECTIVE_KIND_COUNT; k++)
@@ -166,7 +166,8 @@ enum status program_read_collective(struct reader *r, struct collective *g)
     TRY(words_name(r, &g->name));
     TRY(words_choice(r, kinds, COLLECTIVE_KIND_COUNT, &kind));
     TRY(words_choice(r, collective_algorithm_names, COLLECTIVE_ALGORITHM_COUNT, &algorithm));
-    TRY(words_choice(r, when, 2, &call));
+    TRY(words_choice(r, when, 3, &call));
     g->kind = (enum collective_kind)kind, g->algorithm = (enum collective_algorithm)algorithm;
-    return call ? read_tensor(r, g) : read_segments(r, g);
+    g->repeated = call == 2;
+    return call == 1 ? read_tensor(r, g) : read_segments(r, g);
 }

@@ -170,8 +170,9 @@ static enum status walk_lane(struct game *g, struct game_lane *l)
         l->s = program_called(g->p, l->device, &l->call);
         enum phase phase = l->s->procedures[l->call.procedure].phase;
         int32_t m = l->call.microbatch < 0 ? l->s->microbatches : l->call.microbatch;
-        bool check = phase == PHASE_U && *l->s->procedures[l->call.procedure].variant;
-        uint8_t bit = check ? 1 << 5 : (uint8_t)(1 << (strchr("FBIWU", phase) - "FBIWU")),
+        const struct procedure *f = &l->s->procedures[l->call.procedure];
+        bool check = phase == PHASE_U && *f->variant;
+        uint8_t bit = check ? 1 << (5 + (f->period > 0) * (1 + (*f->variant == 'o'))) : (uint8_t)(1 << (strchr("FBIWU", phase) - "FBIWU")),
                 *at = &seen[l->call.chunk][m];
         if (*at & bit)
             return error_set(g->err, ERR_INPUT, "%s: %s is called twice",

@@ -30,6 +30,9 @@
  *                     A collective without a tensor models equal devices that are simulated as one: it starts when the last
  *                     member has arrived, takes 2(n−1) steps of the longest chunk over the slowest hop of the ring, and occupies no
  *                     collective stream. It is simulated only; program files contain none.
+ * Periods. A procedure with a period P > 0 is executed only in the steps k, counted from 0 over the whole training, with
+ * (k + 1) mod P = 0; in all other steps its calls do nothing. Local SGD exchanges parameters between islands in such procedures
+ * (`every` of the plan). The collectives that they launch are `repeated`.
  * A call starts with an implied wait: before a call of microbatch seq writes a slot of a buffer ring with
  * `sent` (a channel's source), message seq − count of that channel must have left (end of its link occupancy).
  * A message starts when it has been issued, its receive is posted, the previous message of the same channel has left (on a
@@ -195,8 +198,10 @@ struct instr {
 
 struct procedure {
     enum phase phase; /* F B I W U */
-    /* "", "last" (launches gradient buckets), "check" (of U: tests the complete gradients for overflow, updates nothing) */
+    /* "", "last" (launches gradient buckets), "check" (of U: tests the complete gradients for overflow, updates nothing);
+     * of local SGD, with a period, behind U: "delta" computes the change of the parameters and launches its sums, "outer" applies it */
     const char *variant;
+    int32_t period;      /* executed in every period-th step; 0: in every step */
     int32_t n_instrs;
     struct instr *instrs;
 };
@@ -219,12 +224,15 @@ struct program_parameter {
         state[2]; /* slots; gradient per use (-1 none), state m, v (-1 none) */
     int32_t
         master; /* STATE, fp32 master copy if slot is in half precision; else -1 */
+    /* STATE, local SGD: 1 + the slot of the parameter after the last exchange (the anchor), and of the outer optimizer's velocity; 0: none */
+    int32_t outer[2];
     /* NULL: not sharded by ZeRO. Else slot is -1 if only the shard is kept (zero 3), gradient from zero 2 on, state always. */
     const struct program_shard *shard;
 };
 
 struct program_stage {
     int32_t replica, stage, device;
+    int32_t island; /* of the replica, with local SGD; else 0 */
     int32_t first_layer, last_layer;
     /* the replica's share of the global batch, and its first microbatch */
     int32_t microbatches, first_microbatch;
@@ -294,6 +302,7 @@ struct program {
     int64_t pixels;
     int32_t microbatches; /* of the global batch */
     struct optimizer optimizer;
+    struct outer_optimizer outer; /* local SGD; every 0: none */
     struct loss_scale loss_scale; /* initial 0: none */
     int32_t n_devices, n_links, n_stages, n_channels, n_collectives, n_orders;
     struct program_device *devices; /* (n_devices) devices with a lane; lanes[i] is devices[i]'s */
@@ -318,6 +327,11 @@ void order_code(struct arena *a, const struct call *calls, int64_t n, struct ord
 static inline int32_t buffer_ring_at(const struct buffer_ring *r, int64_t seq)
 {
     return (int32_t)(seq % r->count);
+}
+/* Whether a procedure is executed in a step, counted from 0 over the whole training. */
+static inline bool procedure_runs(const struct procedure *f, int64_t step)
+{
+    return f->period <= 1 || (step + 1) % f->period == 0;
 }
 /* Index of the procedure with this phase and variant; -1: none. */
 int32_t program_procedure(const struct program_stage *s, enum phase phase, const char *variant);
@@ -380,10 +394,10 @@ static inline bool program_collective_of_segments(enum collective_kind k, enum c
         return w == ALGORITHM_RING || w == ALGORITHM_CHAIN || w == ALGORITHM_LOCAL;
     return (k == COLLECTIVE_REDUCE_SCATTER || k == COLLECTIVE_ALL_GATHER) && w == ALGORITHM_RING;
 }
-/* Whether members may launch it several times a step; their k-th launches form one execution. */
+/* Whether members may launch it several times a step, or in some steps only; their k-th launches form one execution. */
 static inline bool program_collective_repeats(const struct collective *g)
 {
-    return program_collective_divides(g) || collective_of_tensor(g);
+    return program_collective_divides(g) || collective_of_tensor(g) || g->repeated;
 }
 /* Whether the instruction enqueues a collective on the device's collective stream. */
 static inline bool instr_launches(const struct program *p, const struct instr *x)
@@ -423,7 +437,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* A program file is readable only by the musher version that wrote its format; others report the version they found.
  * Lowering the plan again makes a new file. */
-enum { PROGRAM_VERSION = 8 };
+enum { PROGRAM_VERSION = 9 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -192,6 +192,9 @@ static enum status check_parameter(const struct valid *c, const struct program_p
         NEED((x->gradient[i] == -1 || is_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&
                  (x->state[i] == -1 || is_slot(c, x->state[i], SLOT_STATE, &x->shape)),
              "parameter %s: no such gradient or state", x->name);
+    for (int i = 0; i < 2; i++)
+        NEED(!x->outer[i] || (c->p->outer.every && is_slot(c, x->outer[i] - 1, SLOT_STATE, &x->shape)),
+             "parameter %s: no such anchor or velocity", x->name);
     NEED(shard ? x->master == -1 : is_master(c, x->slot, x->master, &x->shape),
          "parameter %s: no such master", x->name);
     return OK;
@@ -467,6 +470,7 @@ static enum status check_all(struct valid *c)
     NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MAX &&
              p->loss_scale.grows_after >= 0,
          "loss scale out of range");
+    NEED(p->outer.every >= 0 && valid_index(p->outer.kind, OUTER_NESTEROV + 1), "unknown outer optimizer");
     for (int32_t i = 0; i < p->n_devices; i++) {
         c->where = (struct program_place){SECTION_DEVICE, i, 0};
         NEED(p->devices[i].slowdown >= 0 && p->devices[i].memory_bytes >= 0, "device %s: negative",

@@ -57,6 +57,11 @@ static void write_head(struct lines *out, const struct program *p)
     lines_text(out, "\noptimizer"), put_word(out, o->kind == OPTIMIZER_ADAMW ? "adamw" : "sgd");
     put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2),
         put_double(out, o->eps), put_double(out, o->weight_decay);
+    if (p->outer.every) {
+        lines_text(out, "\nouter"), put(out, p->outer.every);
+        put_word(out, p->outer.kind == OUTER_AVERAGE ? "average" : "nesterov");
+        put_double(out, p->outer.lr), put_double(out, p->outer.momentum);
+    }
     lines_text(out, "\ncounts");
     put(out, p->n_devices), put(out, p->n_links), put(out, p->n_stages), put(out, p->n_channels),
         put(out, p->n_collectives), put(out, p->n_orders);
@@ -158,7 +163,7 @@ static void write_procedure(struct lines *out, const struct procedure *p)
 #undef X
     };
     lines_text(out, "procedure"), put_char(out, (char)p->phase);
-    put_name(out, p->variant), put(out, p->n_instrs);
+    put_name(out, p->variant), put(out, p->period), put(out, p->n_instrs);
     for (int32_t i = 0; i < p->n_instrs; i++)
         put_word(out, names[p->instrs[i].kind]), put(out, p->instrs[i].arg);
     end_line(out);
@@ -250,7 +255,7 @@ static void write_code(struct lines *out, const struct program_stage *s)
         put_name(out, x->name), put(out, x->init), put_double(out, x->init_std), put(out, x->decay),
             put(out, x->slot);
         put_list(out, x->gradient, 2), put_list(out, x->state, 2), put(out, x->master),
-            put_shape(out, &x->shape);
+            put_list(out, x->outer, 2), put_shape(out, &x->shape);
         end_line(out);
     }
 }
@@ -378,6 +383,7 @@ static void write_stage(struct lines *out, const struct program *p, struct share
         put(out, s->first_sequence), put(out, s->sequences);
         end_line(out);
     }
+    if (p->outer.every) lines_text(out, "island"), put(out, s->island), end_line(out);
     if (p->loss_scale.initial > 0) lines_text(out, "scale"), put(out, s->scale_slot), end_line(out);
     if (!s->shares_loss) return;
     lines_text(out, "loss");
@@ -442,7 +448,7 @@ static void write_group(struct lines *out, const struct collective *g)
     lines_text(out, "collective");
     put_name(out, g->name);
     put_word(out, collective_kind_word(g->kind)), put_word(out, collective_algorithm_name(g->algorithm));
-    put_word(out, collective_of_tensor(g) ? "call" : "step"), put_word(out, dtype_name(g->dtype));
+    put_word(out, collective_of_tensor(g) ? "call" : g->repeated ? "repeated" : "step"), put_word(out, dtype_name(g->dtype));
     if (collective_of_tensor(g)) {
         write_tensor(out, g);
         return;

@@ -273,12 +273,19 @@ enum status checkpoint_continues(const struct checkpoint *c, int64_t steps, int6
                      c->folder, steps, global_batch, CHECKPOINT_COUNT_MAX);
 }
 
+static const struct checkpoint_tensor *find(const struct checkpoint *c, const char *name)
+{
+    for (int32_t i = 0; i < c->n_tensors; i++)
+        if (!strcmp(c->tensors[i].name, name)) return &c->tensors[i];
+    return NULL;
+}
+
+bool checkpoint_has(const struct checkpoint *c, const char *name) { return find(c, name) != NULL; }
+
 enum status checkpoint_load(const struct checkpoint *c, const char *name, const struct shape *shape,
                             enum dtype dtype, void *out, struct error *err)
 {
-    const struct checkpoint_tensor *t = NULL;
-    for (int32_t i = 0; i < c->n_tensors && !t; i++)
-        if (!strcmp(c->tensors[i].name, name)) t = &c->tensors[i];
+    const struct checkpoint_tensor *t = find(c, name);
     if (!t) return error_set(err, ERR_INPUT, "checkpoint '%s' has no tensor %s", c->folder, name);
     if ((enum dtype)t->dtype != dtype)
         return error_set(err, ERR_INPUT, "checkpoint '%s': tensor %s is %s, the program needs %s",

@@ -104,6 +104,7 @@ MUST_CHECK enum status checkpoint_open(struct arena *a, const char *folder, bool
 /* ERR_INPUT if `steps` more steps of `global_batch` sequences exceed CHECKPOINT_COUNT_MAX. */
 MUST_CHECK enum status checkpoint_continues(const struct checkpoint *c, int64_t steps,
                                             int64_t global_batch, struct error *err);
+bool checkpoint_has(const struct checkpoint *c, const char *name);
 /* ERR_INPUT with the tensor's name: missing, other shape or dtype, wrong CRC. out: (bytes). */
 MUST_CHECK enum status checkpoint_load(const struct checkpoint *c, const char *name,
                                        const struct shape *shape, enum dtype dtype, void *out,

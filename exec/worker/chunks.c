@@ -36,9 +36,16 @@ float *chunks_scale(const struct chunk *k)
 
 /* ---- operators and procedures ----------------------------------------------------------------- */
 
-void chunks_set_optimizer(struct chunks *c, const struct optimizer *x)
+void chunks_set_optimizer(struct chunks *c, const struct program *p)
 {
-    c->optimizer = (struct optimizer_step){x->lr, x->beta1, x->beta2, x->eps, x->weight_decay, 0};
+    const struct optimizer *x = &p->optimizer;
+    c->optimizer = (struct optimizer_step){.lr = x->lr,
+                                           .beta1 = x->beta1,
+                                           .beta2 = x->beta2,
+                                           .eps = x->eps,
+                                           .weight_decay = x->weight_decay,
+                                           .outer_lr = p->outer.lr,
+                                           .outer_momentum = p->outer.momentum};
 }
 
 void chunks_set_step(struct chunks *c, int64_t step) { c->optimizer.step = step; }

@@ -188,7 +188,7 @@ static enum status add_row(struct arena *a, struct batch *b, const struct progra
     struct checkpoint_tensor *x = &b->rows[b->n];
     *x = (struct checkpoint_tensor){
         .shape = *whole, .dtype = (int32_t)t, .bytes = shape_elements(whole) * dtype_bytes(t)};
-    TRY(saved_tensor_name(x->name, sizeof x->name, p, part, err));
+    TRY(saved_tensor_name(x->name, sizeof x->name, p, 0, part, err));
     b->data[b->n++] = data;
     b->bytes += x->bytes;
     return OK;
@@ -266,7 +266,7 @@ static enum status load_shard(struct rank *r, struct arena *a, const struct chec
     struct shape shape = tensor_shard_whole(&p->shape, kept);
     int64_t size = dtype_bytes(t), elements = shape_elements(&p->shape);
     char *copy = arena_alloc(a, (size_t)(shape_elements(&shape) * size) + 1, 1);
-    TRY(saved_tensor_name(name, sizeof name, p, part, err));
+    TRY(saved_tensor_name(name, sizeof name, p, 0, part, err));
     TRY(checkpoint_load(c, name, &shape, t, copy, err));
     if (kept) {
         struct region region = tensor_shard_region(a, &p->shape, kept);

@@ -21,6 +21,16 @@ struct resuming {
     struct scale_log *scales;
 };
 
+/* A checkpoint of a run without local SGD has one copy of everything and no anchor, which is the parameter then; one with fewer
+ * islands starts the others from island 0. */
+static enum status find_name(char *out, size_t n, const struct checkpoint *c, const struct program_stage *s,
+                             const struct program_parameter *p, int part, struct error *err)
+{
+    TRY(saved_tensor_name(out, n, p, s->island, part, err));
+    if (checkpoint_has(c, out)) return OK;
+    return saved_tensor_name(out, n, p, 0, part == 3 ? 0 : part, err);
+}
+
 static enum status load_slot(struct rank *r, struct arena *a, const struct checkpoint *c,
                              const struct chunk *k, const struct program_parameter *p, int part,
                              struct error *err)
@@ -31,7 +41,8 @@ static enum status load_slot(struct rank *r, struct arena *a, const struct check
     const struct slot *x = &k->stage->slots[slot];
     struct shape whole = tensor_shard_whole(&x->shape, x->shard);
     char *copy = arena_alloc(a, (size_t)(shape_elements(&whole) * dtype_bytes(x->dtype)) + 1, 1);
-    TRY(saved_tensor_name(name, sizeof name, p, part, err));
+    TRY(find_name(name, sizeof name, c, k->stage, p, part, err));
+    if (part == 4 && !checkpoint_has(c, name)) return OK; /* at rest */
     TRY(checkpoint_load(c, name, &whole, x->dtype, copy, err));
     if (x->shard) {
         struct region region = tensor_shard_region(a, &x->shape, x->shard);

@@ -3,16 +3,17 @@
 #include "core/graph/half.h"
 #include "exec/worker/chunks.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char *const SUFFIX[] = {"", "#m", "#v"};
+static const char *const SUFFIX[] = {"", "#m", "#v", "#anchor", "#velocity"};
 
 int32_t saved_tensor_slot(const struct program_parameter *p, int which)
 {
     if (which == 0) return p->master >= 0 ? p->master : p->slot;
-    return p->state[which - 1];
+    return which < 3 ? p->state[which - 1] : p->outer[which - 3] - 1;
 }
 
 const struct program_parameter *saved_tensor_parameter(const struct program_stage *s,
@@ -27,16 +28,17 @@ const struct program_parameter *saved_tensor_parameter(const struct program_stag
 bool saved_tensor_owned(const struct program *p, const struct program_stage *owner,
                         const char *name)
 {
-    if (owner->replica != 0) return false;
     for (const struct program_stage *s = p->stages; s < owner; s++)
-        if (s->replica == 0 && saved_tensor_parameter(s, name)) return false;
+        if (s->island == owner->island && saved_tensor_parameter(s, name)) return false;
     return true;
 }
 
-enum status saved_tensor_name(char *out, size_t n, const struct program_parameter *p, int which,
-                              struct error *err)
+enum status saved_tensor_name(char *out, size_t n, const struct program_parameter *p, int32_t island,
+                              int which, struct error *err)
 {
-    if ((size_t)snprintf(out, n, "%s%s", p->name, SUFFIX[which]) < n) return OK;
+    char of[16] = "";
+    if (island && which < 3) snprintf(of, sizeof of, "@%" PRId32, island);
+    if ((size_t)snprintf(out, n, "%s%s%s", p->name, SUFFIX[which], of) < n) return OK;
     return error_set(err, ERR_INPUT, "parameter %s: its name is too long for a checkpoint",
                      p->name);
 }

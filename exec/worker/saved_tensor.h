@@ -1,7 +1,9 @@
 /* exec/worker/saved_tensor.h - the checkpoint tensors of a parameter: names, slots, owner.
  *
  * The parameter itself has its own name; its fp32 master is saved if it has one, so that a run in either precision
- * can resume. The optimizer state has the names "name#m" and "name#v". */
+ * can resume. The optimizer state has the names "name#m" and "name#v". With local SGD each island has parameters and state of its own:
+ * those of island k > 0 have the names "name@k", "name#m@k"; all islands have the same anchor "name#anchor" and velocity
+ * "name#velocity". */
 #ifndef EXEC_WORKER_SAVED_TENSOR_H
 #define EXEC_WORKER_SAVED_TENSOR_H
 
@@ -15,16 +17,21 @@ struct arena;
 struct chunk;
 struct rank;
 
-enum { SAVED_TENSORS = 3 }; /* of a parameter; `which` below: 0 itself, 1 m, 2 v */
+enum { SAVED_TENSORS = 5 }; /* of a parameter; `which` below: 0 itself, 1 m, 2 v, 3 anchor, 4 velocity */
 
 /* ERR_INPUT: the name is too long. */
 MUST_CHECK enum status saved_tensor_name(char *out, size_t n, const struct program_parameter *p,
-                                         int which, struct error *err);
+                                         int32_t island, int which, struct error *err);
 int32_t saved_tensor_slot(const struct program_parameter *p, int which); /* -1: none */
+/* Whether an island saves it. */
+static inline bool saved_tensor_kept(const struct program_parameter *p, int32_t island, int which)
+{
+    return saved_tensor_slot(p, which) >= 0 && (which < 3 || !island);
+}
 /* The stage's parameter of this name; NULL: none. */
 const struct program_parameter *saved_tensor_parameter(const struct program_stage *s,
                                                        const char *name);
-/* Whether this stage saves the parameter: the first stage of replica 0 that has it. */
+/* Whether this stage saves the parameter: the first stage of its island that has it. */
 bool saved_tensor_owned(const struct program *p, const struct program_stage *owner,
                         const char *name);
 bool saved_tensor_finite(const void *values, enum dtype t, int64_t n);

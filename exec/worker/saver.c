@@ -33,10 +33,10 @@ static enum status collect_chunk(struct saver *v, struct arena *a, const struct 
             continue;
         for (int part = 0; part < SAVED_TENSORS; part++) {
             int32_t slot = saved_tensor_slot(p, part);
-            if (slot < 0) continue;
+            if (!saved_tensor_kept(p, k->stage->island, part)) continue;
             struct checkpoint_tensor *t = &s->tensors[s->n];
             const struct slot *x = &k->stage->slots[slot];
-            TRY(saved_tensor_name(t->name, sizeof t->name, p, part, err));
+            TRY(saved_tensor_name(t->name, sizeof t->name, p, k->stage->island, part, err));
             t->shape = p->shape;
             t->dtype = (int32_t)x->dtype;
             t->bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
@@ -72,9 +72,11 @@ static enum status write_stages(struct saver *v, struct arena *a, const char *te
 {
     for (int32_t i = 0; i < v->chunks->n; i++) {
         char file[32];
-        int32_t at = s->first[i], n = s->first[i + 1] - at;
+        int32_t at = s->first[i], n = s->first[i + 1] - at, island = v->chunks->at[i].stage->island;
         if (!n) continue;
-        snprintf(file, sizeof file, "stage-%04" PRId32 ".bin", v->chunks->at[i].stage->stage);
+        int length = snprintf(file, sizeof file, "stage-%04" PRId32, v->chunks->at[i].stage->stage);
+        if (island) length += snprintf(file + length, sizeof file - (size_t)length, "-%" PRId32, island);
+        snprintf(file + length, sizeof file - (size_t)length, ".bin");
         TRY(checkpoint_write(a, temporary, file, s->tensors + at, s->data + at, n, err));
     }
     return OK;
@@ -196,7 +198,8 @@ static int64_t bytes_of_all(const struct program *p)
             struct shape whole =
                 tensor_shard_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].shard : NULL);
             bytes += shape_elements(&whole) * dtype_bytes(dtype_master(p->dtype)) *
-                     (1 + (state[0] >= 0) + (state[1] >= 0));
+                     (1 + (state[0] >= 0) + (state[1] >= 0) +
+                      (s->island ? 0 : (x->outer[0] > 0) + (x->outer[1] > 0)));
         }
     return bytes;
 }

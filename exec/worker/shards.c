@@ -13,7 +13,7 @@ static bool has_shard(const struct program_stage *owner, const struct program_st
                       const char *name)
 {
     const struct program_parameter *x = saved_tensor_parameter(s, name);
-    return x && s->replica == 0 && s->stage == owner->stage && shards_held(s, x);
+    return x && s->replica == owner->replica && s->stage == owner->stage && shards_held(s, x);
 }
 
 /* This rank's shard of a tensor. */
@@ -60,7 +60,7 @@ static enum status collect_whole(struct rank *r, const struct chunks *chunks, st
     struct checkpoint_tensor *t = &out->rows[out->n];
     char *mine = NULL;
     int64_t bytes = 0, total;
-    enum status status = saved_tensor_name(t->name, sizeof t->name, p, part, err);
+    enum status status = saved_tensor_name(t->name, sizeof t->name, p, owner->island, part, err);
     if (status == OK) status = my_shard(r, chunks, a, owner, p->name, part, &mine, &bytes, err);
     TRY(comm_agree(r->comm, status, err));
     char *all = comm_gather(r->comm, a, mine, bytes, &total);
@@ -103,7 +103,7 @@ enum status shards_collect(struct rank *r, const struct chunks *chunks, struct a
             const struct program_parameter *p = &owner->parameters[k];
             if (!shards_held(owner, p) || !saved_tensor_owned(r->p, owner, p->name)) continue;
             for (int part = 0; part < SAVED_TENSORS; part++)
-                if (saved_tensor_slot(p, part) >= 0)
+                if (saved_tensor_kept(p, owner->island, part))
                     TRY(collect_whole(r, chunks, a, owner, p, part, out, finite, err));
         }
     }

@@ -207,8 +207,10 @@ enum status worker_step(struct worker *w, struct error *err)
                     progress_number(&w->progress) - scale_log_skipped_before(&w->scales));
     cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);
     while (cursor_next(&cursor, &call)) {
+        const struct procedure *f = &w->chunks.at[call.chunk].stage->procedures[call.procedure];
+        if (!procedure_runs(f, progress_number(&w->progress) - 1)) continue;
         TRY(take_call(w, &call, err));
-        bool update = w->chunks.at[call.chunk].stage->procedures[call.procedure].phase == PHASE_U;
+        bool update = f->phase == PHASE_U;
         if (update || !updated) TRY(note_update(w, err));
         updated = updated || update;
     }

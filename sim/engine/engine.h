@@ -135,6 +135,7 @@ struct engine {
     enum engine_stop stop;
     enum status status; /* STOP_ERROR */
     struct error error;
+    int32_t period; /* of procedures with a period, as simulated; 0: the program has none */
     /* (steps): lanes that have ended the step, its end, and the common shift of all lanes' ends since the previous step (-1:
      * shifts differ). After a common shift all following steps repeat this one. step_last: the lane that ended last, the
      * lowest index among equals */

@@ -23,7 +23,7 @@ static void step_ended(struct engine *e, struct lane_state *l)
     bool all = ++e->step_lanes[s] == e->program->n_devices;
     /* With jitter no step repeats another, even if a single lane has no other lane to differ from. */
     if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&
-        !e->jitter) {
+        !e->jitter && !e->period) {
         e->steady_step = s;
         for (int32_t i = 0; i < e->program->n_devices; i++)
             e->lanes[i].steady = e->lanes[i].ended[s & 1];
@@ -36,8 +36,15 @@ static void step_ended(struct engine *e, struct lane_state *l)
     l->step++;
 }
 
+static bool is_left_out(const struct engine *e, const struct lane_state *l)
+{
+    if (!e->period) return false;
+    const struct program_stage *s = program_called(e->program, (int32_t)(l - e->lanes), &l->call);
+    return s->procedures[l->call.procedure].period && (l->step + 1) % e->period;
+}
+
 /* Fetches the next call; procedure is NULL if there is none left. */
-static void next_call(struct engine *e, struct lane_state *l)
+static void fetch_call(struct engine *e, struct lane_state *l)
 {
     while (!cursor_next(&l->cursor, &l->call)) {
         step_ended(e, l);
@@ -48,6 +55,7 @@ static void next_call(struct engine *e, struct lane_state *l)
         cursor_start(&l->cursor, l->cursor.order);
     }
     int32_t lane = (int32_t)(l - e->lanes);
+    if (is_left_out(e, l)) return;
     l->stage = e->program->lanes[lane].stages[l->call.chunk];
     l->microbatches = e->program->stages[l->stage].microbatches;
     l->procedure = &l->procedures[l->call.chunk][l->call.procedure];
@@ -58,6 +66,12 @@ static void next_call(struct engine *e, struct lane_state *l)
         engine_fail(e, ERR_INPUT,
                     "stage %" PRId32 " calls %c with microbatch %" PRId32 " of %" PRId32, l->stage,
                     l->procedure->phase, l->call.microbatch, l->microbatches);
+}
+
+static void next_call(struct engine *e, struct lane_state *l)
+{
+    do fetch_call(e, l);
+    while (l->procedure && is_left_out(e, l));
 }
 
 static int64_t forwards_of(const struct order *o, const struct lane_state *l)

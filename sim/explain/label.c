@@ -260,7 +260,7 @@ static void end_call(struct explanation *t, int32_t lane, struct walk *w)
     explain_dead(t, lane, w->stage_index, w->procedure->phase, w->now_ns);
 }
 
-static void next_call(struct explanation *t, int32_t lane, struct walk *w)
+static void fetch_call(struct explanation *t, int32_t lane, struct walk *w)
 {
     w->ordinal++;
     while (!cursor_next(&w->cursor, &w->call)) {
@@ -278,6 +278,12 @@ static void next_call(struct explanation *t, int32_t lane, struct walk *w)
                  ? -1
                  : (int64_t)w->step * w->stage->microbatches + w->call.microbatch;
     w->at = AT_ROOMS, w->next = 0, w->born = false, w->alone_ns = 0;
+}
+
+static void next_call(struct explanation *t, int32_t lane, struct walk *w)
+{
+    do fetch_call(t, lane, w);
+    while (w->at != AT_DONE && !procedure_runs(w->procedure, w->step));
 }
 
 /* Advances the lane as far as possible; true if it moved. */

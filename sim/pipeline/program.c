@@ -131,7 +131,7 @@ static void add_procedure(struct builder *b, struct program_stage *x, enum phase
     if (received >= 0) list[n++] = (struct instr){INSTR_RECEIVE, received};
     list[n++] = (struct instr){INSTR_COMPUTE, x->n_ops++};
     if (sent >= 0) list[n++] = (struct instr){INSTR_SEND, sent};
-    x->procedures[x->n_procedures++] = (struct procedure){phase, "", n, list};
+    x->procedures[x->n_procedures++] = (struct procedure){.phase = phase, .variant = "", .n_instrs = n, .instrs = list};
 }
 
 /* I and W release the memory of F; W releases the additional memory of I. */

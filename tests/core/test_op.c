@@ -118,6 +118,9 @@ static const struct row text_rows[] = {
     {OP_flat_adamw, {.decay = true}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 96, 96, 96},
     {OP_sgd, {0}, "6 x 6", "6 x 6", 12, 48, 48},
     {OP_flat_sgd, {.decay = true}, "6 x 6", "6 x 6", 24, 48, 48},
+    {OP_outer_delta, {.scale = 0.5}, "6 x 6", "6", 12, 48, 24},
+    {OP_outer_average, {0}, "6 x 6 x 6", "6 x 6 x 6", 6, 72, 72},
+    {OP_outer_nesterov, {0}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 36, 96, 96},
     /* 2 sequences, 3 positions, 2 heads of 4: 36 scores, five passes more than the probabilities written once */
     {OP_attention,
      {.heads = 2, .kv_heads = 2, .head_dim = 4, .eager = true},

@@ -227,7 +227,7 @@ START_TEST(adamw_follows_two_steps_by_hand)
 {
     for (int k = 0; k < 2; k++) {
         enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
-        struct optimizer_step s = {0.1, 0.5, 0.5, 0, 0.2, 1};
+        struct optimizer_step s = {.lr = 0.1, .beta1 = 0.5, .beta2 = 0.5, .weight_decay = 0.2, .step = 1};
         struct made *m = make_update(OP_adamw, "1 x 1 x 1 x 1", t, true, s);
         for (int i = 0; i < 4; i++)
             calls_set(t, m->c.output[i], 0, (const double[]){1, 0, 0, 0.5}[i]);
@@ -241,6 +241,34 @@ START_TEST(adamw_follows_two_steps_by_hand)
         ck_assert_double_eq_tol(calls_get(t, m->c.output[1], 0), -0.375, 1e-7);
         ck_assert_double_eq_tol(calls_get(t, m->c.output[2], 0), 0.5625, 1e-7);
     }
+}
+END_TEST
+
+/* Anchor 3, two rounds of changes 0.5 and -0.25 with lr 0.7 and momentum 0.9, by PyTorch's formula:
+ * v = 0.5, a = 3 - 0.7 (0.5 + 0.45) = 2.335; v = 0.45 - 0.25 = 0.2, a = 2.335 - 0.7 (-0.25 + 0.18) = 2.384 */
+START_TEST(outer_optimizers_follow_two_rounds_by_hand)
+{
+    struct optimizer_step s = {.outer_lr = 0.7, .outer_momentum = 0.9};
+    struct made *m = make_update(OP_outer_nesterov, "1 x 1 x 1 x 1", DTYPE_fp64, false, s),
+                *average = make_update(OP_outer_average, "1 x 1 x 1", DTYPE_fp64, false, s),
+                *delta = calls_make(OP_outer_delta, &(struct op_attrs){.scale = 0.25}, "1 x 1", DTYPE_fp64);
+    double *p = m->c.output[0], *a = m->c.output[1], *v = m->c.output[2], *g = m->c.output[3];
+    *p = 9, *a = 3, *v = 0;
+    for (int k = 0; k < 2; k++) {
+        *g = k ? -0.25 : 0.5;
+        calls_run(m);
+        ck_assert_double_eq_tol(*a, k ? 2.384 : 2.335, 1e-15);
+        ck_assert(*p == *a && *g == 0);
+        ck_assert_double_eq_tol(*v, k ? 0.2 : 0.5, 1e-15);
+    }
+    p = average->c.output[0], a = average->c.output[1], g = average->c.output[2];
+    *p = 9, *a = 3, *g = 0.5;
+    calls_run(average);
+    ck_assert(*p == 2.5 && *a == 2.5 && *g == 0);
+    calls_set(DTYPE_fp64, (void *)(uintptr_t)delta->c.input[0], 0, 3);
+    calls_set(DTYPE_fp64, (void *)(uintptr_t)delta->c.input[1], 0, 1);
+    calls_run(delta);
+    ck_assert_double_eq(calls_get(DTYPE_fp64, delta->c.output[0], 0), 0.5);
 }
 END_TEST
 
@@ -265,7 +293,8 @@ START_TEST(flat_adamw_equals_adamw_of_each_tensor_bit_for_bit)
 {
     enum { N = 1000 };
     static const int64_t cut[] = {0, 1, 8, 263, 520, 777, N};
-    struct optimizer_step s = {1e-3, 0.9, 0.95, 1e-8, 0.1, 7};
+    struct optimizer_step s = {
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 7};
     for (int k = 0; k < 2; k++) {
         enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
         struct made *flat = make_update(OP_flat_adamw, "1000 x 1000 x 1000 x 1000", t, true, s);
@@ -417,6 +446,7 @@ Suite *kernel_values_suite(void)
                             rotary_turns_halves_by_position_times_frequency,
                             llama_3_1_divides_only_the_long_wavelengths,
                             adamw_follows_two_steps_by_hand,
+                            outer_optimizers_follow_two_rounds_by_hand,
                             sgd_subtracts_the_gradient_and_the_decay,
                             flat_adamw_equals_adamw_of_each_tensor_bit_for_bit,
                             zero_writes_zeros_to_its_output,

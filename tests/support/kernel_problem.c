@@ -28,7 +28,8 @@ int64_t kernel_problem_output_size(const struct kernel_problem *p, int32_t i)
 
 static bool is_update(enum op_kind kind)
 {
-    return kind == OP_adamw || kind == OP_flat_adamw || kind == OP_sgd || kind == OP_flat_sgd;
+    return kind == OP_adamw || kind == OP_flat_adamw || kind == OP_sgd || kind == OP_flat_sgd ||
+           kind == OP_outer_average || kind == OP_outer_nesterov;
 }
 
 /* always: operands that are wide whatever is chosen; either: those that may be. Bit i: operand i. */
@@ -56,6 +57,7 @@ static const struct wide_row wide_rows[] = {
     {OP_embedding_grad, 0, 1, 0},
     {OP_prepend, 0, 0, 2},
     {OP_overflow, 0, 1, 1},
+    {OP_outer_delta, 3, 1, 0},
     {OP_attention, 0, 2, 0},
     {OP_cross_entropy, 0, 3, 1},
     {OP_cross_entropy_grad, 4, 0, 1},
@@ -78,9 +80,8 @@ static struct wide_row wide_row_of(enum op_kind kind, const struct op_attrs *att
     bool weight = attrs->trans_a && (kind == OP_matmul || kind == OP_expert_matmul);
     if (weight) return (struct wide_row){kind, 0, 1, kind == OP_expert_matmul ? 4 : 0};
     /* all but the narrow copy of p */
-    bool adamw = kind == OP_adamw || kind == OP_flat_adamw;
     if (is_update(kind))
-        return adamw ? (struct wide_row){kind, 15, 15, 0} : (struct wide_row){kind, 3, 3, 0};
+        return (struct wide_row){kind, (1u << n_inputs) - 1, (1u << n_inputs) - 1, 0};
     if (kind == OP_attention_grad) return (struct wide_row){kind, 1u << (n_inputs - 2), 0, 0};
     /* gradients that are added up: from narrow ones or from wide ones, or nothing is wide */
     if (kind == OP_add_to_slice) /* of few rows, some are of each kind */
@@ -186,7 +187,7 @@ static void make_outputs(struct problem_maker *m, struct kernel_problem *p)
 }
 
 static const struct optimizer_step a_step = {
-    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 7};
+    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .outer_lr = 0.7, .outer_momentum = 0.9, .step = 7};
 
 /* Shapes and attributes stand in p, inputs that are given in its call; the rest is drawn and the host runs it. */
 static enum status complete(struct problem_maker *m, struct kernel_problem *p, enum op_kind kind,

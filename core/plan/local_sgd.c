@@ -1,0 +1,115 @@
+/* core/plan/local_sgd.c - `local_sgd` of a plan file: read, checked and written. */
+#include "core/base/arena.h"
+#include "core/document/canonical.h"
+#include "core/plan/internal.h"
+#include "core/plan/keys.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { EVERY_MAX = 100000 }; /* steps */
+static const char *const outer_names[] = {"average", "nesterov", NULL};
+
+int64_t plan_island_microbatches(const struct plan *p, int32_t island)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        if (plan_island(p, r) == island) n += p->replicas[r].microbatches;
+    return n;
+}
+
+static enum status read_island(const struct node *list, int32_t island, int32_t n_replicas,
+                               int32_t *out, struct error *err)
+{
+    TRY(node_is(list, NODE_LIST, err));
+    if (!list->count) return node_error(list, err, "must not be empty");
+    for (size_t i = 0; i < list->count; i++) {
+        int64_t replica;
+        TRY(node_int(list->members[i], 0, n_replicas - 1, &replica, err));
+        if (out[replica] >= 0)
+            return node_error(list->members[i], err, "replica %" PRId64 " is in island %" PRId32 " already",
+                              replica, out[replica]);
+        out[replica] = island;
+    }
+    return OK;
+}
+
+static enum status read_islands(struct arena *a, const struct node *map, struct plan *p, struct error *err)
+{
+    struct plan_local_sgd *x = &p->local_sgd;
+    const struct node *n = node_get(map, "islands");
+    int32_t *island = ARENA_ARRAY(a, int32_t, (size_t)p->n_replicas);
+    x->island = island, x->n_islands = p->n_replicas;
+    for (int32_t r = 0; r < p->n_replicas; r++) island[r] = n ? -1 : r;
+    if (!n) return OK;
+    TRY(node_is(n, NODE_LIST, err));
+    if (n->count > (size_t)p->n_replicas)
+        return node_error(n, err, "%zu islands of %" PRId32 " replicas", n->count, p->n_replicas);
+    x->n_islands = (int32_t)n->count;
+    for (size_t i = 0; i < n->count; i++)
+        TRY(read_island(n->members[i], (int32_t)i, p->n_replicas, island, err));
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        if (island[r] < 0) return node_error(n, err, "replica %" PRId32 " is in no island", r);
+    return OK;
+}
+
+enum status plan_read_local_sgd(struct arena *a, const struct node *root, struct plan *p,
+                                struct error *err)
+{
+    const struct node *map = node_get(root, "local_sgd"), *n;
+    struct outer_optimizer *o = &p->local_sgd.outer;
+    int64_t every;
+    int kind = OUTER_AVERAGE;
+    if (!map || map->kind == NODE_NULL) return OK;
+    TRY(document_keys(map, plan_local_sgd_keys, err));
+    TRY(node_need(map, "every", &n, err));
+    TRY(node_int(n, 1, EVERY_MAX, &every, err));
+    if ((n = node_get(map, "outer"))) TRY(node_choice(n, outer_names, &kind, err));
+    *o = (struct outer_optimizer){.every = (int32_t)every, .kind = (enum outer_kind)kind};
+    for (int i = 0; kind == OUTER_AVERAGE && i < 2; i++)
+        if ((n = node_get(map, i ? "momentum" : "lr")))
+            return node_error(n, err, "outer: average has none; outer: nesterov has");
+    if (kind == OUTER_NESTEROV) o->lr = 0.7, o->momentum = 0.9;
+    TRY(node_get_double(map, "lr", 0, 1e6, &o->lr, err));
+    TRY(node_get_double(map, "momentum", 0, 1, &o->momentum, err));
+    return read_islands(a, map, p, err);
+}
+
+/* What the exchange between islands does not cover. */
+enum status plan_check_local_sgd(const struct plan *p, struct error *err)
+{
+    struct plan_place whole = {p, -1, -1, err};
+    if (!p->local_sgd.outer.every) return OK;
+    if (p->local_sgd.n_islands < 2)
+        return plan_complain(&whole, "local_sgd: one island; it takes two, with a replica each at least");
+    if (p->deterministic)
+        return plan_complain(&whole, "local_sgd: the islands' parameters depend on who is in which, so the plan cannot be deterministic");
+    if (p->job.precision == DTYPE_fp16)
+        return plan_complain(&whole, "local_sgd: fp16 has a loss scale, which all replicas would have to agree on in every step; bf16 has none");
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].zero)
+                return plan_complain(&(struct plan_place){p, r, i, err},
+                                     "zero: shards state over all replicas, whose gradients local_sgd does not add in every step");
+    return OK;
+}
+
+void plan_write_local_sgd(FILE *out, const struct plan *p)
+{
+    const struct plan_local_sgd *x = &p->local_sgd;
+    if (!x->outer.every) return;
+    fprintf(out, "local_sgd:\n  every: %" PRId32 "\n  islands: [", x->outer.every);
+    for (int32_t i = 0; i < x->n_islands; i++) {
+        bool first = true;
+        fputs(i ? ", [" : "[", out);
+        for (int32_t r = 0; r < p->n_replicas; r++) {
+            if (x->island[r] != i) continue;
+            fprintf(out, "%s%" PRId32, first ? "" : ", ", r);
+            first = false;
+        }
+        fputc(']', out);
+    }
+    fprintf(out, "]\n  outer: %s\n", outer_names[x->outer.kind]);
+    if (x->outer.kind == OUTER_AVERAGE) return;
+    fprintf(out, "  lr: %.17g\n  momentum: %.17g\n", x->outer.lr, x->outer.momentum);
+}
