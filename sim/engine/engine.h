@@ -69,6 +69,7 @@ struct lane_state {
     int64_t update_ns;             /* end of this step's last update, -1 before */
     struct lane_use use;           /* of this step */
     struct lane_use ended[2];      /* of its last two completed steps, by parity */
+    struct lane_use period[2];     /* of the current period, and of the last completed one */
     struct lane_use steady;        /* of engine.steady_step */
     int64_t forwards;              /* calls of F in a step */
     int64_t forwards_left;         /* of this step, the current call included */
@@ -151,6 +152,8 @@ void engine_fail(struct engine *e, enum status status, const char *fmt, ...) PRI
 
 /* lane.c */
 void lane_start(struct engine *e, int32_t lane);
+/* Of a step of local SGD, the mean over a period. */
+struct lane_use lane_period_use(const struct engine *e, int32_t lane);
 void lane_run(struct engine *e,
               int32_t lane); /* runs until it waits; no effect on a lane that still waits */
 void engine_wake(struct engine *e, int32_t lane); /* queues lane_run before the next event */

@@ -6,6 +6,23 @@
 
 static bool is_backward(enum phase p) { return p == PHASE_B || p == PHASE_I; }
 
+static void add_use(struct lane_use *to, const struct lane_use *from, int64_t times)
+{
+    to->busy_ns += times * from->busy_ns, to->carried_ns += times * from->carried_ns;
+    for (int w = 0; w < SIM_WAIT_COUNT; w++) to->wait_ns[w] += times * from->wait_ns[w];
+}
+
+struct lane_use lane_period_use(const struct engine *e, int32_t lane)
+{
+    const struct lane_state *l = &e->lanes[lane];
+    int32_t every = e->program->outer.every;
+    struct lane_use use = l->period[1];
+    add_use(&use, &l->ended[(e->steps - 2) & 1], every - e->period);
+    use.busy_ns /= every, use.carried_ns /= every;
+    for (int w = 0; w < SIM_WAIT_COUNT; w++) use.wait_ns[w] /= every;
+    return use;
+}
+
 static void step_ended(struct engine *e, struct lane_state *l)
 {
     int32_t s = l->step;
@@ -20,6 +37,9 @@ static void step_ended(struct engine *e, struct lane_state *l)
         e->step_shift_ns[s] = -1;
     l->last_end_ns = end;
     l->ended[s & 1] = l->use;
+    if (e->period) add_use(&l->period[0], &l->use, 1);
+    if (e->period && (s + 1) % e->period == 0)
+        l->period[1] = l->period[0], l->period[0] = (struct lane_use){0};
     bool all = ++e->step_lanes[s] == e->program->n_devices;
     /* With jitter no step repeats another, even if a single lane has no other lane to differ from. */
     if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&

@@ -295,8 +295,10 @@ static enum status fill_times(const struct engine *e, struct sim_result *out, st
     out->iteration_ns = iteration;
     for (int32_t i = 0; i < e->program->n_devices; i++) {
         struct sim_device *d = &out->devices[i];
-        fill_use(e->steady_step ? &e->lanes[i].steady : &e->lanes[i].ended[steady & 1], iteration,
-                 d);
+        struct lane_use use = periods         ? lane_period_use(e, i)
+                              : e->steady_step ? e->lanes[i].steady
+                                               : e->lanes[i].ended[steady & 1];
+        fill_use(&use, iteration, d);
         d->worked_ns = e->lanes[i].worked_ns;
     }
     return OK;
@@ -310,6 +312,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
     if (e->stop == STOP_ORDER) return OK;
     if (e->stop == STOP_NOT) TRY(report_blocked(e, err));
     *out = (struct sim_result){.events = e->events,
+                               .period = e->period,
                                .operators = e->operators,
                                .work_ns = e->events * e->event_ns,
                                .devices =

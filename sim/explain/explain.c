@@ -20,19 +20,27 @@ const char *explain_kind_name(enum explain_kind kind)
 
 /* --- the window --- */
 
-/* The last step but one, which equals the steady one; the last step only if there is no other, because nothing follows it. */
+static const struct span *find_step(const struct trace *t, int32_t step)
+{
+    for (size_t i = 0; i < t->n_spans; i++)
+        if (t->spans[i].kind == SPAN_STEP && t->spans[i].step == step) return &t->spans[i];
+    return NULL;
+}
+
+/* The last step but one, which equals the steady one; the last step only if there is no other, because nothing follows it. With local SGD
+ * the last period. */
 static enum status find_window(const struct sim_result *r, struct explain *x, struct error *err)
 {
-    x->step = r->steps > 2 ? r->steps - 2 : r->steps - 1;
+    x->step = r->steps > 2 ? r->steps - 2 : r->steps - 1, x->steps = 1;
+    if (r->period && r->steps >= r->period)
+        x->steps = r->period, x->step = r->steps / r->period * r->period - 1;
+    const struct span *first = find_step(r->trace, x->step - x->steps + 1), *last = find_step(r->trace, x->step);
     x->iteration_ns = r->iteration_ns;
-    for (size_t i = 0; i < r->trace->n_spans; i++) {
-        const struct span *s = &r->trace->spans[i];
-        if (s->kind != SPAN_STEP || s->step != x->step) continue;
-        x->begin_ns = s->begin_ns, x->end_ns = s->end_ns;
-        if (x->end_ns - x->begin_ns == x->iteration_ns) return OK;
-    }
-    return error_set(err, ERR_INPUT, "the trace has no step of %" PRId64 " ns to explain",
-                     r->iteration_ns);
+    if (!first || !last || (!r->period && last->end_ns - first->begin_ns != x->iteration_ns))
+        return error_set(err, ERR_INPUT, "the trace has no step of %" PRId64 " ns to explain",
+                         r->iteration_ns);
+    x->begin_ns = first->begin_ns, x->end_ns = last->end_ns;
+    return OK;
 }
 
 /* --- rows --- */

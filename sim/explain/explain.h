@@ -93,8 +93,10 @@ struct explain_what {
 };
 
 struct explain {
-    int32_t step; /* the explained step */
-    int64_t begin_ns, end_ns, iteration_ns;
+    int32_t step;  /* the explained step; with local SGD the last of `steps` steps, which ends with an exchange */
+    int32_t steps; /* else 1 */
+    int64_t begin_ns, end_ns; /* of these steps */
+    int64_t iteration_ns;     /* of one step; with local SGD the mean over a period */
     size_t n_pieces, n_rows;
     struct explain_piece *pieces;
     struct explain_row *rows; /* by descending time */

@@ -157,7 +157,9 @@ static bool take_reduce(struct labelling *g, int32_t lane, int32_t group)
         disagree(g, lane, "a collective without this member");
         return false;
     }
-    int32_t launch = t->groups[group].launched[member]++;
+    int32_t *launched = &t->groups[group].launched[member], before = w->step * t->groups[group].times;
+    if (*launched < before) *launched = before; /* not launched in some steps */
+    int32_t launch = (*launched)++;
     if (launch >= t->steps * t->groups[group].times) {
         disagree(g, lane, "more collectives than it launches");
         return false;

@@ -60,15 +60,20 @@ static const char *what_kind(enum explain_what_kind k)
 
 static void text_path(struct arena *a, const struct program *p, const struct explain *x)
 {
-    printf("critical path of step %" PRId32 ", %s:\n", x->step, ns(a, x->iteration_ns));
+    int64_t whole = x->end_ns - x->begin_ns;
+    if (x->steps > 1)
+        printf("critical path of %" PRId32 " steps, the last of which exchanges parameters between islands, %s:\n",
+               x->steps, ns(a, whole));
+    else
+        printf("critical path of step %" PRId32 ", %s:\n", x->step, ns(a, whole));
     for (int k = 0; k < EXPLAIN_KIND_COUNT; k++)
         if (x->kind_ns[k])
             printf("  %-12s %10s %5.1f %%\n", explain_kind_name((enum explain_kind)k),
-                   ns(a, x->kind_ns[k]), percent(x->kind_ns[k], x->iteration_ns));
+                   ns(a, x->kind_ns[k]), percent(x->kind_ns[k], whole));
     printf("longest on it:\n");
     for (size_t i = 0; i < x->n_rows && i < MAX_ROWS; i++)
         printf("  %-36s %10s %5.1f %%  %" PRId64 " times\n", row_name(a, p, &x->rows[i]),
-               ns(a, x->rows[i].ns), percent(x->rows[i].ns, x->iteration_ns), x->rows[i].pieces);
+               ns(a, x->rows[i].ns), percent(x->rows[i].ns, whole), x->rows[i].pieces);
     if (x->n_rows > MAX_ROWS) printf("  and %zu more\n", x->n_rows - MAX_ROWS);
     if (x->rooms) printf("  it waits %" PRId64 " times for a free send buffer\n", x->rooms);
     if (x->unposted) printf("  it waits %" PRId64 " times for a posted receive\n", x->unposted);
@@ -80,7 +85,8 @@ static const char *device_text(struct arena *a, const struct explain *x,
 {
     const int64_t whole = n * x->iteration_ns;
     const char *text = arena_printf(a, "busy %5.1f %%, on the path %5.1f %%; waits:",
-                                    percent(sum->busy_ns, whole), percent(sum->path_ns, whole));
+                                    percent(sum->busy_ns, whole),
+                                    percent(sum->path_ns, n * (x->end_ns - x->begin_ns)));
     bool any = false;
     for (int w = 0; w < SIM_WAIT_COUNT; w++) {
         if (!sum->wait_ns[w]) continue;
@@ -359,6 +365,7 @@ void print_explain_json(struct json *j, const struct program *p, const struct si
 {
     json_put_object(j, "explain");
     json_put_int(j, "step", x->step);
+    if (x->steps > 1) json_put_int(j, "steps", x->steps);
     json_put_int(j, "begin_ns", x->begin_ns);
     json_put_int(j, "end_ns", x->end_ns);
     json_put_int(j, "iteration_ns", x->iteration_ns);
