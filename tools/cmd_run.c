@@ -68,6 +68,13 @@ static void print_scale(const struct run_result *r)
     putchar('\n');
 }
 
+static void print_local_sgd(const struct program *p)
+{
+    struct arena *a = arena_new();
+    common_print_local_sgd(a, &p->outer, program_islands(p), NULL);
+    arena_free(a);
+}
+
 static void print_text(const struct program *p, const struct run_result *r)
 {
     char text[32], first[32], last[32];
@@ -79,6 +86,7 @@ static void print_text(const struct program *p, const struct run_result *r)
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
     if (r->loss_scale > 0) print_scale(r);
+    print_local_sgd(p);
     if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
 }
 

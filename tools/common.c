@@ -323,3 +323,20 @@ void common_json_end(struct json *j)
     fflush(stdout); /* a failure is reported at the end of the program */
     arena_free(a);
 }
+
+void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands,
+                            struct json *json)
+{
+    const char *text = plan_describe_local_sgd(a, o, n_islands);
+    if (!text) return;
+    if (!json) {
+        printf("  local SGD  %s: other training than with every gradient added, more steps may be needed for the same loss\n", text);
+        return;
+    }
+    json_put_object(json, "local_sgd");
+    json_put_int(json, "every", o->every);
+    json_put_int(json, "islands", n_islands);
+    json_put_text(json, "outer", o->kind == OUTER_AVERAGE ? "average" : "nesterov");
+    json_put_bool(json, "equivalent", false);
+    json_close(json);
+}

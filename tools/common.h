@@ -77,6 +77,10 @@ void common_keep_classes(struct arena *a, const struct program *p, const bool *k
 /* Host name and processor, for the provenance of measurements. */
 const char *common_machine(struct arena *a);
 
+/* "  local SGD  every 16 steps …: …"; json: the key "local_sgd" instead. Nothing where there is none. */
+struct outer_optimizer;
+void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands,
+                            struct json *json);
 /* Opens {"schema": 1; common_json_end closes the object and prints it on stdout. */
 void common_json_begin(struct json *j);
 void common_json_end(struct json *j);

@@ -50,6 +50,7 @@ struct trace *trace_new(struct arena *a, const char *source, const struct progra
                         .plan = p->name,
                         .plan_hash = p->plan_hash,
                         .emulated = p->emulated,
+                        .period = p->outer.every,
                         .steps = p->steps,
                         .n_devices = p->n_devices,
                         .n_stages = p->n_stages};
@@ -239,11 +240,14 @@ static int by_step(const void *a, const void *b)
 
 /* The first step has an end but no begin (the program's start precedes it), so the
  * differences of consecutive ends are exactly the counted steps (trace_first_counted_step). */
-static int64_t median_difference(struct arena *a, const struct step_end *ends, size_t n)
+/* Of ends that are `apart` steps from each other, per step. */
+static int64_t median_difference(struct arena *a, const struct step_end *ends, size_t n, size_t apart)
 {
     int64_t *d = ARENA_ARRAY(a, int64_t, n);
-    for (size_t i = 1; i < n; i++) d[i - 1] = ends[i].end_ns - ends[i - 1].end_ns;
-    return quantile_median_ns(d, n - 1);
+    if (apart < 1) apart = 1;
+    if (apart > n - 1) apart = n - 1;
+    for (size_t i = apart; i < n; i++) d[i - apart] = ends[i].end_ns - ends[i - apart].end_ns;
+    return quantile_median_ns(d, n - apart) / (int64_t)apart;
 }
 
 int32_t trace_first_counted_step(const struct trace *t)
@@ -272,7 +276,7 @@ int64_t trace_iteration(const struct trace *t)
         if (i + 1 == n || ends[i + 1].step != ends[i].step) ends[steps++] = ends[i];
     int64_t iteration = steps == 0   ? 0
                         : steps == 1 ? ends[0].end_ns
-                                     : median_difference(scratch, ends, steps);
+                                     : median_difference(scratch, ends, steps, (size_t)t->period);
     arena_free(scratch);
     return iteration;
 }

@@ -98,6 +98,7 @@ struct trace {
     bool kernels;         /* kernel records were requested */
     int64_t kernels_lost; /* device activities without a record */
     int64_t iteration_ns;
+    int32_t period; /* steps from one exchange of local SGD to the next; 0: all steps are alike */
     int32_t steps, n_devices, n_stages;
     struct trace_device *devices;
     size_t n_spans, capacity;
@@ -123,7 +124,7 @@ bool trace_sorted(const struct trace *t);
 size_t *trace_order(struct arena *a,
                     const struct trace *t); /* (n_spans) indices in the file's order */
 /* iteration_ns from the ends of steps: median of the differences of consecutive STEP ends after the first; with a single step,
- * its end. An iteration is the time from the end of the last U of step n to the end of the last U of step n+1. */
+ * its end. With a period the median over all differences of a period's ends, per step; of fewer steps the mean of all after the first. An iteration is the time from the end of the last U of step n to the end of the last U of step n+1. */
 int64_t trace_iteration(const struct trace *t);
 /* The first step of the statistics: the first step of a run warms caches and connections and is excluded if there are others.
  * Common rule of calibration, comparison and trace_iteration; 0 for a trace without spans. O(spans): call once per trace. */

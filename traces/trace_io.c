@@ -29,7 +29,7 @@ static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
 static const char *const header_keys[] = {
     "schema",   "kind",      "source",    "plan",         "plan_hash", "profile_id",
     "emulated", "real_time", "clock",     "iteration_ns", "steps",     "stages",
-    "spans",    "devices",   "plan_text", "kernels_lost", "classes", NULL};
+    "spans",    "devices",   "plan_text", "kernels_lost", "classes", "period", NULL};
 static const char *const classes[] = {"equal_times", "equal_shape", NULL};
 static const char *const device_keys[] = {"id",         "type",  "slowdown", "peak_bytes",
                                           "stands_for", "alike", NULL};
@@ -53,6 +53,7 @@ static void write_header(FILE *out, const struct trace *t)
     json_put_bool(&j, "real_time", t->real_time);
     json_put_text(&j, "clock", t->clock);
     json_put_int(&j, "iteration_ns", t->iteration_ns);
+    if (t->period) json_put_int(&j, "period", t->period);
     json_put_int(&j, "steps", t->steps);
     json_put_int(&j, "stages", t->n_stages);
     json_put_int(&j, "spans",
@@ -297,7 +298,7 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     const struct node *value = NULL;
     const char *hash = NULL;
     int the_clock = 0, alike = 0;
-    int64_t steps = 0, stages = 0;
+    int64_t steps = 0, stages = 0, period = 0;
     TRY(check_schema(root, &t->kernels, err));
     if (t->kernels) TRY(need_int(root, "kernels_lost", INT64_MAX, &t->kernels_lost, err));
     TRY(node_need(root, "source", &value, err));
@@ -318,6 +319,8 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     TRY(need_int(root, "stages", INT32_MAX, &stages, err));
     if ((value = node_get(root, "classes"))) TRY(node_choice(value, classes, &alike, err));
     t->equal_shape = alike == 1;
+    TRY(node_get_int(root, "period", 0, INT32_MAX, &period, err));
+    t->period = (int32_t)period;
     t->steps = (int32_t)steps;
     t->n_stages = (int32_t)stages;
     TRY(need_int(root, "spans", INT64_MAX, n_spans, err));

@@ -380,6 +380,8 @@ const char *plan_describe(struct arena *a, const struct plan *p)
     struct arena *scratch = arena_new();
     const char **lines = plan_describe_classes(scratch, p, &n, NULL);
     FILE *out = text_begin(&text);
+    const char *local = plan_describe_local_sgd(scratch, &p->local_sgd.outer, p->local_sgd.n_islands);
+    if (local) fprintf(out, "local SGD %s: ", local);
     for (int32_t i = 0; i < n; i++) fprintf(out, "%s%s", i ? "; " : "", lines[i]);
     arena_free(scratch);
     return text_end(a, &text, NULL);

@@ -113,3 +113,13 @@ void plan_write_local_sgd(FILE *out, const struct plan *p)
     if (x->outer.kind == OUTER_AVERAGE) return;
     fprintf(out, "  lr: %.17g\n  momentum: %.17g\n", x->outer.lr, x->outer.momentum);
 }
+
+const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands)
+{
+    if (!o->every) return NULL;
+    const char *every = o->every == 1 ? "every step" : arena_printf(a, "every %" PRId32 " steps", o->every);
+    const char *outer = o->kind == OUTER_AVERAGE
+                            ? "mean of their parameters"
+                            : arena_printf(a, "outer SGD with Nesterov momentum, lr %g, momentum %g", o->lr, o->momentum);
+    return arena_printf(a, "%s between %" PRId32 " islands of replicas, %s", every, n_islands, outer);
+}

@@ -179,6 +179,8 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
  * its work: the sequences of a microbatch on each device ("batch 4+2"), or what the sharding
  * amounts to (sharding_kind); "sharded (tensor)" in front if all stages do. */
 const char *plan_describe(struct arena *a, const struct plan *p);
+/* "every 16 steps between 2 islands of replicas, outer SGD with Nesterov momentum, lr 0.7, momentum 0.9"; NULL: no local SGD. */
+const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands);
 /* The same, one line per class, in the order of plan_classes. *common, unless common is NULL: what all of several classes have,
  * ", sharded (tensor), zero 1", and the lines do not repeat; else "". */
 const char **plan_describe_classes(struct arena *a, const struct plan *p, int32_t *n,

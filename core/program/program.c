@@ -228,6 +228,14 @@ int64_t program_instrs(const struct program *p)
     return n;
 }
 
+int32_t program_islands(const struct program *p)
+{
+    int32_t n = 1;
+    for (int32_t i = 0; i < p->n_stages; i++)
+        if (p->stages[i].island >= n) n = p->stages[i].island + 1;
+    return n;
+}
+
 int64_t program_lane_bytes(const struct program *p, int32_t lane)
 {
     int64_t bytes = 0, reserve = 0;

@@ -365,6 +365,7 @@ static inline int32_t program_collective_launches(const struct collective *g)
 {
     return g->algorithm == ALGORITHM_LOCAL ? 1 : g->n_members;
 }
+int32_t program_islands(const struct program *p); /* of local SGD; without 1. O(stages) */
 /* Instructions of all procedures. O(procedures). */
 int64_t program_instrs(const struct program *p);
 int64_t program_lane_bytes(const struct program *p,
