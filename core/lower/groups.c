@@ -207,8 +207,7 @@ int32_t lower_group_members(const struct lowering *l, int32_t island, int32_t pa
     return at;
 }
 
-static enum status make_reduce(struct lowering *l, struct group_plan plan, int32_t island, int32_t key,
-                               const char *name, struct error *err)
+static enum status make_reduce(struct lowering *l, struct group_plan plan, int32_t island, int32_t key, const char *name, struct error *err)
 {
     int32_t first = plan.uses[0], zero = plan.zero = lower_zero_of(l, first),
             n = lower_group_members(l, island, first, key, NULL, 0);
@@ -231,8 +230,7 @@ static enum status make_reduces(struct lowering *l, struct group_plan plan, int3
 {
     int32_t n = plan_islands(l->plan);
     for (int32_t i = 0; i < n; i++)
-        TRY(make_reduce(l, plan, n > 1 ? i : -1, key,
-                        n > 1 ? arena_printf(l->a, "%s@%" PRId32, name, i) : name, err));
+        TRY(make_reduce(l, plan, n > 1 ? i : -1, key, n > 1 ? arena_printf(l->a, "%s@%" PRId32, name, i) : name, err));
     return n > 1 ? lower_outer_group(l, plan, key, name, err) : OK;
 }
 

@@ -55,11 +55,9 @@ static void write_head(struct lines *out, const struct program *p)
     }
     const struct optimizer *o = &p->optimizer;
     lines_text(out, "\noptimizer"), put_word(out, o->kind == OPTIMIZER_ADAMW ? "adamw" : "sgd");
-    put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2),
-        put_double(out, o->eps), put_double(out, o->weight_decay);
+    put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2), put_double(out, o->eps), put_double(out, o->weight_decay);
     if (p->outer.every) {
-        lines_text(out, "\nouter"), put(out, p->outer.every);
-        put_word(out, p->outer.kind == OUTER_AVERAGE ? "average" : "nesterov");
+        lines_text(out, "\nouter"), put(out, p->outer.every), put_word(out, p->outer.kind == OUTER_AVERAGE ? "average" : "nesterov");
         put_double(out, p->outer.lr), put_double(out, p->outer.momentum);
     }
     lines_text(out, "\ncounts");
