@@ -10,7 +10,7 @@
 static int32_t shard_slot(const struct program_parameter *p, int part)
 {
     if (part == 0) return p->shard->master >= 0 ? p->shard->master : p->shard->slot;
-    return p->shard->state[part - 1];
+    return part < 3 ? p->shard->state[part - 1] : -1; /* local SGD has no ZeRO */
 }
 
 /* The elements of the parameter in the shard, and their begin in its slot. False: none. */
