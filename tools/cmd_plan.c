@@ -80,7 +80,7 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
             "--with and --without change the cluster of --from PLAN and exclude CLUSTER");
     if (!q->from && !q->cluster)
         return error_set(err, ERR_USAGE, "plan needs JOB and CLUSTER, or --from PLAN");
-    if (q->from) TRY(common_plan(a, q->from, from, err));
+    if (q->from) TRY(common_old_plan(a, q->from, from, err));
     if (q->job)
         TRY(job_read(a, q->job, j, err));
     else

@@ -287,7 +287,7 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
             "whatif needs a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
     struct search_options o = {.evaluations = 0};
     objective_put(&q->aim, &o);
-    TRY(common_plan(a, q->plan, &p, err));
+    TRY(common_old_plan(a, q->plan, &p, err));
     TRY(search_check_objective(&p.cluster, &o, err));
     TRY(print_run_length(&q->length, &p.job, &tokens, err));
     if (tokens) p.job.run_tokens = tokens;

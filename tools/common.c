@@ -91,6 +91,14 @@ enum status common_plan(struct arena *a, const char *path, struct plan *out, str
     return team_complete(&out->cluster, err);
 }
 
+enum status common_old_plan(struct arena *a, const char *path, struct plan *out, struct error *err)
+{
+    TRY(common_plan(a, path, out, err));
+    if (out->local_sgd.outer.every)
+        log_warn("%s: local_sgd is not planned again: new plans add every gradient in every step", path);
+    return OK;
+}
+
 enum status common_trace_plan(struct arena *a, const struct trace *t, const char *path,
                               struct plan *out, struct error *err)
 {

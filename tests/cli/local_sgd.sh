@@ -138,6 +138,11 @@ a=$(ns 4) b=$(ns 8) c=$(ns 20)
 awk -v a="$a" -v b="$b" -v c="$c" 'BEGIN { x = (8 * b - 4 * a) / 4; y = (20 * c - 8 * b) / 12; d = x / y - 1; exit !(a > b && b > c && c > x && d < 1e-4 && d > -1e-4) }'
 check "the simulated iteration is the mean of a period ($a, $b, $c ns)" $?
 
+# planned again
+plan whole "$adamw" '{every: 4}' "${plans[replicas]}"
+sed -n '/^job:/,/^cluster:/p' "$scratch/whole.yaml" | sed '1d;$d;s/^  //' >"$scratch/job.yaml"
+sed -n '/^cluster:/,$p' "$scratch/whole.yaml" | sed '1d;s/^  //' >"$scratch/cluster.yaml"
+
 # refused PATTERN LOCAL [REPLICAS]: exit 3 with this message
 refused() {
     plan local "$adamw" "$2" "${3:-${plans[replicas]}}" ${4:-}
@@ -160,4 +165,6 @@ refused 'is sharded differently in some replicas' '{every: 2}' "  - microbatches
         devices: [n.0, n.1]
 $split
   - {microbatches: 4, stages: [{layers: [0, 7], device: n.2}]}"
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/cluster.yaml" --from "$scratch/whole.yaml" -o "$scratch/again.yaml" --evaluations 200 >/dev/null 2>"$scratch/err" && grep -q "local_sgd is not planned again" "$scratch/err" && ! grep -q local_sgd "$scratch/again.yaml"
+check "planned again without, and said" $?
 exit $bad
