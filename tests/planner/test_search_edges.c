@@ -1,5 +1,6 @@
 /* Searches with missing inputs: a link, equal GPUs, all baselines but one. */
 #include "core/base/arena.h"
+#include "core/base/file.h"
 #include "core/document/document.h"
 #include "planner/search.h"
 #include "profiles/team.h"
@@ -16,6 +17,16 @@ static struct profile profile;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
+static void read_cluster(const char *team)
+{
+    struct error err = {0};
+    struct node *root = NULL;
+    ck_assert_int_eq(document_parse(arena, "team", team, strlen(team), &root, &err), OK);
+    ck_assert_msg(cluster_parse(arena, root, &cluster, &err) == OK, "%s", err.text);
+    ck_assert_msg(team_complete(&cluster, &err) == OK, "%s", err.text);
+    ck_assert_msg(profile_prior(arena, &cluster, &profile, &err) == OK, "%s", err.text);
+}
+
 static void read_all(const char *team)
 {
     static const char text[] =
@@ -25,10 +36,7 @@ static void read_all(const char *team)
     struct node *root = NULL;
     ck_assert_int_eq(document_parse(arena, "job", text, strlen(text), &root, &err), OK);
     ck_assert_msg(job_parse(arena, root, ".", &job, &err) == OK, "%s", err.text);
-    ck_assert_int_eq(document_parse(arena, "team", team, strlen(team), &root, &err), OK);
-    ck_assert_msg(cluster_parse(arena, root, &cluster, &err) == OK, "%s", err.text);
-    ck_assert_msg(team_complete(&cluster, &err) == OK, "%s", err.text);
-    ck_assert_msg(profile_prior(arena, &cluster, &profile, &err) == OK, "%s", err.text);
+    read_cluster(team);
 }
 
 static enum status find(const struct search_options *o, struct search_result *r, struct error *err)
@@ -177,6 +185,24 @@ START_TEST(no_plan_is_below_its_bound_where_stages_on_all_gpus_of_a_node_fit_bes
 }
 END_TEST
 
+/* Memory binds on stages of some candidates whose orders keep nothing that could be less: the search for orders that fit did not end. */
+START_TEST(orders_whose_memory_cannot_be_less_end_the_search)
+{
+    struct search_options o = {.top = 1};
+    struct search_result r;
+    struct error err = {0};
+    char *team, *count;
+    size_t n;
+    ck_assert_msg(job_read(arena, "tests/bench/questions/llama-8b-4k.yaml", &job, &err) == OK, "%s", err.text);
+    ck_assert_msg(file_read(arena, "tests/bench/questions/h8-a8.yaml", 1 << 16, &team, &n, &err) == OK, "%s", err.text);
+    while ((count = strstr(team, "a100, count: 8"))) count[13] = '7';
+    read_cluster(team);
+    ck_assert_int_eq(cluster.n_devices, 15);
+    ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_le(r.lower_bound_ns, r.plans[0].iteration_ns);
+}
+END_TEST
+
 Suite *search_edges_suite(void)
 {
     Suite *s = suite_create("search_edges");
@@ -184,6 +210,7 @@ Suite *search_edges_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 600);
     tcase_add_test(t, a_team_with_a_link_missing_is_planned_on_devices_that_have_one);
+    tcase_add_test(t, orders_whose_memory_cannot_be_less_end_the_search);
     tcase_add_test(t, ten_gpus_whose_nodes_are_not_of_one_class_are_planned);
     tcase_add_test(t, a_square_without_diagonals_is_planned);
     tcase_add_test(t, a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not);
