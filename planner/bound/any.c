@@ -358,9 +358,7 @@ static double min_cost(struct bound_any *b)
 
 static const char *const class_texts[] = {
     [BOUND_STAGES_WHOLE] = "all plans without sharded operators, at the microbatch sizes tried",
-    [BOUND_STAGES_ON_NODE] =
-        "all plans whose operators are sharded inside a node or not at all, at the microbatch "
-        "sizes tried",
+    [BOUND_STAGES_ON_NODE] = "all plans whose operators are sharded inside a node or not at all, at the microbatch sizes tried",
     [BOUND_STAGES_ANY] = "all plans at the microbatch sizes tried"};
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
