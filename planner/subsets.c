@@ -238,7 +238,7 @@ static struct subset *next_of(struct listing *l)
 {
     struct subset *best = NULL;
     for (struct subset *x = l->out; x < l->out + l->n; x++) {
-        double least = (double)x->value.iteration_ns;
+        double least = (double)x->value.iteration_ns * (x->estimated ? 100.0 / SEARCH_BEYOND : 1);
         x->done |= !is_promising(l, x) || !may_precede(l, x, least);
         if (!x->done && (!best || incumbents_better(&l->t->incumbents, &x->value, &best->value)))
             best = x;

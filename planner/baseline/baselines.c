@@ -128,7 +128,7 @@ static bool fits(const struct scoring *x, int32_t i)
 static int32_t next_of(struct scoring *x, int64_t limit_ns)
 {
     for (; x->at < x->n; x->at++) {
-        int64_t least = estimate_of(x, x->at);
+        int64_t least = estimate_of(x, x->at) / SEARCH_BEYOND * 100;
         if (!fits(x, x->at) && (has_plan(x) || !x->k->t->o->baseline)) return x->n;
         if (x->k->idle ? least > x->k->limit_ns : has_plan(x) && least >= limit_ns)
             return x->n;
@@ -182,7 +182,7 @@ static void take(struct arena *a, struct trial *y)
         return;
     }
     /* An earlier one of the same chunk may have shown that this one is not needed: the result does not depend on the chunks. */
-    if (estimate_of(x, y->setting) >= x->b->iteration_ns) return;
+    if (estimate_of(x, y->setting) / SEARCH_BEYOND * 100 >= x->b->iteration_ns) return;
     coarse_sample_adopt(a, &y->sample, &y->plan);
     scoring_keep(x, &y->plan, ns, !item->quick);
 }

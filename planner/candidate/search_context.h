@@ -12,6 +12,8 @@
 #include "planner/candidate/types.h"
 
 enum { PRESET_SPACES_MAX = 96 };
+/* %: by so much of the best time may a plan be faster, or slower, than its estimate. */
+enum { SEARCH_BEYOND = 115 };
 
 struct spmd_stage;
 

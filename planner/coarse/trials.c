@@ -15,8 +15,6 @@
 
 enum {
     LISTED = COARSE_KEPT * COARSE_OFFERS,
-    BEYOND =
-        115, /* percent of the best estimate: candidates above come after the best of all divisions into teams */
     CHUNK = 8, /* trials in parallel between two looks at the work */
     /* Trials made one by one until the first fits, because memory is estimated; plans of an offer improved by buckets and schedules; plans improved
      * by every move, each with this part of the work; plans simulated whole. */
@@ -147,14 +145,14 @@ static void order(struct arena *a, struct trial *x, int32_t n)
             if (leads(by, i) == leading) x[at++] = by[i];
 }
 
-/* The candidates' plans of all offers: the best of every division into teams within BEYOND; behind them the first of farther divisions, and
+/* The candidates' plans of all offers: the best of every division into teams within SEARCH_BEYOND; behind them the first of farther divisions, and
  * then, unless layers are measured, the others. */
 static int32_t list(struct coarse *q, struct trial *out)
 {
     struct listing l = {
         .q = q, .out = out, .scratch = arena_new(), .seen = {.known = {.arena = q->arena}}};
     int32_t last = q->task->job->model.measured ? 1 : COARSE_EACH;
-    for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, BEYOND);
+    for (int32_t rank = 0; rank < COARSE_EACH; rank++) list_rank(&l, rank, SEARCH_BEYOND);
     order(q->arena, out, l.n);
     for (int32_t rank = 0; rank < last; rank++) list_rank(&l, rank, COARSE_FAR);
     arena_free(l.scratch);

@@ -18,7 +18,7 @@ enum { BUDGET_US = 50000 };
 /* How much slower an adapted plan may be: than the time expected from the old plan, if no search is to follow; by estimate, than the best adapted
  * one, if it is to be simulated. Of GPT-2.6B on 64 GPUs of four types less one, a search from nothing ends at 1.08 to 1.14 times the time
  * expected in 10 to 17 CPU s, a warm start at 1.13 to 1.16 in 0.25. */
-#define ENOUGH 1.16
+#define ENOUGH 1.13
 
 struct variant {
     struct plan plan;

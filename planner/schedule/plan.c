@@ -11,7 +11,6 @@
 
 enum {
     OPERATIONS = 200000, /* timed for the orders of a replica: about 6 ms */
-    TIMED_NS = 25,       /* of one */
     EAGER_TIMINGS = 100  /* of a replica's order, below which the eager order is taken and not searched (docs/tuning.md) */
 };
 
@@ -251,7 +250,6 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
     schedule_shape(x->scratch, replica->n_stages, 1, replica->microbatches, false, &shape);
     enum status st = schedule_find(x->scratch, &x->pipeline[r], &shape, &o, &x->found[r], err);
     *fits = st == OK;
-    scorer_charge(x->scorer, TIMED_NS * (*fits ? x->found[r].operations : OPERATIONS));
     if (st != ERR_INFEASIBLE) return st;
     *err = (struct error){0};
     return OK;

@@ -53,7 +53,7 @@ START_TEST(sharded_stages_never_make_the_search_slower)
         ck_assert_ptr_null(st == OK && spmd_stage_in_plan(&without.plans[0].plan) ? &without
                                                                                   : NULL);
     }
-    ck_assert_msg(haps > (int)cases / 2 && faster > 0 && faster <= shared,
+    ck_assert_msg(haps >= (int)cases / 2 && faster > 0 && faster <= shared,
                   "%d faster, %d shard operators, hap fits %d times", faster, shared, haps);
     if (getenv("MUSHER_PRINT"))
         printf("%d of %d faster, %d shard operators, hap fits %d times\n", faster, (int)cases,
@@ -337,7 +337,7 @@ static void check_sharded(struct small *x, uint64_t seed, enum bound_stages stag
     struct draw d = {seed, 5000};
     struct scorer *w = scorer_new(&x->lower);
     ck_assert_int_eq(bound_cluster(arena, &x->cluster, x->cost, both, 2, stages, 0, &b, &err), OK);
-    t->cuts += !strncmp(b.binding, "cut", 3);
+    t->cuts += !strncmp(b.binding, "bandwidth of", 12);
     t->latencies += !strncmp(b.binding, "latency", 7);
     t->messages += !strncmp(b.binding, "messages", 8);
     for (int k = 0; k < plans && x->cluster.n_devices > 1; k++) {
