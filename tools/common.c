@@ -96,6 +96,8 @@ enum status common_old_plan(struct arena *a, const char *path, struct plan *out,
     TRY(common_plan(a, path, out, err));
     if (out->local_sgd.outer.every)
         log_warn("%s: local_sgd is not planned again: new plans add every gradient in every step", path);
+    if (out->compression.gradients)
+        log_warn("%s: compression is not planned again: sums of new plans have the gradients' precision", path);
     return OK;
 }
 

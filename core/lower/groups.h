@@ -62,6 +62,8 @@ struct collective *lower_group_new(struct lowering *l, const char *name, enum co
                               int32_t n, struct group_plan plan);
 /* A new collective of the program, to be filled in. */
 struct collective *lower_group_add(struct lowering *l, struct group_plan plan);
+/* Room for more of them at once, because an array that doubles leaves as much memory behind as it takes. */
+void lower_group_reserve(struct lowering *l, int32_t more);
 /* Sets its links once its members are set. ERR_INPUT. */
 MUST_CHECK enum status lower_group_join(struct lowering *l, int32_t group, struct error *err);
 

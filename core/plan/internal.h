@@ -14,6 +14,11 @@ MUST_CHECK enum status plan_read_local_sgd(struct arena *a, const struct node *r
 MUST_CHECK enum status plan_check_local_sgd(const struct plan *p, struct error *err);
 void plan_write_local_sgd(FILE *out, const struct plan *p);
 
+/* `compression`, the same way. */
+MUST_CHECK enum status plan_read_compression(const struct node *root, struct plan *p, struct error *err);
+MUST_CHECK enum status plan_check_compression(const struct plan *p, struct error *err);
+void plan_write_compression(FILE *out, const struct plan *p);
+
 /* Position of an error: stage -1: the replica; replica -1: the plan. */
 struct plan_place {
     const struct plan *p;

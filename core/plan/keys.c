@@ -9,6 +9,8 @@ const struct document_key plan_keys[] = {
     {"deterministic", "true or false", "false",
      "gradients summed in the global order of microbatches: the same bits for every plan"},
     {"steps", "number", "1", "optimizer steps of `run` without --steps"},
+    {"compression", "map", "none: sums have the gradients' precision",
+     "sums between devices in half precision"},
     {"local_sgd", "map", "none: gradients of all replicas are added in every step",
      "local SGD, DiLoCo: islands of replicas exchange parameters instead of gradients, every so many steps. "
      "The training is another one than with every gradient added"},
@@ -23,6 +25,13 @@ const struct document_key plan_made_by_keys[] = {
     {"profile", "number", "0: device catalogue", "profile version that the search used"},
     {"seed", "number", "the job's", "seed of the search"},
     {"predicted_ns", "number of ns", "0", "predicted time of one step"},
+    {0}};
+
+/* compression */
+const struct document_key plan_compression_keys[] = {
+    {"gradients", "none, bf16 or fp16", "none",
+     "type of gradient all-reduces and ZeRO's reduce-scatters: messages are rounded to it, sums are fp32"},
+    {"outer", "none, bf16 or fp16", "none", "the same for the changes of parameters of local_sgd"},
     {0}};
 
 /* local_sgd */

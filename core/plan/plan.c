@@ -204,6 +204,7 @@ static enum status check(struct arena *a, const struct plan *p, int32_t n_layers
         TRY(check_devices(&at, owner, first_stage));
         TRY(plan_check_orders(a, &at));
     }
+    TRY(plan_check_compression(p, err));
     return plan_check_local_sgd(p, err);
 }
 

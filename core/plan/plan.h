@@ -7,6 +7,7 @@
  *   microbatch: 4                    # sequences of one microbatch; one size a plan
  *   deterministic: false             # accumulate gradients in microbatch order, for equal bits with any assignment
  *   steps: 1                         # default number of optimizer steps; all steps are alike, but for local SGD's exchanges
+ *   compression: {gradients: bf16, outer: fp16}   # struct plan_compression
  *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9}     # struct plan_local_sgd
  *   replicas:
  *     - microbatches: 6              # this replica's share of the global batch
@@ -116,6 +117,14 @@ struct plan_local_sgd {
     const int32_t *island; /* (n_replicas) */
 };
 
+/* Sums between devices in half precision (PyTorch DDP's bf16_compress_hook, Horovod's Compression.fp16): each message is rounded to this
+ * type, sums are fp32. Other losses than without, by that rounding; fp16 overflows above 65,504. */
+enum compression { COMPRESSION_NONE, COMPRESSION_BF16, COMPRESSION_FP16 };
+struct plan_compression {
+    enum compression gradients; /* gradient all-reduces, ZeRO's reduce-scatters; not exchanges of tied parameters inside a replica */
+    enum compression outer;     /* changes of parameters, of local SGD */
+};
+
 struct plan {
     const char *name, *file; /* file: for messages, NULL if the plan was not read from one */
     int64_t profile_id;
@@ -124,6 +133,7 @@ struct plan {
     bool deterministic;
     int32_t steps;
     struct plan_local_sgd local_sgd;
+    struct plan_compression compression;
     int32_t n_replicas;
     struct plan_replica *replicas;
     struct job job;

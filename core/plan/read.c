@@ -337,6 +337,7 @@ enum status plan_parse(struct arena *a, const struct node *root, const char *fol
     TRY(read_head(&r, root));
     TRY(read_replicas(&r, root));
     TRY(plan_read_local_sgd(a, root, &p, err));
+    TRY(plan_read_compression(root, &p, err));
     *out = p;
     return OK;
 }
@@ -471,6 +472,7 @@ void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
 {
     fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\n", p->microbatch,
             p->deterministic ? "true" : "false", p->steps > 0 ? p->steps : 1);
+    plan_write_compression(out, p);
     plan_write_local_sgd(out, p);
     fputs("replicas:\n", out);
     for (int32_t r = 0; r < p->n_replicas; r++) write_replica(out, a, p, &p->replicas[r]);
