@@ -82,11 +82,12 @@ reference() {
         END { if (!(worst < 1e-5)) { print "files.sh: losses of " name " in fp32 and fp64 differ by " worst ": too much for a reference" > "/dev/stderr"; exit 1 } }'
 }
 
-# plan DEVICE NAME MODEL PRECISION RANKS REPLICAS: the text of a plan with these replicas
+# plan DEVICE NAME MODEL PRECISION RANKS REPLICAS: the text of a plan with these replicas, and with $head before them
+head=
 plan() {
     job "$3" "$4" >"$work/job.yaml"
     cluster "$1" "$5" >"$work/cluster.yaml"
-    printf 'version: 1\nname: %s\nmicrobatch: 2\nreplicas:\n%s\njob:\n' "$2" "$6"
+    printf 'version: 1\nname: %s\nmicrobatch: 2\n%sreplicas:\n%s\njob:\n' "$2" "$head" "$6"
     sed 's/^/  /' "$work/job.yaml"
     printf 'cluster:\n'
     sed 's/^/  /' "$work/cluster.yaml"
@@ -151,6 +152,12 @@ trained overflow $more_steps
 ((skipped > 0 && skipped < more_steps)) || { echo "files.sh: $skipped of $more_steps steps are skipped with a scale of $scale: another should be chosen" >&2; exit 1; }
 check overflow gpt fp16 3 2e-2 $more_steps "$zero2" overflow $skipped
 scale=
+# Islands that exchange parameters every second step, in bf16: the same plan on hosts is the reference.
+head=$'compression: {gradients: bf16, outer: bf16}\nlocal_sgd: {every: 2, outer: nesterov}\n'
+plan host local gpt fp32 2 "$uneven2" >"$work/host.yaml"
+trained local "$steps"
+check local gpt fp32 2 2e-2 "$steps" "$uneven2" local
+head=
 # Two heads and two sequences over three devices: somebody has nothing of some operators. Some 40 collectives a microbatch:
 # fewer steps yet.
 shares3="  - microbatches: $all
