@@ -45,7 +45,7 @@ const char *common_profile_label(struct arena *a, const struct profile *p);
 MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out,
                                    struct error *err);
 /* The plan of a trace, which its text is in. ERR_INPUT: the trace has none. */
-/* The same, to be planned again: a warning if it has local SGD or compression, which are not planned. */
+/* The same, to be planned again: without local SGD and compression, which are not planned; a warning if it has them. */
 MUST_CHECK enum status common_old_plan(struct arena *a, const char *path, struct plan *out, struct error *err);
 MUST_CHECK enum status common_trace_plan(struct arena *a, const struct trace *t, const char *path,
                                          struct plan *out, struct error *err);

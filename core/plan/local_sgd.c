@@ -70,8 +70,8 @@ enum status plan_read_local_sgd(struct arena *a, const struct node *root, struct
         if ((n = node_get(map, i ? "momentum" : "lr")))
             return node_error(n, err, "outer: average has none; outer: nesterov has");
     if (kind == OUTER_NESTEROV) o->lr = 0.7, o->momentum = 0.9;
-    TRY(node_get_double(map, "lr", 0, 1e6, &o->lr, err));
-    TRY(node_get_double(map, "momentum", 0, 1, &o->momentum, err));
+    TRY(node_get_double(map, "lr", 1e-9, 1e6, &o->lr, err));
+    TRY(node_get_double(map, "momentum", 0, 0.999999, &o->momentum, err));
     return read_islands(a, map, p, err);
 }
 
@@ -83,7 +83,7 @@ enum status plan_check_local_sgd(const struct plan *p, struct error *err)
     if (p->local_sgd.n_islands < 2)
         return plan_complain(&whole, "local_sgd: one island; it takes two, with a replica each at least");
     if (p->deterministic)
-        return plan_complain(&whole, "local_sgd: the islands' parameters depend on who is in which, so the plan cannot be deterministic");
+        return plan_complain(&whole, "deterministic: promises the same bits for every plan, and with local_sgd they depend on which replicas form an island");
     if (p->job.precision == DTYPE_fp16)
         return plan_complain(&whole, "local_sgd: fp16 has a loss scale, which all replicas would have to agree on in every step; bf16 has none");
     for (int32_t r = 0; r < p->n_replicas; r++)

@@ -12,6 +12,8 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 struct resuming {
     struct rank *r;
@@ -95,6 +97,30 @@ static void warn_of_changes(const struct resuming *v, const struct checkpoint *c
                  v->progress->global_batch, c->global_batch, c->sequences);
 }
 
+/* Islands of local SGD whose parameters a checkpoint has. */
+static int32_t islands_of(const struct checkpoint *c)
+{
+    int32_t most = 0;
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        const char *at = strrchr(c->tensors[i].name, '@');
+        if (at && atoi(at + 1) > most) most = atoi(at + 1);
+    }
+    return most + 1;
+}
+
+static void warn_of_islands(const struct resuming *v, const struct checkpoint *c)
+{
+    int32_t had = islands_of(c), has = program_islands(v->r->p);
+    if (had > has)
+        log_warn("checkpoint '%s' has the parameters of %" PRId32 " islands, the program %" PRId32
+                 ": what the others changed since their last exchange is lost; a checkpoint behind an exchange loses nothing but optimizer state",
+                 c->folder, had, has);
+    if (had > 1 && had < has)
+        log_warn("checkpoint '%s' has the parameters of %" PRId32 " islands, the program %" PRId32
+                 ": the others begin with those of island 0",
+                 c->folder, had, has);
+}
+
 static enum status load_tensors(const struct resuming *v, struct arena *a, const char *folder,
                                 struct error *err)
 {
@@ -102,7 +128,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
     TRY(checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(v, &c, err));
     TRY(checkpoint_continues(&c, v->r->o->steps, v->progress->global_batch, err));
-    if (v->r->index == 0) warn_of_changes(v, &c);
+    if (v->r->index == 0) warn_of_changes(v, &c), warn_of_islands(v, &c);
     for (int32_t i = 0; i < v->chunks->n; i++) {
         const struct chunk *k = &v->chunks->at[i];
         for (int32_t j = 0; j < k->stage->n_parameters; j++) {

@@ -285,7 +285,7 @@ static void fetch_call(struct explanation *t, int32_t lane, struct walk *w)
 static void next_call(struct explanation *t, int32_t lane, struct walk *w)
 {
     do fetch_call(t, lane, w);
-    while (w->at != AT_DONE && !procedure_runs(w->procedure, w->step));
+    while (w->at != AT_DONE && w->procedure->period && (w->step + 1) % t->trace->period);
 }
 
 /* Advances the lane as far as possible; true if it moved. */

@@ -143,6 +143,21 @@ plan whole "$adamw" '{every: 4}' "${plans[replicas]}"
 sed -n '/^job:/,/^cluster:/p' "$scratch/whole.yaml" | sed '1d;$d;s/^  //' >"$scratch/job.yaml"
 sed -n '/^cluster:/,$p' "$scratch/whole.yaml" | sed '1d;s/^  //' >"$scratch/cluster.yaml"
 
+for every in 3 16; do
+    plan local "$adamw" "{every: $every, islands: [[0, 2], [1, 3]], outer: nesterov}" "${plans[replicas]}"
+    "$MUSHER" simulate -q "$scratch/local.yaml" --explain 2>"$scratch/err" | grep -q "the last of which exchanges parameters" && "$MUSHER" report -q "$scratch/local.yaml" -o "$scratch/page.html" 2>"$scratch/err"
+    check "explained, every $every steps" $?
+done
+# Fewer islands than a checkpoint has.
+losses local 2 --save "$scratch/saved2" >/dev/null
+"$MUSHER" run "$scratch/whole.yaml" --data "$text" --steps 1 --resume "$scratch/saved2" >/dev/null 2>"$scratch/err"
+grep -q "has the parameters of 2 islands, the program 4" "$scratch/err"
+check "more islands than a checkpoint has: said" $?
+plan sync "$adamw" '' "${plans[replicas]}"
+"$MUSHER" run "$scratch/sync.yaml" --data "$text" --steps 1 --resume "$scratch/saved2" >/dev/null 2>"$scratch/err"
+grep -q "since their last exchange is lost" "$scratch/err"
+check "and fewer" $?
+
 # refused PATTERN LOCAL [REPLICAS]: exit 3 with this message
 refused() {
     plan local "$adamw" "$2" "${3:-${plans[replicas]}}" ${4:-}
@@ -155,6 +170,7 @@ refused 'local_sgd.islands: replica 3 is in no island' '{every: 2, islands: [[0,
 refused 'replica 1 is in island 0 already' '{every: 2, islands: [[0, 1], [1, 2, 3]]}'
 refused 'one island' '{every: 2, islands: [[0, 1, 2, 3]]}'
 refused 'local_sgd.lr: outer: average has none' '{every: 2, lr: 0.5}'
+refused 'local_sgd.lr' '{every: 2, outer: nesterov, lr: 0}'
 refused 'must be one of average, nesterov' '{every: 2, outer: adam}'
 refused "unknown key 'evry'\|evry" '{evry: 2}'
 refused 'zero: shards state over all replicas' '{every: 2}' "${plans[replicas]//device: n.0/device: n.0, zero: 1}"
