@@ -103,7 +103,8 @@ static int32_t islands_of(const struct checkpoint *c)
     int32_t most = 0;
     for (int32_t i = 0; i < c->n_tensors; i++) {
         const char *at = strrchr(c->tensors[i].name, '@');
-        if (at && atoi(at + 1) > most) most = atoi(at + 1);
+        long island = at ? strtol(at + 1, NULL, 10) : 0;
+        if (island > most && island < INT32_MAX) most = (int32_t)island;
     }
     return most + 1;
 }
