@@ -24,6 +24,13 @@ static double samples_per_s(const struct program *p, const struct run_result *r)
     return p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s;
 }
 
+static void print_local_sgd(const struct program *p, struct json *json)
+{
+    struct arena *a = arena_new();
+    common_print_local_sgd(a, &p->outer, program_islands(p), json);
+    arena_free(a);
+}
+
 static void print_json(const struct program *p, const struct run_result *r)
 {
     struct json j;
@@ -34,6 +41,7 @@ static void print_json(const struct program *p, const struct run_result *r)
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "first_step", r->first_step);
     json_put_int(&j, "steps", r->steps);
+    print_local_sgd(p, &j);
     json_put_list_line(&j, "losses");
     for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
     json_close(&j);
@@ -68,13 +76,6 @@ static void print_scale(const struct run_result *r)
     putchar('\n');
 }
 
-static void print_local_sgd(const struct program *p)
-{
-    struct arena *a = arena_new();
-    common_print_local_sgd(a, &p->outer, program_islands(p), NULL);
-    arena_free(a);
-}
-
 static void print_text(const struct program *p, const struct run_result *r)
 {
     char text[32], first[32], last[32];
@@ -86,7 +87,7 @@ static void print_text(const struct program *p, const struct run_result *r)
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
     if (r->loss_scale > 0) print_scale(r);
-    print_local_sgd(p);
+    print_local_sgd(p, NULL);
     if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
 }
 

@@ -52,18 +52,21 @@ static struct intervals without(struct arena *a, const struct intervals *x,
     return out;
 }
 
+/* From the end of the step before the last one, or with local SGD of a period before, to the end of the last step: ends of updates, or
+ * of steps whose spans are not kept. */
 static void find_window(const struct trace *t, struct stats *out)
 {
-    int32_t last = -1;
+    int32_t last = -1, before;
     for (size_t i = 0; i < t->n_spans; i++)
         if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].phase == PHASE_U &&
             t->spans[i].step > last)
             last = t->spans[i].step;
+    before = last - (t->period > 1 ? t->period : 1);
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
-        if (s->kind != SPAN_COMPUTE || s->phase != PHASE_U) continue;
-        if (s->step == last && s->end_ns > out->end_ns) out->end_ns = s->end_ns;
-        if (s->step == last - 1 && s->end_ns > out->begin_ns) out->begin_ns = s->end_ns;
+        if (s->kind != SPAN_STEP && (s->kind != SPAN_COMPUTE || s->phase != PHASE_U)) continue;
+        if (s->step == last && s->kind != SPAN_STEP && s->end_ns > out->end_ns) out->end_ns = s->end_ns;
+        if (s->step == before && s->end_ns > out->begin_ns) out->begin_ns = s->end_ns;
     }
     if (out->end_ns < out->begin_ns) out->end_ns = out->begin_ns;
 }
