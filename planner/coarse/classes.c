@@ -1,4 +1,5 @@
 /* planner/coarse/classes.c - classes of GPUs, and the prices of stages on several of them. */
+#include "planner/spmd_stage/tp_options.h"
 #include "planner/coarse/internal.h"
 
 #include "core/base/arena.h"
@@ -65,12 +66,12 @@ static int32_t *first_of_nodes(struct coarse *q, int32_t *n)
     return nodes;
 }
 
-/* Whether a stage may have n GPUs: a power of two; of measured layers those that were measured, and one; without sharding one. */
-static bool offered(const struct coarse *q, int32_t n)
+/* Whether a stage may have n GPUs of a class; of measured layers those that were measured, and one; without sharding one. */
+static bool offered(const struct coarse *q, const struct coarse_class *x, int32_t n)
 {
     const struct measured_model *m = q->task->job->model.measured;
     bool known = n == 1;
-    if (!m) return known || (!(n & (n - 1)) && !q->t->o->no_sharding);
+    if (!m) return known || (tp_options_offered(n, x->per_node) && !q->t->o->no_sharding);
     for (int32_t i = 0; i < m->n_tp; i++) known |= m->tp[i] == n;
     return known;
 }
@@ -88,13 +89,13 @@ static void add_degrees(struct coarse *q)
         int kinds = q->task->job->model.measured ? 1 : GROUP_RULES_COUNT;
         for (int kind = 0; kind < kinds; kind++)
             for (int32_t n = kind ? 2 : 1; n <= x->per_node && x->n_degrees < COARSE_DEGREES; n++) {
-                if (n > 1 && !offered(q, n)) continue;
+                if (n > 1 && !offered(q, x, n)) continue;
                 if (n > 1 && kinds > 1 && q->parameters_only && kind != GROUP_RULES_PARAMETERS) continue;
                 x->degree[x->n_degrees++] =
                     (struct coarse_degree){.n = n,
                                            .type = n > 1 ? c->n_types : x->type,
                                            .kind = (enum group_rules)kind,
-                                           .usable = n == 1 && offered(q, 1)};
+                                           .usable = n == 1 && offered(q, x, 1)};
                 if (n > 1) types[c->n_types++] = types[x->type];
             }
     }

@@ -38,7 +38,7 @@ enum status group_rules_solve(struct spmd_stage *memo, struct scorer *w, const s
     if (kind == GROUP_RULES_MESH) {
         const struct sharding *half = NULL;
         *out = NULL;
-        if (n < 4) return OK;
+        if (n < 4 || n % 2) return OK;
         TRY(group_rules_solve(memo, w, s, device, n / 2, GROUP_RULES_PARAMETERS, keep, &half, err));
         if (half) *out = with_positions(keep, half);
         return OK;

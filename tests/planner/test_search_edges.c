@@ -3,6 +3,7 @@
 #include "core/base/file.h"
 #include "core/document/document.h"
 #include "planner/search.h"
+#include "planner/spmd_stage/tp_options.h"
 #include "profiles/team.h"
 
 #include "tests/support/suites.h"
@@ -185,6 +186,33 @@ START_TEST(no_plan_is_below_its_bound_where_stages_on_all_gpus_of_a_node_fit_bes
 }
 END_TEST
 
+/* 64k positions fit only on all seven GPUs of a node, or on three beside four; with stages of powers of two there was no plan. */
+START_TEST(nodes_of_seven_gpus_have_stages_on_all_of_them)
+{
+    static const char text[] = "version: 1\nmodel: tests/data/models/llama-3.1-8b.json\nsequence_length: 65536\nglobal_batch: 16\n"
+                               "precision: fp16\noptimizer: {kind: adamw, lr: 1e-4}\n";
+    static const int32_t of_seven[] = {1, 2, 3, 4, 7}, of_eight[] = {1, 2, 4, 8};
+    struct search_options o = {.top = 1};
+    struct search_result r;
+    struct error err = {0};
+    struct node *root = NULL;
+    int32_t seven = 0, eight = 0;
+    for (int32_t n = 1; n <= 8; n++) {
+        if (tp_options_offered(n, 7)) ck_assert_int_eq(of_seven[seven++], n);
+        if (tp_options_offered(n, 8)) ck_assert_int_eq(of_eight[eight++], n);
+    }
+    ck_assert(seven == 5 && eight == 4);
+    ck_assert_int_eq(document_parse(arena, "job", text, strlen(text), &root, &err), OK);
+    ck_assert_msg(job_parse(arena, root, ".", &job, &err) == OK, "%s", err.text);
+    read_cluster("version: 1\nname: c\ndevice_types:\n  - {name: v, device: V100-SXM2-32}\nnodes:\n"
+                 "  - {name: n, count: 3, devices: {type: v, count: 7}}\nswitches: [{name: core}, {name: sw, count: 3}]\nlinks:\n"
+                 "  - {name: nv, count: 21, between: [n.*, sw], bandwidth: 150 GB/s, latency: 1 us}\n"
+                 "  - {name: up, count: 3, between: [n, core], bandwidth: 12.5 GB/s, latency: 5 us}\n");
+    ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_le(r.lower_bound_ns, r.plans[0].iteration_ns);
+}
+END_TEST
+
 /* Memory binds on stages of some candidates whose orders keep nothing that could be less: the search for orders that fit did not end. */
 START_TEST(orders_whose_memory_cannot_be_less_end_the_search)
 {
@@ -210,6 +238,7 @@ Suite *search_edges_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 600);
     tcase_add_test(t, a_team_with_a_link_missing_is_planned_on_devices_that_have_one);
+    tcase_add_test(t, nodes_of_seven_gpus_have_stages_on_all_of_them);
     tcase_add_test(t, orders_whose_memory_cannot_be_less_end_the_search);
     tcase_add_test(t, ten_gpus_whose_nodes_are_not_of_one_class_are_planned);
     tcase_add_test(t, a_square_without_diagonals_is_planned);
