@@ -4,7 +4,6 @@ set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
 cat LICENSE >"$text"
-check() { (($2)) && not_ok "$1" "$(tail -n 3 "$scratch/err" 2>/dev/null)" || ok "$1"; }
 
 # plan NAME HEAD STAGE-KEYS [PRECISION] [BANDWIDTH]: four host devices
 plan() {
@@ -15,20 +14,7 @@ microbatch: 1
 $2
 replicas:
 $(for d in 0 1 2 3; do echo "  - {microbatches: 2, stages: [{layers: [0, 7], device: n.$d$3}]}"; done)
-job:
-  version: 1
-  model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256}
-  sequence_length: 24
-  global_batch: 8
-  precision: ${4:-fp32}
-  optimizer: {kind: adamw, lr: 1e-3}
-  seed: 7
-cluster:
-  version: 1
-  name: here
-  device_types: [{name: cpu, device: host, memory: 1 GiB}]
-  nodes: [{name: n, host: localhost, devices: [{type: cpu}, {type: cpu}, {type: cpu}, {type: cpu}]}]
-  links: [{name: bus, between: [n], bandwidth: ${5:-1} GB/s, latency: 10 us}]
+$(four_hosts "${4:-fp32}" 'adamw, lr: 1e-3' "${5:-1}")
 END
 }
 losses() {

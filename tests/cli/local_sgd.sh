@@ -16,24 +16,9 @@ microbatch: ${microbatch:-1}
 ${3:+local_sgd: $3}
 replicas:
 $4
-job:
-  version: 1
-  model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256}
-  sequence_length: 24
-  global_batch: 8
-  precision: ${5:-fp64}
-  optimizer: {kind: $2}
-  seed: 7
-cluster:
-  version: 1
-  name: here
-  device_types: [{name: cpu, device: host, memory: 1 GiB}]
-  nodes: [{name: n, host: localhost, devices: [{type: cpu}, {type: cpu}, {type: cpu}, {type: cpu}]}]
-  links: [{name: bus, between: [n], bandwidth: 1 GB/s, latency: 10 us}]
+$(four_hosts "${5:-fp64}" "$2")
 END
 }
-
-check() { (($2)) && not_ok "$1" "$(tail -n 3 "$scratch/err" 2>/dev/null)" || ok "$1"; }
 
 # losses NAME STEPS OPTIONS: one a line
 losses() {
