@@ -3,7 +3,7 @@
 #
 #   even           a replica on each device, equal shares (data-parallel)
 #   proportional   the same, shares by speed: the best that integer numbers of microbatches allow (plans generated here, simulated)
-#   zero           the best of zero-1, zero-2, zero-3 and fsdp
+#   zero           the best of zero-1, zero-2, zero-3, fsdp and hsdp
 #   hap            only a single sharded stage on all devices
 #   harp-published HARP as its authors published it
 #   harp           the search without sharded stages (--no-sharding): pipelines, replicas, shares
@@ -79,12 +79,12 @@ proportional() { # FOLDER
 zero() { # FOLDER JOB TEAM
     local w best=
     rm -f "$1/zero.ns" "$1/zero.why"
-    for w in zero-1 zero-2 zero-3 fsdp; do
+    for w in zero-1 zero-2 zero-3 fsdp hsdp; do
         plan "$1" $w "$2" "$3" --baseline $w
         [[ -s $1/$w.ns ]] || continue
         [[ -z $best ]] || (($(< "$1/$w.ns") < $(< "$best"))) && best=$1/$w.ns
     done
-    if [[ -n $best ]]; then cp "$best" "$1/zero.ns"; else cat "$1"/{zero-1,zero-2,zero-3,fsdp}.why 2> /dev/null | tail -n 1 > "$1/zero.why"; fi
+    if [[ -n $best ]]; then cp "$best" "$1/zero.ns"; else cat "$1"/{zero-1,zero-2,zero-3,fsdp,hsdp}.why 2> /dev/null | tail -n 1 > "$1/zero.why"; fi
 }
 
 cell() { # TEAM MODEL

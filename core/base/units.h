@@ -18,6 +18,15 @@
 
 static inline int64_t units_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t units_min(int64_t a, int64_t b) { return a < b ? a : b; }
+/* Greatest common divisor of two numbers >= 0; of 0 and x, x. */
+static inline int32_t units_gcd(int32_t a, int32_t b)
+{
+    while (b) {
+        int32_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
 
 /* log2(x) of x >= 1, linear between powers of two, and so the same on every machine: at most 0.09 too small. */
 static inline double units_doublings(double x)

@@ -16,6 +16,7 @@
 
 #include "core/base/sorted.h"
 #include "core/lower/cells.h"
+#include "core/lower/hybrid.h"
 #include "core/lower/outer.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/scale.h"
@@ -144,6 +145,7 @@ static enum status make_reduces(struct lowering *l, struct group_plan plan, int3
                                 const char *name, struct error *err)
 {
     int32_t n = plan_islands(l->plan);
+    if (lower_zero_of(l, plan.uses[0]) && lower_hybrid_part(l, plan.uses[0]) > 1) return lower_hybrid_groups(l, plan, key, name, err);
     for (int32_t i = 0; i < n; i++)
         TRY(make_reduce(l, plan, n > 1 ? i : -1, key, n > 1 ? arena_printf(l->a, "%s@%" PRId32, name, i) : name, err));
     return n > 1 ? lower_outer_group(l, plan, key, name, err) : OK;
@@ -324,6 +326,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
     memset(l->groups->zero, -1, (size_t)l->uses->n_param_uses);
     l->groups->of_use = ARENA_ARRAY(l->tables, struct use_group, (size_t)l->uses->n_param_uses);
     TRY(lower_shard_mixed(l, l->groups->mixed, err));
+    TRY(lower_hybrid_check(l, err));
     for (int32_t last = l->uses->n_param_uses - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && same_owners(l, first - 1, last);) first--;
         if (needs_group(l, last))
@@ -357,7 +360,7 @@ static void find_groups_of_uses(const struct lowering *l, const struct stage_bui
     for (int32_t u = 0; u < l->uses->n_param_uses; u++) of[u].group = -1;
     for (int32_t i = b->groups->n; i-- > 0;) { /* the first group of a use goes before later ones */
         const struct group_plan *g = lower_group_plan(l, b->groups->group[i]);
-        for (int32_t k = 0; k < g->n_uses && !g->tied && !g->outer; k++)
+        for (int32_t k = 0; k < g->n_uses && !g->tied && !g->outer && !g->between; k++)
             of[g->uses[k]] = (struct use_group){b->groups->group[i], k};
     }
     l->groups->of_stage = b->groups;
@@ -380,6 +383,10 @@ static void segments_of(const struct stage_scratch *h, int32_t group, struct col
     }
     if (plan->zero) {
         lower_zero_segments(h, group, m);
+        return;
+    }
+    if (plan->between) {
+        lower_hybrid_segments(h, group, m);
         return;
     }
     const struct cells *cells = plan->cells;

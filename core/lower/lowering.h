@@ -11,7 +11,7 @@
  *   channels                              channels.c      stage_build.edge, program.channels
  *   orders                                orders.c        stage_build.order, lane_build.order
  *   gradient groups                       groups.c        groups, stage_build.groups, program.groups
- *     flat parameters (ZeRO) zero.c, unequal shards cells.c, the loss scale's scale.c
+ *     flat parameters (ZeRO) zero.c, inside nodes hybrid.c, unequal shards cells.c, the loss scale's scale.c
  *   their launches                        launches.c      stage_build.launches
  *   for each stage in turn: copied from an equal one of this lowering or of one before it (equal_stages.c, by its key, stage_key.c), or
  *   with core/lower/stage_scratch.h:

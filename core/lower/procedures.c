@@ -409,6 +409,18 @@ static void backward_procedures(struct writer *w)
     b->procedures->w = writer_finish(w, PHASE_W, "");
 }
 
+/* Instruction of the last backward after which the stage launches a group. An all-reduce of shards (core/lower/hybrid.h) follows its
+ * reduce-scatter, which from zero 2 on every backward launches. */
+static int32_t launched_after(const struct writer *w, const struct procedure *base, int32_t group)
+{
+    const struct group_plan *g = lower_group_plan(w->l, group);
+    int32_t end = base->n_instrs - 1, at = lower_complete_at(w->h, group, end);
+    if (!g->between || at == end || lower_zero_of(w->l, g->uses[0]) < 2) return at;
+    int32_t of = lower_group_of_param_use(w->l, w->b, g->uses[0]).group;
+    for (at = 0; at < end && !(base->instrs[at].kind == INSTR_COLLECTIVE_START && base->instrs[at].arg == of);) at++;
+    return at;
+}
+
 static void last_procedure(struct writer *w)
 {
     struct stage_build *b = w->b;
@@ -419,7 +431,7 @@ static void last_procedure(struct writer *w)
     for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
         if (i < base.n_instrs) writer_emit(w, base.instrs[i].kind, base.instrs[i].arg);
         while (next < b->launches->n &&
-               lower_complete_at(w->h, b->launches->group[next], base.n_instrs - 1) <= i)
+               launched_after(w, &base, b->launches->group[next]) <= i)
             writer_emit(w, INSTR_COLLECTIVE_START, b->launches->group[next++]);
     }
     b->procedures->last = writer_finish(w, orders_stage_phase(b, PHASE_W), "last");

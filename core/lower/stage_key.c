@@ -43,7 +43,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     const struct plan_stage *x = b->plan;
     add(k, b->v->g->serial);
     add(k, x->first_layer), add(k, x->last_layer);
-    add(k, x->recompute), add(k, x->recompute_blocks), add(k, x->zero);
+    add(k, x->recompute), add(k, x->recompute_blocks), add(k, x->zero), add(k, x->hybrid_shard);
     add(k, b->shard), add(k, b->n_shards);
     add(k, b->chunk), add(k, lane_of(l, b)->n_stages);
     add(k, b->first_sequence), add(k, b->sequences);
@@ -120,7 +120,7 @@ static void add_group(struct stage_key *k, const struct lowering *l, const struc
     const int32_t n_cells = x->cells ? x->cells->n : 0;
     add(k, x->n_uses);
     for (int32_t u = 0; u < x->n_uses; u++) add(k, x->uses[u]);
-    add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->outer), add(k, x->zero);
+    add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->outer), add(k, x->between), add(k, x->zero);
     add(k, g->kind), add(k, g->algorithm), add(k, g->n_members), add(k, g->dtype), add(k, g->elements);
     add(k, n_cells);
     for (int32_t c = 0; c < n_cells; c++) add(k, x->cells->param_use[c]);

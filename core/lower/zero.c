@@ -11,6 +11,7 @@
  */
 #include "core/lower/zero.h"
 
+#include "core/lower/hybrid.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/shards.h"
 #include "core/lower/slots.h"
@@ -33,7 +34,7 @@ static int32_t level_of(const struct lowering *l, int32_t param_use)
     const struct stage_build *first = lower_param_use_owner(l, 0, param_use);
     const int32_t *uses = uses_of(l, param_use);
     int32_t holders = 0;
-    if (!first->plan->zero) return 0;
+    if (!first->plan->zero || lower_hybrid_part(l, param_use) == 1) return 0;
     for (int32_t r = 0; r < l->plan->n_replicas; r++) {
         const struct stage_build *b = lower_param_use_owner(l, r, param_use);
         holders += b->n_shards / lower_shard_keys(b, param_use);
@@ -77,6 +78,11 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
                            "zero: %" PRId32 ", but replicas[%" PRId32 "].stages[%" PRId32
                            "], which holds the same layers, has %" PRId32,
                            b->plan->zero, first->replica, first->stage, first->plan->zero);
+    if (b->plan->hybrid_shard != first->plan->hybrid_shard)
+        return lower_error(l, b, err, ERR_INPUT,
+                           "hybrid_shard: %s, but replicas[%" PRId32 "].stages[%" PRId32 "], which holds the same layers, has %s",
+                           b->plan->hybrid_shard ? "true" : "false", first->replica, first->stage,
+                           first->plan->hybrid_shard ? "true" : "false");
     if (b->plan->zero == 3 && (b->plan->recompute != first->plan->recompute ||
                                b->plan->recompute_blocks != first->plan->recompute_blocks))
         return lower_error(l, b, err, ERR_INPUT,

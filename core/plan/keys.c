@@ -81,4 +81,6 @@ const struct document_key plan_stage_keys[] = {
     {"receive_ahead", "number of microbatches", "2", "receive buffers posted ahead"},
     {"zero", "0, 1, 2 or 3", "0",
      "ZeRO stage over the replicas: 1 shards optimizer state, 2 also gradients, 3 also parameters"},
+    {"hybrid_shard", "true or false", "false",
+     "with zero: shards over the replicas' GPUs of one node, each shard all-reduced between nodes (HSDP)"},
     {0}};

@@ -74,7 +74,11 @@ enum recompute {
  * recomputation. Devices that share a stage by sequences count as replicas. In a sharded stage the owner group of a parameter is
  * all devices, over all replicas, that keep the same shard of it and each have a partial value of its gradient; what one device keeps
  * alone or all compute alike is not divided. Level 3 is an error there, because `parameters:` (core/sharding/sharding.h) shards
- * parameters over all devices. Replicas that keep a parameter in different shards allow no level: also an error. */
+ * parameters over all devices. Replicas that keep a parameter in different shards allow no level: also an error.
+ * hybrid_shard (PyTorch's HYBRID_SHARD, HSDP; MiCS, Zhang et al. 2022): the shards are of GPUs of one node, and every node, or every
+ * equal part of one, has all of them (core/lower/hybrid.h). Gradients are reduce-scattered inside a node, each shard is all-reduced
+ * between nodes, and parameters are all-gathered inside a node: a hierarchical all-reduce that never leaves a node with more than its
+ * shards. The state takes 1/g of its memory, g GPUs of a node, in place of 1/n. */
 enum { ZERO_MAX = 3 };
 
 struct plan_stage {
@@ -93,6 +97,7 @@ struct plan_stage {
     int32_t recompute_blocks; /* of BLOCKS: the stage's first ones, the others are kept; 0: all */
     int64_t bucket_bytes; /* 0: one bucket after the last backward; zero 3: a bucket per layer */
     int32_t zero; /* 0 … ZERO_MAX */
+    bool hybrid_shard; /* of zero > 0 */
     int32_t receive_ahead; /* >= 1; default 2 */
     int32_t line, column;  /* in the file, for messages; 0: not read from a file */
 };

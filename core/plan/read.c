@@ -180,6 +180,9 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(node_get_quantity(n, "bucket", QUANTITY_BYTES, 1, BUCKET_MAX_BYTES, &bucket, r->err));
     s->bucket_bytes = (int64_t)llround(bucket);
     TRY(get_count(n, "zero", 0, ZERO_MAX, &s->zero, r->err));
+    TRY(node_get_bool(n, "hybrid_shard", &s->hybrid_shard, r->err));
+    if (s->hybrid_shard && !s->zero)
+        return node_error(given(n, "hybrid_shard"), r->err, "needs zero: 1, 2 or 3, whose shards it keeps inside a node");
     return get_count(n, "receive_ahead", 1, RECEIVE_AHEAD_MAX, &s->receive_ahead, r->err);
 }
 
@@ -417,6 +420,7 @@ static void write_sharded(FILE *out, struct arena *a, const struct plan *p,
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
     }
     if (s->zero) fprintf(out, "\n        zero: %" PRId32, s->zero);
+    if (s->hybrid_shard) fputs("\n        hybrid_shard: true", out);
     if (ahead != RECEIVE_AHEAD_DEFAULT) fprintf(out, "\n        receive_ahead: %" PRId32, ahead);
     fprintf(out, "\n        sharding:\n%s", sharding_write(a, s->sharding, 10));
 }
@@ -437,6 +441,7 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
     }
     if (s->zero) fprintf(out, ", zero: %" PRId32, s->zero);
+    if (s->hybrid_shard) fputs(", hybrid_shard: true", out);
     if (ahead != RECEIVE_AHEAD_DEFAULT) fprintf(out, ", receive_ahead: %" PRId32, ahead);
     fputs("}\n", out);
 }

@@ -89,14 +89,15 @@ static enum status horovod_ring(struct baseline_task *k, struct error *err)
     return OK;
 }
 
-static enum status divided(struct baseline_task *k, int32_t zero, const int64_t *parts,
+/* part: as in a setting */
+static enum status divided(struct baseline_task *k, int32_t zero, int32_t part, const int64_t *parts,
                            int32_t n_parts, bool whole, struct error *err)
 {
     static const int64_t layers[] = {0};
     if (alone(k, "has no replicas to shard over")) return OK;
     for (int32_t i = 0; i < k->n_sizes; i++) {
         struct baseline_setting x = replicas(k, i);
-        x.zero = zero;
+        x.zero = zero, x.part = part;
         TRY(with_buckets(k, x, parts, n_parts, layers, whole, err));
     }
     return OK;
@@ -105,28 +106,47 @@ static enum status divided(struct baseline_task *k, int32_t zero, const int64_t 
 static enum status zero_1(struct baseline_task *k, struct error *err)
 {
     static const int64_t parts[] = {2, 4, 8};
-    return divided(k, 1, parts, 3, true, err);
+    return divided(k, 1, 0, parts, 3, true, err);
 }
 
 static enum status zero_2(struct baseline_task *k, struct error *err)
 {
     static const int64_t parts[] = {4, 8};
-    return divided(k, 2, parts, 2, true, err);
+    return divided(k, 2, 0, parts, 2, true, err);
 }
 
 static enum status zero_3(struct baseline_task *k, struct error *err)
 {
     static const int64_t parts[] = {2, 4, 8};
-    return divided(k, 3, parts, 3, true, err);
+    return divided(k, 3, 0, parts, 3, true, err);
 }
 
 /* One layer, and two layers (a block). */
-static enum status fsdp(struct baseline_task *k, struct error *err)
+static enum status fully_sharded(struct baseline_task *k, int32_t part, struct error *err)
 {
     struct space *s;
     TRY(baseline_space(k, 0, &s, err));
     int64_t parts[] = {s->n_layers > 2 ? s->n_layers / 2 : 1};
-    return divided(k, 3, parts, 1, true, err);
+    return divided(k, 3, part, parts, 1, true, err);
+}
+
+static enum status fsdp(struct baseline_task *k, struct error *err) { return fully_sharded(k, 0, err); }
+
+/* The greatest common divisor of the numbers of GPUs on the nodes that have some (core/lower/hybrid.h). */
+static int32_t node_part(const struct baseline_task *k)
+{
+    int32_t part = 0, *here = ARENA_ARRAY(k->arena, int32_t, (size_t)k->cluster->n_nodes);
+    for (int32_t i = 0; i < k->degrees[0].n; i++) here[k->cluster->devices[k->degrees[0].first[i]].node]++;
+    for (int32_t n = 0; n < k->cluster->n_nodes; n++) part = units_gcd(here[n], part);
+    return part;
+}
+
+static enum status hsdp(struct baseline_task *k, struct error *err)
+{
+    int32_t part = node_part(k);
+    if (part == k->degrees[0].n) snprintf(k->why, sizeof k->why, "all devices are on one node: fsdp");
+    if (part < 2) snprintf(k->why, sizeof k->why, "the nodes' numbers of GPUs have no common divisor above 1");
+    return part < 2 || part == k->degrees[0].n ? OK : fully_sharded(k, part, err);
 }
 
 /* --- pipelines --- */

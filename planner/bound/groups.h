@@ -2,7 +2,7 @@
  *
  * The class. D equal replicas; stage i of each has the same contiguous layers on as many GPUs of the same class, an *option*: n GPUs of one
  * node that shard every operator by the same rules. A stage recomputes nothing, all its blocks or itself; a part of its blocks is outside the class. Parameters and gradients are whole in
- * every replica, optimizer state is divided over the replicas or not (ZeRO 0 and 1). Any D, any options and layers of the stages, any order
+ * every replica, optimizer state is divided over the replicas or not (ZeRO 0 and 1, not hybrid_shard). Any D, any options and layers of the stages, any order
  * of the F, I and W (forward, input gradient, weight gradient) of whole microbatches. The M microbatches are shared equally, so the largest share is m = ceil(M / D).
  *
  * On an option a layer takes F, I, W and r (its recomputation) a microbatch, collectives included; on one GPU it has s bytes in every

@@ -26,8 +26,8 @@ enum {
 /* The class of plans that `equal_bound_ns` refers to. */
 #define SEARCH_EQUAL                                                                               \
     "equal pipelines of whole layers on groups of equal GPUs of a node, sharded by the rules of "  \
-    "the search, ZeRO 0 or 1, all blocks of a stage recomputed or none, any order, at the "         \
-    "microbatch sizes tried"
+    "the search, ZeRO 0 or 1 over all replicas, all blocks of a stage recomputed or none, any "     \
+    "order, at the microbatch sizes tried"
 
 /* Baselines: textbook plans of the same plan space, each the best setting of its family (microbatch size, orders, degrees,
  * buckets, recomputation). Settings are ranked by an estimate and the first few are simulated. Grid families have `replicas`
@@ -43,6 +43,8 @@ enum {
     X(zero_2, "zero-2", "zero-1 with sharded gradients")                                           \
     X(zero_3, "zero-3", "zero-2 with sharded parameters, gathered in buckets")                     \
     X(fsdp, "fsdp", "zero-3 with all-gathers of a layer or a block, one ahead")                    \
+    X(hsdp, "hsdp",                                                                                \
+      "fsdp with shards over the GPUs of a node, gradients all-reduced between nodes")             \
     X(gpipe, "gpipe", "balanced pipelines, all forwards before all backwards, recomputing or not") \
     X(megatron, "megatron",                                                                        \
       "tensor x pipeline x data, equal layers everywhere, 1F1B or interleaved")                    \

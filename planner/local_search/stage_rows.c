@@ -331,20 +331,39 @@ bool stage_rows_size(const struct local_search *x, struct plan *p, int32_t varia
 
 /* --- memory --- */
 
-/* Optimizer state of all stages whole, or sharded over the holders of a layer. Plans of measured layers keep it whole, as it was measured. */
+/* Optimizer state of all stages whole, sharded over the holders of a layer, or over those of a node. Plans of measured layers keep it whole,
+ * as it was measured. */
+enum { STATE_WHOLE, STATE_SHARDED, STATE_IN_NODES };
 int32_t stage_rows_count_zero(const struct local_search *x)
 {
     if (x->s->job->model.measured) return 0;
-    return x->plan.n_replicas > 1 || widest(x) > 1 ? 2 : 0;
+    bool several = x->plan.n_replicas > 1 || widest(x) > 1;
+    return !several ? 0 : x->s->cluster->n_nodes > 1 ? STATE_IN_NODES + 1 : STATE_SHARDED + 1;
+}
+
+/* Whether some layer is on devices of several nodes. */
+static bool spans_nodes(const struct local_search *x, const struct plan *p)
+{
+    const struct device *d = x->s->cluster->devices;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *y = &p->replicas[r].stages[i], *first = p->replicas[0].stages;
+            while (first->last_layer < y->first_layer) first++;
+            for (int32_t k = 0; k < plan_stage_devices(y); k++)
+                if (d[plan_stage_device(y, k)].node != d[first->device].node) return true;
+        }
+    return false;
 }
 
 bool stage_rows_zero(const struct local_search *x, struct plan *p, int32_t variant)
 {
+    if (variant == STATE_IN_NODES && !spans_nodes(x, p)) return false;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             struct plan_stage *y = &p->replicas[r].stages[i];
             if (y->zero > 1) return false;
-            y->zero = variant && plan_stage_replicated(p, y);
+            y->zero = variant != STATE_WHOLE && plan_stage_replicated(p, y);
+            y->hybrid_shard = variant == STATE_IN_NODES && y->zero;
             y->recompute = RECOMPUTE_NONE; /* where memory is then missing, the fit sets it again */
             y->recompute_blocks = 0;
         }

@@ -265,6 +265,7 @@ static bool form(struct adapting *q, const struct plan_replica *like, const int3
         x->stages[i] = (struct plan_stage){.receive_ahead = 2,
                                            .bucket_bytes = like->stages[0].bucket_bytes,
                                            .zero = like->stages[0].zero,
+                                           .hybrid_shard = like->stages[0].hybrid_shard,
                                            .sharding = alike ? like->stages[i].sharding : NULL};
         if (!place(q, &x->stages[i], devices, NULL, m)) return false;
         devices += m;

@@ -235,7 +235,7 @@ static bool in_class(const struct plan_replica *r, int32_t stage)
     const struct plan_stage *x = &r->stages[stage];
     for (int32_t i = 0; i < stage; i++)
         if (r->stages[i].device == x->device) return false; /* chunks */
-    return x->zero <= 1 && !x->sequences && x->recompute != RECOMPUTE_SELECTIVE &&
+    return x->zero <= 1 && !x->hybrid_shard && !x->sequences && x->recompute != RECOMPUTE_SELECTIVE &&
            (!x->n_shards || x->sharding);
 }
 
