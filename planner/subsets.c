@@ -223,14 +223,23 @@ static enum status try_presets(struct listing *l, struct error *err)
     return OK;
 }
 
-/* By time the coarse search of the whole cluster had the same teams, but spent its trials and local searches on those of other classes too; so
- * only the classes of its best candidate by estimate. */
+/* At most half of the devices of each class. */
+static bool is_part(const struct listing *l, const struct subset *x)
+{
+    for (int32_t k = 0; k < l->q->n_classes; k++)
+        if (2 * x->count[k] > l->q->classes[k].n) return false;
+    return true;
+}
+
+/* By time the coarse search of the whole cluster had the same teams of whole classes, but spent its trials and local searches on those of other
+ * classes too; so only the classes of its best candidate by estimate, and parts of classes. A part may precede where the links between sites are
+ * so slow that the best plan takes twice as long as all devices together need to compute. */
 static bool is_promising(const struct listing *l, const struct subset *x)
 {
     uint32_t leading = coarse_leading(l->q);
-    for (int32_t k = 0; k < l->q->n_classes && !by_money(l); k++)
-        if (x->count[k] != (leading >> k & 1 ? l->q->classes[k].n : 0)) return false;
-    return by_money(l) || x->task;
+    bool whole = true;
+    for (int32_t k = 0; k < l->q->n_classes; k++) whole &= x->count[k] == (leading >> k & 1 ? l->q->classes[k].n : 0);
+    return by_money(l) || (whole && x->task) || is_part(l, x);
 }
 
 /* The subset of the best value that is left and may precede the best plan; NULL: none. */

@@ -144,6 +144,10 @@ static int32_t node_part(const struct baseline_task *k)
 static enum status hsdp(struct baseline_task *k, struct error *err)
 {
     int32_t part = node_part(k);
+    if (k->job->model.measured) { /* planner/candidate/robust.h */
+        snprintf(k->why, sizeof k->why, "plans of measured layers do not state which devices share a node");
+        return OK;
+    }
     if (part == k->degrees[0].n) snprintf(k->why, sizeof k->why, "all devices are on one node: fsdp");
     if (part < 2) snprintf(k->why, sizeof k->why, "the nodes' numbers of GPUs have no common divisor above 1");
     return part < 2 || part == k->degrees[0].n ? OK : fully_sharded(k, part, err);

@@ -233,28 +233,55 @@ static void link_vertices(struct tree *t)
     }
 }
 
-/* Depth-first search from every unvisited vertex; parent: half edge to the predecessor. */
+/* Depth-first search of the tree of `root`, its branches in the order of their vertices; parent: half edge to the predecessor. n: vertices of walk
+ * so far. Returns their number now. stack: (vertices) */
+static int32_t walk_from(struct tree *t, int32_t root, int32_t n, int32_t *stack)
+{
+    int32_t depth = 0;
+    t->parent[root] = -1;
+    stack[depth++] = root;
+    while (depth) {
+        int32_t v = stack[--depth], below = depth;
+        t->walk[n++] = v;
+        for (int32_t h = t->first[v]; h >= 0; h = t->next[h]) {
+            int32_t to = t->edges[h / 2].end[1 - h % 2], at = depth++;
+            if (t->parent[v] >= 0 && h / 2 == t->parent[v] / 2) {
+                depth--;
+                continue;
+            }
+            t->parent[to] = h;
+            for (; at > below && stack[at - 1] < to; at--) stack[at] = stack[at - 1];
+            stack[at] = to;
+        }
+    }
+    return n;
+}
+
+/* Of the tree walk[first … n): the vertex none of whose branches has more than half of its devices (a centroid, Jordan 1869). */
+static int32_t centroid(const struct tree *t, int32_t first, int32_t n)
+{
+    int32_t *inside = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices), all = 0;
+    for (int32_t i = first; i < n; i++) all += t->weight[t->walk[i]];
+    for (int32_t i = n - 1; i >= first; i--) { /* the last with half of the devices below it or on it is the first met */
+        int32_t v = t->walk[i], h = t->parent[v];
+        inside[v] += t->weight[v];
+        if (2 * inside[v] >= all) return v;
+        if (h >= 0) inside[t->edges[h / 2].end[h % 2]] += inside[v];
+    }
+    return t->walk[first];
+}
+
+/* Every tree from its centroid, because then the devices of each branch, such as a site, a pod or a node, are neighbours in the order. */
 static void walk_tree(struct tree *t)
 {
     int32_t *stack = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices), n = 0;
     bool *seen = ARENA_ARRAY(t->arena, bool, (size_t)t->n_vertices);
     for (int32_t root = 0; root < t->n_vertices; root++) {
-        int32_t depth = 0;
+        int32_t first = n;
         if (seen[root]) continue;
-        seen[root] = true;
-        t->parent[root] = -1;
-        stack[depth++] = root;
-        while (depth) {
-            int32_t v = stack[--depth];
-            t->walk[n++] = v;
-            for (int32_t h = t->first[v]; h >= 0; h = t->next[h]) {
-                int32_t to = t->edges[h / 2].end[1 - h % 2];
-                if (seen[to]) continue;
-                seen[to] = true;
-                t->parent[to] = h;
-                stack[depth++] = to;
-            }
-        }
+        n = walk_from(t, root, first, stack);
+        (void)walk_from(t, centroid(t, first, n), first, stack);
+        for (int32_t i = first; i < n; i++) seen[t->walk[i]] = true;
     }
 }
 

@@ -37,33 +37,10 @@ START_TEST(data_parallel_families_have_a_replica_on_each_device)
             ck_assert_int_eq(p->replicas[r].stages[0].device, r);
             ck_assert_int_eq(p->replicas[r].stages[0].hybrid_shard, !strcmp(want[i].name, "hsdp"));
         }
-        if (!strcmp(want[i].name, "ddp"))
-            ck_assert_int_gt(p->replicas[0].stages[0].bucket_bytes, 0);
+        if (!strcmp(want[i].name, "ddp")) ck_assert_int_gt(p->replicas[0].stages[0].bucket_bytes, 0);
         if (!strcmp(want[i].name, "data-parallel"))
             ck_assert_int_eq(p->replicas[0].stages[0].bucket_bytes, 0);
     }
-}
-END_TEST
-
-/* Messages between nodes take most of the time: all parameters three times a microbatch, or all gradients once. */
-START_TEST(hsdp_is_faster_than_fsdp_between_slow_nodes)
-{
-    struct job j = small_team_job(4, 16, "");
-    struct cluster c = small_team(2, "22", 100);
-    int64_t ns[2];
-    for (int i = 0; i < 2; i++) {
-        struct search_options o = {.top = 1, .baseline = i ? "hsdp" : "fsdp"};
-        ns[i] = small_team_search(&j, &c, &o).plans[0].iteration_ns;
-    }
-    ck_assert_int_lt(ns[1], ns[0]);
-    c = small_team(1, "2", 100); /* one node */
-    struct search_options o = {.top = 1, .baseline = "hsdp"};
-    struct search_result r;
-    struct error err = {0};
-    struct profile p;
-    ck_assert_int_eq(profile_prior(arena, &c, &p, &err), OK);
-    ck_assert_int_eq(search_plans(arena, &j, &c, &p, &o, &r, &err), ERR_INFEASIBLE);
-    ck_assert_msg(strstr(err.text, "all devices are on one node: fsdp") != NULL, "%s", err.text);
 }
 END_TEST
 
@@ -505,7 +482,6 @@ Suite *baselines_suite(void)
     TCase *t = tcase_create("baselines");
     tcase_add_checked_fixture(t, small_team_setup, small_team_teardown);
     tcase_add_test(t, data_parallel_families_have_a_replica_on_each_device);
-    tcase_add_test(t, hsdp_is_faster_than_fsdp_between_slow_nodes);
     tcase_add_test(t, gpipe_runs_all_forwards_first_and_uses_every_device);
     tcase_add_test(t, megatron_shards_operators_over_gpus_of_a_node_where_that_is_fastest);
     tcase_add_test(t, data_parallel_recomputes_blocks_where_activations_do_not_fit);
