@@ -1,6 +1,7 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "planner/search.h"
 #include "profiles/team.h"
@@ -10,6 +11,7 @@
 #include "tools/predict.h"
 #include "tools/print/metrics.h"
 #include "tools/print/plan.h"
+#include "tools/print/strategies.h"
 #include "tools/team/replan.h"
 
 #include <inttypes.h>
@@ -22,7 +24,7 @@
 
 struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
-    struct texts with, without;
+    struct texts with, without, allow;
     int64_t profile, top, evaluations, threads;
     double time_limit;
     bool fastest, no_sharding;
@@ -124,6 +126,47 @@ static void report(struct arena *a, struct plan_report *x, int64_t tokens, bool 
         print_plan(a, x);
 }
 
+/* The sets that --allow names, several in one text with commas between them. */
+static enum status allowed_sets(struct arena *a, const struct request *q, uint32_t *out, struct error *err)
+{
+    char hint[NEAREST_HINT];
+    *out = 0;
+    for (size_t i = 0; i < q->allow.count; i++)
+        for (const char *at = q->allow.items[i], *end; *at; at = end + (*end == ',')) {
+            int set = 0;
+            end = at + strcspn(at, ",");
+            const char *word = arena_printf(a, "%.*s", (int)(end - at), at);
+            while (set < STRATEGY_SET_COUNT && strcmp(strategy_set_names[set], word) != 0) set++;
+            if (set == STRATEGY_SET_COUNT)
+                return error_set(err, ERR_USAGE, "--allow: no strategies '%.40s'; known:"
+#define X(id, name, help) " " name
+                                 STRATEGY_SETS(X)
+#undef X
+                                 "%s", word, nearest_name_hint(word, strategy_set_names, hint));
+            *out |= 1U << set;
+        }
+    return OK;
+}
+
+/* Plans of the allowed strategies, in files of their own. */
+static enum status find_strategies(struct arena *a, const struct request *q, uint32_t sets, const struct search_options *o,
+                                   const struct job *j, const struct cluster *c, const struct profile *p,
+                                   const struct search_result *r, struct strategies **out, struct error *err)
+{
+    if (!sets || *stop) return OK;
+    *out = ARENA_ARRAY(a, struct strategies, 1);
+    TRY(strategies_find(a, j, c, p, o, sets, &r->plans[0], *out, err));
+    for (int32_t i = 0; i < (*out)->n; i++) {
+        struct file f = {0};
+        const struct strategy_plan *x = &(*out)->list[i];
+        if (x->why || !strcmp(q->out, "-")) continue;
+        TRY(file_open(&f, print_strategy_file(a, q->out, x), err));
+        plan_write(f.stream, a, &x->plan);
+        TRY(file_commit(&f, err));
+    }
+    return OK;
+}
+
 static enum status plan(struct arena *a, void *request, const struct common *common,
                         struct error *err)
 {
@@ -133,7 +176,10 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     struct cluster c;
     struct profile profile;
     struct search_result r;
+    struct strategies *strategies = NULL;
+    uint32_t sets;
     int64_t tokens;
+    TRY(allowed_sets(a, q, &sets, err));
     TRY(common_not_stdout(common->json, "-o", q->out, err));
     if (q->baseline && q->from)
         return error_set(err, ERR_USAGE, "--baseline makes its plan without a search, and --from "
@@ -172,6 +218,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     double search_s = wall_seconds() - start;
     common_stop_after(0);
     TRY(write_plans(a, &r, q->out, err));
+    TRY(find_strategies(a, q, sets, &o, &j, &c, &profile, &r, &strategies, err));
     log_progress_end();
     if (common->json || strcmp(q->out, "-") != 0)
         report(a, &(struct plan_report){.cluster = &c,
@@ -182,6 +229,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
                                            .evaluations = q->evaluations,
                                            .min_rate = q->aim.min_rate,
                                            .objective = o.objective,
+                                           .strategies = strategies,
                                            .baseline = q->baseline != NULL,
                                            .verbose = common->verbose,
                                            .timed_out = common_timed_out()},
@@ -249,6 +297,14 @@ static const struct option options[] = {
      .unit = "[NAME=]NODE",
      .help = "node added to the cluster of --from: a copy of its node NODE, or of NODE in another "
              "cluster file (FILE:NODE), e.g. d=b"},
+    {.name = "allow",
+     TEXTS_AT(allow),
+     .unit = "SET,...",
+     .help = "also plans whose training is not the synchronous one, in a table and files (PLAN.NAME) of their own:"
+#define X(id, word, help) " " word " (" help ")"
+     STRATEGY_SETS(X)
+#undef X
+    },
     {.name = "top",
      INT_AT(top),
      .unit = "N",

@@ -9,6 +9,7 @@
 #include "tools/print/metrics.h"
 #include "tools/print/replicas.h"
 #include "tools/print/stated.h"
+#include "tools/print/strategies.h"
 #include "tools/print/unused.h"
 #include "tools/wrap.h"
 
@@ -184,6 +185,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
     if (r->start) json_put_text(&j, "from_plan", start_names[r->start]);
     json_put_text(&j, "stopped", x->timed_out ? "time" : r->stopped);
     print_bounds_json(&j, r);
+    if (x->strategies) print_strategies_json(a, &j, x->strategies, x->file);
     json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
     json_put_double(&j, "search_s", x->search_s);
     json_close(&j);
@@ -313,4 +315,5 @@ void print_plan(struct arena *a, const struct plan_report *x)
                           : stop_text(r->stopped));
     print_budget(x);
     print_bounds(a, x);
+    if (x->strategies) print_strategies(a, x->strategies, r->plans[0].iteration_ns, x->file);
 }

@@ -5,6 +5,7 @@
 #include "planner/candidate/types.h"
 #include "profiles/profile.h"
 #include "sim/metrics.h"
+#include "tools/strategy/strategies.h"
 
 struct arena;
 
@@ -17,6 +18,7 @@ struct plan_report {
     double search_s, min_rate;
     enum objective objective;
     int64_t evaluations; /* asked for; 0: the default */
+    const struct strategies *strategies; /* NULL: none are allowed */
     bool baseline; /* one baseline was made instead of a search */
     bool verbose;  /* reasons of baselines uncut */
     bool timed_out;

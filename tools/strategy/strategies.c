@@ -1,0 +1,296 @@
+#include "tools/strategy/strategies.h"
+
+#include "core/base/arena.h"
+#include "core/base/units.h"
+#include "profiles/team.h"
+#include "tools/strategy/islands.h"
+#include "tools/team/edit.h"
+#include "tools/team/replan.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Steps between exchanges; DiLoCo's settings are those of Douillard et al. 2023, section 3. */
+enum { LOCAL_EVERY = 8, DILOCO_EVERY = 500 };
+static const struct outer_optimizer outer_average = {.every = LOCAL_EVERY, .kind = OUTER_AVERAGE};
+static const struct outer_optimizer outer_diloco = {.every = DILOCO_EVERY, .kind = OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9};
+
+const char *const strategy_set_names[] = {
+#define X(id, word, help) word,
+    STRATEGY_SETS(X)
+#undef X
+        NULL};
+
+/* --- a plan for every island --- */
+
+struct island {
+    struct cluster part;
+    double weight; /* of the batch */
+    int64_t batch; /* its samples of a step */
+    int32_t like;  /* an island before it that is alike and has as many samples, or itself */
+    int32_t n_found;
+    const struct search_plan *found; /* (n_found) the fastest first */
+};
+enum { ISLAND_PLANS = 12 }; /* of an island: those of them that fit beside the state of local SGD */
+
+struct finding {
+    struct arena *a;
+    const struct job *job;
+    const struct cluster *cluster;
+    const struct profile *profile;
+    const struct search_options *o;
+    struct strategies *out;
+};
+
+struct island_division {
+    struct islands by;
+    struct island *islands; /* (by.n) */
+    int32_t n_plans;        /* least number of plans of an island */
+    const char *why;
+};
+
+static double peak_of(const struct cluster *c, enum dtype t)
+{
+    double sum = 0;
+    for (int32_t d = 0; d < c->n_devices; d++) sum += team_peak_flops(&c->types[c->devices[d].type], t);
+    return sum > 0 ? sum : c->n_devices;
+}
+
+/* Shares of the batch in units of u samples, by largest remainders; u is the largest power of two that leaves an island eight units. */
+static bool share_batch(const struct finding *f, struct island *x, int32_t n)
+{
+    int64_t batch = f->job->global_batch, unit = 1, given = 0;
+    double all = 0;
+    while (batch % (2 * unit) == 0 && batch / (2 * unit) >= 8 * (int64_t)n) unit *= 2;
+    for (int32_t i = 0; i < n; i++) all += x[i].weight;
+    for (int32_t i = 0; i < n; i++) given += x[i].batch = unit * (int64_t)floor((double)(batch / unit) * x[i].weight / all);
+    for (; given < batch; given += unit) {
+        int32_t most = 0;
+        double lack = -INFINITY;
+        for (int32_t i = 0; i < n; i++) {
+            double own = (double)batch * x[i].weight / all - (double)x[i].batch;
+            if (own > lack + 1e-9) lack = own, most = i;
+        }
+        x[most].batch += unit;
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (!x[i].batch) return false;
+    return true;
+}
+
+static void find_alike(const struct finding *f, struct island *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        x[i].like = i;
+        for (int32_t k = 0; k < i && x[i].like == i; k++)
+            if (x[k].batch == x[i].batch && islands_alike(f->a, &x[k].part, &x[i].part)) x[i].like = k;
+    }
+}
+
+/* *why: there is no plan. microbatch 0: the search chooses. */
+static enum status search_island(const struct finding *f, struct island *x, int64_t microbatch, const char **why, struct error *err)
+{
+    struct job j = *f->job;
+    struct search_options o = *f->o;
+    struct search_result r;
+    struct error refused = {0};
+    j.global_batch = x->batch;
+    if (microbatch) j.n_microbatches_sizes = 1, j.microbatch_sizes[0] = microbatch;
+    int32_t n_sizes = j.n_microbatches_sizes;
+    j.n_microbatches_sizes = 0;
+    for (int32_t i = 0; i < n_sizes; i++)
+        if (x->batch % j.microbatch_sizes[i] == 0) j.microbatch_sizes[j.n_microbatches_sizes++] = j.microbatch_sizes[i];
+    if (n_sizes && !j.n_microbatches_sizes) {
+        *why = arena_printf(f->a, "an island's share of the batch, %" PRId64 " samples, is no multiple of the microbatch size", x->batch);
+        return OK;
+    }
+    o.baseline = NULL, o.from = NULL, o.top = ISLAND_PLANS, o.objective = OBJECTIVE_TIME, o.min_rate = o.max_cost = 0;
+    enum status st = search_plans(f->a, &j, &x->part, f->profile, &o, &r, &refused);
+    if (st == ERR_INFEASIBLE || st == ERR_INPUT) {
+        *why = arena_printf(f->a, "an island of %" PRId32 " devices alone: %s", x->part.n_devices, refused.text);
+        return OK;
+    }
+    if (st != OK) {
+        if (err) *err = refused;
+        return st;
+    }
+    x->found = r.plans, x->n_found = r.n_plans;
+    f->out->evaluated += r.evaluated;
+    return OK;
+}
+
+/* The fastest island first, whose microbatch size the others take. */
+static enum status search_islands(const struct finding *f, struct island *x, int32_t n, const char **why, struct error *err)
+{
+    int32_t first = 0;
+    find_alike(f, x, n);
+    for (int32_t i = 1; i < n; i++)
+        if (x[i].weight > x[first].weight) first = i;
+    first = x[first].like;
+    TRY(search_island(f, &x[first], 0, why, err));
+    for (int32_t i = 0; i < n && !*why; i++)
+        if (i != first && x[i].like == i) TRY(search_island(f, &x[i], x[first].found[0].plan.microbatch, why, err));
+    for (int32_t i = 0; i < n && !*why; i++) x[i].found = x[x[i].like].found, x[i].n_found = x[x[i].like].n_found;
+    return OK;
+}
+
+static bool all_alike(const struct island *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (x[i].like) return false;
+    return true;
+}
+
+/* The replicas of all islands in one plan, the k-th of each. zero: as they are, or without ZeRO, which local SGD does not have. false: the
+ * microbatch sizes differ. */
+static bool unite(const struct finding *f, const struct island_division *d, int32_t k, bool zero, struct plan *p, const int32_t **of)
+{
+    int32_t n_replicas = 0, at = 0, n = d->by.n;
+    const struct island *x = d->islands;
+    for (int32_t i = 0; i < n; i++) n_replicas += x[i].found[k].plan.n_replicas;
+    *p = x[0].found[k].plan;
+    p->job = *f->job, p->cluster = *f->cluster, p->name = "islands", p->file = NULL;
+    p->replicas = ARENA_ARRAY(f->a, struct plan_replica, (size_t)n_replicas);
+    int32_t *island = ARENA_ARRAY(f->a, int32_t, (size_t)n_replicas);
+    for (int32_t i = 0; i < n; i++) {
+        struct plan own = x[i].found[k].plan, there;
+        const char *missing;
+        own.cluster = x[i].part; /* of an island that it is like */
+        replan_carry(f->a, &own, f->cluster, &there, &missing);
+        if (own.microbatch != p->microbatch) return false;
+        for (int32_t r = 0; r < there.n_replicas; r++, at++) {
+            p->replicas[at] = there.replicas[r], island[at] = i;
+            for (int32_t s = 0; s < there.replicas[r].n_stages && !zero; s++)
+                p->replicas[at].stages[s].zero = 0, p->replicas[at].stages[s].hybrid_shard = false;
+        }
+    }
+    p->n_replicas = n_replicas, *of = island;
+    return true;
+}
+
+static enum status fill_division(const struct finding *f, struct island_division *d, struct error *err)
+{
+    int32_t n = d->by.n;
+    struct island *x = d->islands = ARENA_ARRAY(f->a, struct island, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        islands_part(f->a, f->cluster, &d->by, i, &x[i].part);
+        x[i].weight = peak_of(&x[i].part, f->job->precision);
+    }
+    for (int round = 0; round < 2 && !d->why; round++) {
+        if (!share_batch(f, x, n)) d->why = arena_printf(f->a, "%" PRId32 " islands and a batch of %" PRId64, n, f->job->global_batch);
+        if (!d->why) TRY(search_islands(f, x, n, &d->why, err));
+        if (d->why || all_alike(x, n)) break;
+        for (int32_t i = 0; i < n; i++) x[i].weight = (double)x[i].batch / (double)x[i].found[0].iteration_ns;
+    }
+    d->n_plans = ISLAND_PLANS;
+    for (int32_t i = 0; i < n && !d->why; i++) d->n_plans = (int32_t)units_min(d->n_plans, x[i].n_found);
+    return OK;
+}
+
+/* --- strategies --- */
+
+/* Simulates the plan, and keeps it if it is the fastest so far. Otherwise *why. */
+static enum status try_plan(const struct finding *f, const struct plan *p, struct strategy_plan *x, const char **why, struct error *err)
+{
+    struct plan made, named = *p;
+    int64_t ns;
+    named.name = x->name;
+    *why = NULL;
+    TRY(replan_as_it_stands(f->a, &named, f->job, f->cluster, f->profile, &made, &ns, why, err));
+    f->out->evaluated++;
+    if (ns > 0 && (x->why || ns < x->iteration_ns)) x->plan = made, x->iteration_ns = ns, x->why = NULL;
+    return OK;
+}
+
+/* The first plans of the islands that fit beside the state of local SGD. */
+static enum status try_local(const struct finding *f, const struct island_division *d, const struct outer_optimizer *outer,
+                             struct strategy_plan *x, struct error *err)
+{
+    const char *why = d->why;
+    for (int32_t k = 0; !d->why && k < d->n_plans; k++) {
+        struct plan p;
+        const int32_t *island;
+        if (!unite(f, d, k, false, &p, &island)) continue;
+        p.local_sgd = (struct plan_local_sgd){.outer = *outer, .n_islands = d->by.n, .island = island};
+        TRY(try_plan(f, &p, x, &why, err));
+        if (!why) return OK;
+    }
+    if (x->why) x->why = why ? why : "the islands have no plans of one microbatch size";
+    return OK;
+}
+
+static enum status try_sums(const struct finding *f, const struct plan *sync, enum compression by, struct strategy_plan *x,
+                            struct error *err)
+{
+    struct plan p = *sync;
+    const char *why;
+    p.compression.gradients = by;
+    TRY(try_plan(f, &p, x, &why, err));
+    if (why && x->why) x->why = why;
+    return OK;
+}
+
+/* On the synchronous plan, and on the islands' together. */
+static enum status try_all_sums(const struct finding *f, enum compression by, const struct island_division *d, int32_t n,
+                                const struct search_plan *sync, struct strategy_plan *x, struct error *err)
+{
+    enum dtype job = f->job->precision;
+    if ((by == COMPRESSION_BF16 && job == DTYPE_bf16) || (by == COMPRESSION_FP16 && dtype_is_half(job))) {
+        x->why = arena_printf(f->a, "messages of gradients of a job in %s have 16 bits anyway", dtype_name(job));
+        return OK;
+    }
+    TRY(try_sums(f, &sync->plan, by, x, err));
+    for (int32_t i = 0; i < n; i++) {
+        struct plan p;
+        const int32_t *island;
+        if (!d[i].why && unite(f, &d[i], 0, true, &p, &island)) TRY(try_sums(f, &p, by, x, err));
+    }
+    return OK;
+}
+
+static enum status try_strategy(const struct finding *f, enum strategy_id id, const struct island_division *d, int32_t n,
+                                const struct search_plan *sync, struct strategy_plan *x, struct error *err)
+{
+    static const struct outer_optimizer *const outer[STRATEGY_COUNT] = {[STRATEGY_local_sgd] = &outer_average,
+                                                                        [STRATEGY_diloco] = &outer_diloco};
+    static const enum compression sums[STRATEGY_COUNT] = {[STRATEGY_bf16_sums] = COMPRESSION_BF16,
+                                                          [STRATEGY_fp16_sums] = COMPRESSION_FP16};
+    x->why = "no links divide the cluster into islands";
+    if (sums[id]) return try_all_sums(f, sums[id], d, n, sync, x, err);
+    for (int32_t i = 0; i < n; i++) TRY(try_local(f, &d[i], outer[id], x, err));
+    return OK;
+}
+
+enum status strategies_find(struct arena *a, const struct job *j, const struct cluster *c, const struct profile *p,
+                            const struct search_options *o, uint32_t sets, const struct search_plan *sync,
+                            struct strategies *out, struct error *err)
+{
+    static const struct {
+        enum strategy_set set;
+        const char *name, *help, *source;
+        double progress;
+    } rows[] = {
+#define X(id, set, name, help, progress, source) {STRATEGY_SET_##set, name, help, source, progress},
+        STRATEGIES(X)
+#undef X
+    };
+    struct cluster stated = *c;
+    struct islands *by;
+    TRY(team_state_links(a, p, &stated, err));
+    struct finding f = {a, j, c, p, o, out};
+    int32_t n = islands_divisions(a, &stated, &by);
+    struct island_division *d = ARENA_ARRAY(a, struct island_division, (size_t)n + 1);
+    *out = (struct strategies){.list = ARENA_ARRAY(a, struct strategy_plan, STRATEGY_COUNT)};
+    for (int32_t i = 0; i < n; i++) {
+        d[i].by = by[i];
+        TRY(fill_division(&f, &d[i], err));
+    }
+    for (int id = 0; id < STRATEGY_COUNT; id++) {
+        if (!(sets >> rows[id].set & 1)) continue;
+        struct strategy_plan *x = &out->list[out->n++];
+        *x = (struct strategy_plan){
+            .name = rows[id].name, .help = rows[id].help, .source = rows[id].source, .progress = rows[id].progress};
+        TRY(try_strategy(&f, (enum strategy_id)id, d, n, sync, x, err));
+    }
+    return OK;
+}

@@ -1,0 +1,70 @@
+/* tools/strategy/strategies.h - plans whose training is not the synchronous one: local SGD over islands, compressed sums (`plan --allow`).
+ *
+ * Such a plan is made from synchronous ones, never ranked among them, and covered by none of their bounds. Its iteration time is
+ * simulated. Its *progress* is how much a sample contributes to the loss, compared with synchronous training: a stated assumption with its
+ * source, because no simulation predicts it. Effective rate = samples/s · progress.
+ *
+ * Islands (tools/strategy/islands.h): each division of the cluster is tried. Every island has the plan that the search finds for it alone,
+ * with its share of the batch: in proportion to the islands' peak FLOP/s first, then, if islands differ, to the samples/s of these plans. Alike
+ * islands are searched once. All have the microbatch size of the fastest one.
+ */
+#ifndef TOOLS_STRATEGY_STRATEGIES_H
+#define TOOLS_STRATEGY_STRATEGIES_H
+
+#include "planner/search.h"
+
+struct arena;
+
+/* Sets of strategies that a user may allow: id, word, what changes. */
+#define STRATEGY_SETS(X)                                                                           \
+    X(LOCAL_SGD, "local-sgd", "islands exchange parameters every few steps")                       \
+    X(COMPRESS, "compress", "gradients are rounded before they are added")
+enum strategy_set {
+#define X(id, word, help) STRATEGY_SET_##id,
+    STRATEGY_SETS(X)
+#undef X
+        STRATEGY_SET_COUNT
+};
+extern const char *const strategy_set_names[]; /* NULL-ended */
+
+/* Strategies: id, set, name, what it does, progress, its assumption and source. */
+#define STRATEGIES(X)                                                                              \
+    X(local_sgd, LOCAL_SGD, "local-sgd",                                                           \
+      "islands average their parameters every 8 steps (Stich 2019)", 1,                            \
+      "assumed 1: Lin et al. 2020 report the accuracy of synchronous SGD with up to 16 local "     \
+      "steps, of image models after a synchronous start")                                          \
+    X(diloco, LOCAL_SGD, "diloco",                                                                 \
+      "islands exchange every 500 steps, Nesterov momentum 0.9 and rate 0.7 outside", 1,           \
+      "assumed 1: Douillard et al. 2023 report the loss of synchronous training for 8 islands, "   \
+      "500 steps and models of up to 400M parameters")                                             \
+    X(bf16_sums, COMPRESS, "bf16-sums", "gradient sums in bf16 (PyTorch's bf16_compress_hook)", 1, \
+      "assumed 1: messages have 8 significant bits, sums are fp32")                                \
+    X(fp16_sums, COMPRESS, "fp16-sums", "gradient sums in fp16 (Horovod's Compression.fp16)", 1,   \
+      "assumed 1: messages have 11 significant bits and overflow above 65,504, sums are fp32")
+enum strategy_id {
+#define X(id, set, name, help, progress, source) STRATEGY_##id,
+    STRATEGIES(X)
+#undef X
+        STRATEGY_COUNT
+};
+
+struct strategy_plan {
+    const char *name, *help, *source;
+    double progress;
+    const char *why; /* there is no plan; NULL: there is one */
+    struct plan plan;
+    int64_t iteration_ns;
+};
+struct strategies {
+    int32_t n;
+    struct strategy_plan *list; /* (n) those of the allowed sets, in the order of the table */
+    int64_t evaluated;          /* plans simulated for them */
+};
+
+/* sets: 1 << strategy_set each. sync: the fastest synchronous plan. o: of its search. Cost: a search for every island of each division that
+ * no earlier one is like. */
+MUST_CHECK enum status strategies_find(struct arena *a, const struct job *j, const struct cluster *c, const struct profile *p,
+                                       const struct search_options *o, uint32_t sets, const struct search_plan *sync,
+                                       struct strategies *out, struct error *err);
+
+#endif
