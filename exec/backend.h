@@ -19,11 +19,12 @@
 
 struct device_comm; /* exec/device_transport/device_comm.h */
 
-enum { BACKEND_ABI = 5, STREAM_COMPUTE = 0 };
+enum { BACKEND_ABI = 6, STREAM_COMPUTE = 0 };
 
-struct optimizer_step { /* arguments of adamw, sgd and outer_nesterov besides their operands */
+struct optimizer_step { /* arguments of adamw, sgd, outer_nesterov and encode besides their operands */
     double lr, beta1, beta2, eps, weight_decay;
     int64_t step; /* 1 for the first update */
+    int64_t device; /* of the program: encode's random numbers */
     double outer_lr, outer_momentum;
 };
 
@@ -40,7 +41,7 @@ struct op_call { /* one operator with the addresses of its operands */
          * of outer_average and outer_nesterov */
         [OP_OPERANDS_MAX];
     const struct optimizer_step *optimizer; /* updates only */
-    /* dropout: the seed of the run, and the number of the first row's sequence in the whole training */
+    /* dropout, encode: the seed of the run; dropout: the number of the first row's sequence in the whole training */
     uint64_t seed;
     int64_t first_sequence;
     /* attrs.scaled: the program's loss-scale numbers (core/graph/loss_scale.h), in device memory */

@@ -4,9 +4,14 @@
 
 #include <math.h>
 
-uint64_t op_values_dropout_key(const struct op_call *c)
+uint64_t op_values_random_key(const struct op_call *c)
 {
     return c->seed ^ rng_hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
+}
+
+uint64_t op_values_random_sequence(const struct op_call *c)
+{
+    return (uint64_t)c->optimizer->device << 40 | (uint64_t)c->optimizer->step;
 }
 
 /* Su et al. 2021 (RoFormer): theta^(-2i/D). Llama 3.1 keeps short wavelengths, divides long ones by the factor, and

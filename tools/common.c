@@ -96,7 +96,7 @@ enum status common_old_plan(struct arena *a, const char *path, struct plan *out,
     TRY(common_plan(a, path, out, err));
     if (out->local_sgd.outer.every)
         log_warn("%s: local_sgd is not planned again: new plans, and the time of this one here, add every gradient in every step", path);
-    if (out->compression.gradients)
+    if (out->compression.gradients.kind)
         log_warn("%s: compression is not planned again: sums have the gradients' precision here", path);
     out->local_sgd = (struct plan_local_sgd){0};
     out->compression = (struct plan_compression){0};

@@ -60,8 +60,9 @@ static void bytes_of(enum op_kind kind, const struct op_attrs *attrs, const stru
     for (int32_t i = 0; i < s->n_inputs; i++)
         *read += shape_elements(&s->input[i]) * (op_input_is_int32(kind, i) ? 4 : b);
     for (int32_t i = 0; i < s->n_outputs; i++)
-        *written +=
-            shape_elements(&s->output[i]) * (attrs->narrows && i == s->n_outputs - 1 ? b / 2 : b);
+        *written += shape_elements(&s->output[i]) * (op_output_is_int32(kind, i)                   ? 4
+                                                     : attrs->narrows && i == s->n_outputs - 1 ? b / 2
+                                                                                               : b);
     if (attrs->accumulate) *read += *written;
 }
 
@@ -98,6 +99,11 @@ bool op_is_product(enum op_kind kind) { return table[kind].product; }
 bool op_input_is_int32(enum op_kind kind, int32_t input)
 {
     return table[kind].int32_inputs >> input & 1;
+}
+
+bool op_output_is_int32(enum op_kind kind, int32_t output)
+{
+    return table[kind].int32_outputs >> output & 1;
 }
 
 bool op_output_is_wide(enum op_kind kind, int32_t output)
@@ -142,6 +148,16 @@ static int32_t stencil_attrs(uint32_t has, const struct op_attrs *a,
         for (int k = 0; k < 2; k++)
             if (has & pairs[i].flag)
                 out[n++] = (struct key_attr){pairs[i].name[k], pairs[i].value[k]};
+    return n;
+}
+
+static int32_t code_attrs(const struct encoding *c, struct key_attr out[KEY_ATTRS_MAX], int32_t n)
+{
+    out[n++] = (struct key_attr){"code=", c->kind};
+    out[n++] = (struct key_attr){"block=", c->block};
+    out[n++] = (struct key_attr){"kept=", c->kept};
+    out[n++] = (struct key_attr){"feedback=", c->feedback};
+    out[n++] = (struct key_attr){"stochastic", c->stochastic};
     return n;
 }
 
@@ -201,6 +217,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_WEIGHTED) out[n++] = (struct key_attr){"weighted", a->weighted};
     if (has & A_RENORMALISE) out[n++] = (struct key_attr){"renormalise", a->renormalise};
     if ((has & A_RENORMALISE) && a->scale != 0) out[n++] = (struct key_attr){"balanced", 7};
+    if (has & A_CODE) n = code_attrs(&a->code, out, n);
     return stencil_attrs(has, a, out, n);
 }
 

@@ -13,6 +13,7 @@
 #define CORE_GRAPH_OP_H
 
 #include "core/base/error.h"
+#include "core/graph/encoding.h"
 #include "core/graph/phase.h"
 
 #include <stdbool.h>
@@ -75,6 +76,7 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
      * loss scale, also cross_entropy_grad and gating_grad */
     bool decay, narrows, scaled;
     int64_t grows_after; /* rescale */
+    struct encoding code;    /* encode, decode */
     /* attention, rotary: heads of its x. window: visible positions, its own included; 0: all before */
     int32_t heads, kv_heads, head_dim, window;
     bool eager;         /* attention: masked scores and probabilities are materialised, with dropout between */
@@ -100,7 +102,7 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     struct stencil stencil;
     int32_t dim, dims;
     bool blank; /* paste: elements outside x become 0. slice, paste: dim is sliced, y is `sequences` long from start */
-    /* dropout: random stream, distinct for each dropout of a model; rate: probability of 0, [0, 1) */
+    /* dropout, encode: random stream, distinct for each of a model; rate: probability of 0, [0, 1) */
     int64_t stream;
     double rate;
     /* A device's shard of an operator. start: slice, paste: first sequence; rotary, attention: position of the first row (of q);
@@ -156,6 +158,7 @@ int64_t op_scratch(enum op_kind kind, const struct op_attrs *attrs, const struct
                    enum dtype t);
 bool op_uses_workspace(enum op_kind kind); /* its CUDA kernel uses the workspace of matrix products */
 bool op_input_is_int32(enum op_kind kind, int32_t input);
+bool op_output_is_int32(enum op_kind kind, int32_t output);
 /* Whether an output is fp32 even in half precision: sums over many elements (statistics of norms, log-sum-exps, losses). Outputs
  * that a gradient accumulates for a parameter are wide as well (core/graph/graph.h). */
 bool op_output_is_wide(enum op_kind kind, int32_t output);

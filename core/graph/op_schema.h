@@ -35,7 +35,8 @@ enum {
     A_WEIGHTED = 262144,
     A_RENORMALISE = 524288,
     A_NARROWS = 1048576,
-    A_TP = 2097152
+    A_TP = 2097152,
+    A_CODE = 4194304
 };
 
 /* The part of an operand's shape that determines the cost: all of it, (rows, last), or its elements. */
@@ -63,6 +64,7 @@ struct op_schema {
     int32_t n_inputs, n_inputs_or; /* n_inputs_or: the other number of a kind with two forms */
     int32_t n_outputs;
     uint32_t int32_inputs; /* bit i: input i holds int32 */
+    uint32_t int32_outputs; /* bit i: output i holds int32 */
     uint32_t wide_outputs; /* bit i: output i is wide */
     int32_t gates;         /* 1 + index of the input that holds gates; 0: none */
     op_shape_rule *infer;

@@ -34,10 +34,12 @@ static enum dtype dtype_of(const struct lowering *l, enum collective_algorithm a
 {
     static const enum dtype half[] = {[COMPRESSION_BF16] = DTYPE_bf16, [COMPRESSION_FP16] = DTYPE_fp16};
     const struct plan_compression *c = &l->plan->compression;
-    enum compression by = x->outer ? c->outer : c->gradients;
+    enum compression by = x->outer ? c->outer.kind : c->gradients.kind;
     bool exact = algorithm == ALGORITHM_CHAIN || x->overflow || l->plan->deterministic;
+    bool rounds = by == COMPRESSION_BF16 || by == COMPRESSION_FP16;
+    if (x->code.kind) return DTYPE_int32;
     if (exact) return dtype_master(l->p->dtype);
-    return by && x->n_uses && !x->tied ? half[by] : l->p->dtype;
+    return rounds && x->n_uses && !x->tied ? half[by] : l->p->dtype;
 }
 
 struct collective *lower_group_new(struct lowering *l, const char *name,
@@ -46,6 +48,7 @@ struct collective *lower_group_new(struct lowering *l, const char *name,
 {
     struct collective *g = lower_group_add(l, plan);
     *g = (struct collective){.name = name,
+                             .kind = plan.code.kind ? COLLECTIVE_ALL_GATHER : COLLECTIVE_ALL_REDUCE,
                              .algorithm = algorithm,
                              .n_members = n,
                              /* local SGD exchanges tied parameters in the update and again in the outer one */

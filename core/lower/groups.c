@@ -17,6 +17,7 @@
 #include "core/base/sorted.h"
 #include "core/lower/cells.h"
 #include "core/lower/hybrid.h"
+#include "core/lower/codes.h"
 #include "core/lower/outer.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/scale.h"
@@ -127,13 +128,15 @@ static enum status make_reduce(struct lowering *l, struct group_plan plan, int32
 {
     int32_t first = plan.uses[0], zero = plan.zero = lower_zero_of(l, first),
             n = lower_group_members(l, island, first, key, NULL, 0);
+    plan.code = lower_code(l, false);
     if (n == 1 && !l->plan->deterministic) return OK; /* already complete */
     struct collective *g = lower_group_new(
         l, name, !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n, plan);
     if (zero) g->kind = COLLECTIVE_REDUCE_SCATTER;
     (void)lower_group_members(l, island, first, key, g, 0);
     const struct stage_build *holder = &l->stages[g->members[0].stage];
-    for (int32_t i = 0; i < plan.n_uses; i++)
+    if (plan.code.kind) g->elements = n * lower_code_words(holder, &plan);
+    for (int32_t i = 0; i < plan.n_uses && !plan.code.kind; i++)
         g->elements += holder->plan->sharding ? elements_on(holder, plan.uses[i])
                                               : param_use_elements(l, plan.uses[i]);
     if (zero) lower_zero_flat_params(l, l->p->n_collectives - 1);
@@ -195,7 +198,11 @@ static enum status close_bucket(struct lowering *l, struct interval *in, struct 
         return lower_error(l, lower_param_use_owner(l, 0, first), err, ERR_INPUT,
                            "local_sgd: parameter %s is sharded differently in some replicas; all must keep the same shards of it",
                            lower_param_use(l, first)->parameter);
-    if (l->groups->mixed[first]) return make_mixed(l, plan, name, err);
+    if (l->groups->mixed[first]) {
+        TRY(lower_codes_check(l, lower_param_use_owner(l, 0, first), lower_param_use(l, first)->parameter,
+                              "is sharded differently in some replicas", err));
+        return make_mixed(l, plan, name, err);
+    }
     int32_t n = lower_shard_keys(lower_param_use_owner(l, 0, first), first);
     for (int32_t k = 0; k < n; k++)
         TRY(make_reduces(l, plan, k,
@@ -291,6 +298,7 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
                            "sharding: parameter %s is used in two stages of the same devices, "
                            "which keep different shards of it in each",
                            t->name);
+    TRY(lower_codes_check(l, b, t->name, "is used in two chunks of one device", err));
     exchange_local(l, name, plan, a, b);
     return OK;
 }
@@ -372,11 +380,17 @@ struct use_group lower_group_of_param_use(const struct lowering *l, const struct
     return l->groups->of_use[param_use];
 }
 
-static void segments_of(const struct stage_scratch *h, int32_t group, struct collective_member *m)
+/* at: index of the group among the stage's. */
+static void segments_of(const struct stage_scratch *h, int32_t at, struct collective_member *m)
 {
     const struct lowering *l = h->l;
     const struct stage_build *b = h->b;
+    int32_t group = b->groups->group[at];
     const struct group_plan *plan = &l->groups->plans[group];
+    if (plan->code.kind) {
+        lower_code_segments(h, at, m);
+        return;
+    }
     if (plan->overflow) {
         lower_scale_segment(h, m);
         return;
@@ -415,7 +429,7 @@ void lower_group_segments(const struct stage_scratch *h)
     for (int32_t i = 0; i < b->groups->n; i++) {
         struct collective *g = &h->l->p->collectives[b->groups->group[i]];
         struct collective_member *m = &g->members[b->groups->member[i]];
-        segments_of(h, b->groups->group[i], m);
+        segments_of(h, i, m);
         int64_t bytes = program_collective_staging_bytes(g, m, b->s);
         if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
     }

@@ -11,6 +11,7 @@ struct group_plan {                /* for the program's collective of the same i
     bool tied;                     /* exchange between the owners of both uses inside one replica */
     bool overflow; /* all-reduce of the overflow flag (core/lower/scale.c) */
     bool between;  /* all-reduce of shards between the parts of a ZeRO group (core/lower/hybrid.h) */
+    struct encoding code; /* its members gather codes; kind ENCODING_NONE: they add values */
     bool outer;    /* sum of the parameters' changes over the islands of local SGD (core/lower/outer.c) */
     const struct cells *cells; /* core/lower/cells.h; NULL: full gradients of all parameter uses */
     /* the plan's ZeRO level, else 0; of an all-gather the level of what it gathers */

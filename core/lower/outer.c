@@ -9,6 +9,7 @@
  */
 #include "core/lower/outer.h"
 
+#include "core/lower/codes.h"
 #include "core/lower/orders.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/procedures.h"
@@ -39,6 +40,12 @@ static bool is_first_use(const struct lowering *l, int32_t param_use)
     return both[0] < 0 || both[1] < 0 || param_use == (both[0] < both[1] ? both[0] : both[1]);
 }
 
+/* Whether the member before has the same values, which count once. */
+static bool is_repeated(const struct lowering *l, const struct collective *g, int32_t member)
+{
+    return member && l->stages[g->members[member].stage].replica == l->stages[g->members[member - 1].stage].replica;
+}
+
 enum status lower_outer_group(struct lowering *l, struct group_plan plan, int32_t key,
                               const char *name, struct error *err)
 {
@@ -47,14 +54,14 @@ enum status lower_outer_group(struct lowering *l, struct group_plan plan, int32_
         if (is_first_use(l, plan.uses[i])) uses[n_uses++] = plan.uses[i];
     if (!n_uses) return OK;
     int32_t n = lower_group_members(l, -1, uses[0], key, NULL, 0);
-    struct group_plan own = {.n_uses = n_uses, .uses = uses, .outer = true};
+    struct group_plan own = {.n_uses = n_uses, .uses = uses, .outer = true, .code = lower_code(l, true)};
     struct collective *g =
         lower_group_new(l, arena_join(l->a, name, ".outer"), ALGORITHM_RING, n, own);
     (void)lower_group_members(l, -1, uses[0], key, g, 0);
-    for (int32_t i = 1; i < n; i++)
-        g->members[i].silent = l->stages[g->members[i].stage].replica == l->stages[g->members[i - 1].stage].replica;
+    for (int32_t i = 0; i < n && !own.code.kind; i++) g->members[i].silent = is_repeated(l, g, i);
     const struct stage_build *b = &l->stages[g->members[0].stage];
-    for (int32_t i = 0; i < n_uses; i++)
+    if (own.code.kind) g->elements = n * lower_code_words(b, &own);
+    for (int32_t i = 0; i < n_uses && !own.code.kind; i++)
         g->elements += shape_elements(&b->v->g->tensors[b->v->param_uses[uses[i]].gradient].shape);
     return lower_group_join(l, l->p->n_collectives - 1, err);
 }
@@ -128,6 +135,22 @@ static void each_outer_group(struct writer *w, const struct stage_build *b, enum
             writer_emit(w, kind, b->groups->group[i]);
 }
 
+/* Repeated values are encoded as zeros. */
+static void encode_deltas(struct writer *w)
+{
+    const struct stage_groups *all = w->b->groups;
+    for (int32_t i = 0; i < all->n; i++) {
+        const struct group_plan *plan = lower_group_plan(w->l, all->group[i]);
+        if (!plan->outer || !plan->code.kind) continue;
+        bool repeated = is_repeated(w->l, &w->l->p->collectives[all->group[i]], all->member[i]);
+        for (int32_t u = 0; repeated && u < plan->n_uses; u++) {
+            int32_t slot = w->h->gradient_slot[plan->uses[u]];
+            writer_zero(w, PHASE_U, w->b->s->first_layer, arena_join(w->l->a, w->b->s->slots[slot].name, ".once"), slot);
+        }
+        lower_encode(w, i);
+    }
+}
+
 static void delta_procedure(struct writer *w)
 {
     struct program_stage *s = w->b->s;
@@ -138,6 +161,7 @@ static void delta_procedure(struct writer *w)
             writer_zero(w, PHASE_U, s->first_layer,
                         arena_join(w->l->a, s->parameters[i].name, ".delta.tied"), slot);
     }
+    encode_deltas(w);
     each_outer_group(w, w->b, INSTR_COLLECTIVE_START);
     w->b->procedures->delta = writer_finish(w, PHASE_U, "delta");
 }
@@ -145,6 +169,7 @@ static void delta_procedure(struct writer *w)
 static void outer_procedure(struct writer *w)
 {
     each_outer_group(w, w->b, INSTR_COLLECTIVE_WAIT);
+    lower_decode(w, true);
     lower_exchange_ties(w, each_outer_group);
     write_all(w, write_outer);
     w->b->procedures->outer = writer_finish(w, PHASE_U, "outer");

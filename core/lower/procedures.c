@@ -10,6 +10,7 @@
 
 #include "core/graph/gradient.h"
 #include "core/lower/channels.h"
+#include "core/lower/codes.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/outer.h"
@@ -421,15 +422,28 @@ static int32_t launched_after(const struct writer *w, const struct procedure *ba
     return at;
 }
 
+/* The gradients that instruction `at` completes; a group's launch may be another chunk's (core/lower/launches.c). */
+static void encode_complete(struct writer *w, int32_t at, int32_t end)
+{
+    const struct stage_groups *all = w->b->groups;
+    for (int32_t i = 0; i < all->n; i++) {
+        const struct group_plan *plan = lower_group_plan(w->l, all->group[i]);
+        if (!plan->code.kind || plan->outer) continue;
+        int32_t complete = lower_complete_at(w->h, all->group[i], end);
+        if (complete == at || (complete < 0 && !at)) lower_encode(w, i);
+    }
+}
+
 static void last_procedure(struct writer *w)
 {
     struct stage_build *b = w->b;
     struct procedure base = b->s->procedures[b->procedures->w];
     int32_t next = 0;
     b->procedures->last = -1;
-    if (!b->launches->n) return;
+    if (!b->launches->n && !lower_encodes(w->h, false)) return;
     for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
         if (i < base.n_instrs) writer_emit(w, base.instrs[i].kind, base.instrs[i].arg);
+        encode_complete(w, i, base.n_instrs - 1);
         while (next < b->launches->n &&
                launched_after(w, &base, b->launches->group[next]) <= i)
             writer_emit(w, INSTR_COLLECTIVE_START, b->launches->group[next++]);

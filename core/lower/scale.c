@@ -22,26 +22,20 @@
 
 /* --- slots --- */
 
-static int32_t last_slot(const struct stage_scratch *h, enum slot_class class, const char *name,
-                         int64_t elements)
-{
-    int64_t *bytes = &h->b->s->class_bytes[class];
-    int32_t slot = lower_add_slot(h, (struct slot){.name = name,
-                                                   .class = class,
-                                                   .dtype = DTYPE_fp32,
-                                                   .shape = {.rank = 1, .dim = {elements}},
-                                                   .buffer_ring = -1,
-                                                   .parameter = -1,
-                                                   .input = -1,
-                                                   .offset_bytes = *bytes});
-    *bytes += slot_align(h->b->s->slots[slot].bytes);
-    return slot;
-}
-
 int32_t lower_scale_slots(const struct stage_scratch *h)
 {
-    h->b->s->scale_slot = last_slot(h, SLOT_STATE, "loss_scale", LOSS_SCALE_NUMBERS);
-    return last_slot(h, SLOT_GRADIENT, "overflow", 1);
+    struct slot scale = {.name = "loss_scale",
+                         .class = SLOT_STATE,
+                         .dtype = DTYPE_fp32,
+                         .shape = {.rank = 1, .dim = {LOSS_SCALE_NUMBERS}},
+                         .parameter = -1};
+    struct slot overflow = {.name = "overflow",
+                            .class = SLOT_GRADIENT,
+                            .dtype = DTYPE_fp32,
+                            .shape = {.rank = 1, .dim = {1}},
+                            .parameter = -1};
+    h->b->s->scale_slot = lower_last_slot(h, scale);
+    return lower_last_slot(h, overflow);
 }
 
 void lower_scale_segment(const struct stage_scratch *h, struct collective_member *m)

@@ -16,6 +16,7 @@
 #include "core/lower/slots.h"
 
 #include "core/lower/channels.h"
+#include "core/lower/codes.h"
 #include "core/lower/groups.h"
 #include "core/lower/orders.h"
 #include "core/lower/outer.h"
@@ -39,6 +40,15 @@ int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
     s.bytes = shape_elements(&s.shape) * dtype_bytes(s.dtype);
     out->slots[out->n_slots] = s;
     return out->n_slots++;
+}
+
+int32_t lower_last_slot(const struct stage_scratch *h, struct slot s)
+{
+    int64_t *bytes = &h->b->s->class_bytes[s.class];
+    s.offset_bytes = *bytes, s.buffer_ring = s.input = -1;
+    int32_t slot = lower_add_slot(h, s);
+    *bytes += slot_align(h->b->s->slots[slot].bytes);
+    return slot;
 }
 
 /* Sizes of measured layers on one GPU; a sharded stage has graphs with the sizes of its degree. */
@@ -447,6 +457,7 @@ static void parameter_regions(struct stage_scratch *h)
         if (lower_runs_flat(h->l) && start[run] < start[run + 1])
             run_slots(h, run, start[run], start[run + 1] - start[run], start[2]);
     lower_zero_slots(h);
+    lower_code_slots(h);
     if (lower_scales(h->l)) h->slots->overflow = lower_scale_slots(h);
 }
 

@@ -31,6 +31,8 @@ struct stage_slots {
 /* All slots of the stage except those that instructions add (core/lower/scale.c). */
 void lower_slots(struct stage_scratch *h);
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s);
+/* Behind all slots of its class, which is not BUFFER_RING or SCRATCH. */
+int32_t lower_last_slot(const struct stage_scratch *h, struct slot s);
 struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum slot_class class);
 /* Bytes of a gradient or state element for a parameter of this type. */
 int64_t lower_wide(enum dtype t);

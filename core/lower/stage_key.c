@@ -2,6 +2,7 @@
 
 #include "core/lower/cells.h"
 #include "core/lower/channels.h"
+#include "core/lower/codes.h"
 #include "core/lower/launches.h"
 #include "core/lower/orders.h"
 #include "core/lower/scale.h"
@@ -38,6 +39,11 @@ static int32_t copies_on(const struct lowering *l, const struct stage_build *b)
     return c->types[c->devices[b->device].type].parameter_copies;
 }
 
+static void add_code(struct stage_key *k, struct encoding c)
+{
+    add(k, c.kind), add(k, c.feedback), add(k, c.stochastic), add(k, c.block), add(k, c.kept);
+}
+
 static void add_settings(struct stage_key *k, const struct lowering *l, const struct stage_build *b)
 {
     const struct plan_stage *x = b->plan;
@@ -54,6 +60,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     add(k, l->p->dtype), add(k, l->p->optimizer.kind);
     add(k, optimizer_state_tensors(&l->p->optimizer));
     add(k, lower_scales(l)), add(k, l->p->loss_scale.grows_after);
+    add_code(k, lower_code(l, false)), add_code(k, lower_code(l, true));
     const struct outer_optimizer *o = &l->plan->local_sgd.outer;
     add(k, o->every), add(k, o->kind);
     if (!o->every) return;

@@ -5,6 +5,7 @@
  * its rounded value. With a loss scale (core/lower/scale.c) all gradients are awaited and checked first, in a call of
  * its own if the device has several chunks.
  */
+#include "core/lower/codes.h"
 #include "core/lower/groups.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scale.h"
@@ -186,6 +187,7 @@ void lower_update_procedure(struct writer *w)
     struct program_stage *s = b->s;
     bool flat = w->h->slots->run[0][0] >= 0 || w->h->slots->run[1][0] >= 0;
     each_reduce(w, b, INSTR_COLLECTIVE_WAIT);
+    lower_decode(w, false);
     lower_exchange_ties(w, each_reduce);
     add_ties(w);
     if (lower_scales(l)) check(w);

@@ -383,7 +383,9 @@ const char *plan_describe(struct arena *a, const struct plan *p)
     FILE *out = text_begin(&text);
     const char *local = plan_describe_local_sgd(scratch, &p->local_sgd.outer, p->local_sgd.n_islands);
     if (local) fprintf(out, "local SGD %s: ", local);
-    if (p->compression.gradients) fprintf(out, "gradients summed in %s: ", p->compression.gradients == COMPRESSION_BF16 ? "bf16" : "fp16");
+    const char *compressed = plan_describe_compressor(scratch, &p->compression.gradients);
+    if (compressed) fprintf(out, "gradients %s: ", compressed);
+    if ((compressed = plan_describe_compressor(scratch, &p->compression.outer))) fprintf(out, "exchanges of islands %s: ", compressed);
     for (int32_t i = 0; i < n; i++) fprintf(out, "%s%s", i ? "; " : "", lines[i]);
     arena_free(scratch);
     return text_end(a, &text, NULL);

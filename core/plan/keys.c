@@ -10,7 +10,7 @@ const struct document_key plan_keys[] = {
      "gradients summed in the global order of microbatches: the same bits for every plan"},
     {"steps", "number", "1", "optimizer steps of `run` without --steps"},
     {"compression", "map", "none: sums have the gradients' precision",
-     "sums between devices in half precision"},
+     "what sums between devices exchange in place of whole gradients. The training is another one than without"},
     {"local_sgd", "map", "none: gradients of all replicas are added in every step",
      "local SGD, DiLoCo: islands of replicas exchange parameters instead of gradients, every so many steps. "
      "The training is another one than with every gradient added"},
@@ -29,9 +29,21 @@ const struct document_key plan_made_by_keys[] = {
 
 /* compression */
 const struct document_key plan_compression_keys[] = {
-    {"gradients", "none, bf16 or fp16", "none",
-     "type of gradient all-reduces and ZeRO's reduce-scatters: messages are rounded to it, sums are fp32"},
-    {"outer", "none, bf16 or fp16", "none", "the same for the changes of parameters of local_sgd"},
+    {"gradients", "name of a kind, or map", "none", "gradient all-reduces; bf16 and fp16 also ZeRO's reduce-scatters"},
+    {"outer", "name of a kind, or map", "none", "the same for the changes of parameters of local_sgd"},
+    {0}};
+
+/* compression.gradients, compression.outer */
+const struct document_key plan_compressor_keys[] = {
+    {"kind", "none, bf16, fp16, int8, sign, top-k or random-k", NULL,
+     "bf16, fp16: messages are rounded to it, sums are fp32. The others are codes, which all devices gather and add after "
+     "decoding: int8 and sign, bytes and signs with a scale for each block; top-k, the largest elements of a block; random-k, "
+     "consecutive elements from a random one on"},
+    {"block", "number of elements", "256; top-k and random-k: 65536", "elements with one scale, or of one selection"},
+    {"fraction", "number above 0, at most 1", "required by top-k and random-k", "elements of a block that are exchanged"},
+    {"rounding", "nearest or stochastic", "stochastic", "of int8; stochastic has no bias"},
+    {"feedback", "none, ef or ef21", "ef; int8: none",
+     "what a code leaves out is added in the next step (ef: error feedback), or changes of gradients are encoded (ef21)"},
     {0}};
 
 /* local_sgd */

@@ -7,7 +7,7 @@
  *   microbatch: 4                    # sequences of one microbatch; one size a plan
  *   deterministic: false             # accumulate gradients in microbatch order, for equal bits with any assignment
  *   steps: 1                         # default number of optimizer steps; all steps are alike, but for local SGD's exchanges
- *   compression: {gradients: bf16, outer: fp16}   # struct plan_compression
+ *   compression: {gradients: bf16, outer: {kind: top-k, fraction: 0.01}}   # struct plan_compression
  *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9}     # struct plan_local_sgd
  *   replicas:
  *     - microbatches: 6              # this replica's share of the global batch
@@ -122,12 +122,30 @@ struct plan_local_sgd {
     const int32_t *island; /* (n_replicas) */
 };
 
-/* Sums between devices in half precision (PyTorch DDP's bf16_compress_hook, Horovod's Compression.fp16): each message is rounded to this
- * type, sums are fp32. Other losses than without, by that rounding; fp16 overflows above 65,504. */
-enum compression { COMPRESSION_NONE, COMPRESSION_BF16, COMPRESSION_FP16 };
+/* Messages of sums between devices. bf16, fp16 (PyTorch DDP's bf16_compress_hook, Horovod's Compression.fp16): each message is rounded to
+ * this type, sums are fp32; fp16 overflows above 65,504. Codes (core/graph/encoding.h): every device encodes its own term, parameter by
+ * parameter, all gather the codes, and each decodes and adds them, in one order. Another training than without. */
+enum compression {
+    COMPRESSION_NONE,
+    COMPRESSION_BF16,
+    COMPRESSION_FP16,
+    COMPRESSION_INT8, /* this and those behind are codes */
+    COMPRESSION_SIGN,
+    COMPRESSION_TOP_K,
+    COMPRESSION_RANDOM_K
+};
+struct compressor {
+    enum compression kind;
+    /* codes; else 0 */
+    enum encoding_feedback feedback;
+    bool stochastic; /* INT8 */
+    int32_t block;   /* elements, 1 … ENCODING_BLOCK_MAX */
+    double fraction; /* TOP_K, RANDOM_K: of a block's elements, (0, 1] */
+};
 struct plan_compression {
-    enum compression gradients; /* gradient all-reduces, ZeRO's reduce-scatters; not exchanges of tied parameters inside a replica */
-    enum compression outer;     /* changes of parameters, of local SGD */
+    /* gradient all-reduces, of halves ZeRO's reduce-scatters; not exchanges of tied parameters inside a replica */
+    struct compressor gradients;
+    struct compressor outer; /* changes of parameters, of local SGD */
 };
 
 struct plan {
@@ -196,6 +214,11 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
 const char *plan_describe(struct arena *a, const struct plan *p);
 /* "every 16 steps between 2 islands of replicas, outer SGD with Nesterov momentum, lr 0.7, momentum 0.9"; NULL: no local SGD. */
 const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands);
+/* "summed in bf16", "exchanged as top-k of 1 % in blocks of 65536, error feedback"; NULL: no compression. */
+const char *plan_describe_compressor(struct arena *a, const struct compressor *x);
+bool plan_compressor_codes(const struct compressor *x);
+/* For tensors of a program of dtype t; kind ENCODING_NONE unless the compressor is a code. */
+struct encoding plan_compressor_code(const struct compressor *x, enum dtype t);
 /* The same, one line per class, in the order of plan_classes. *common, unless common is NULL: what all of several classes have,
  * ", sharded (tensor), zero 1", and the lines do not repeat; else "". */
 const char **plan_describe_classes(struct arena *a, const struct plan *p, int32_t *n,

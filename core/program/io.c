@@ -193,6 +193,21 @@ static enum status read_shape_attrs(struct reader *r, struct op_attrs *a)
     return OK;
 }
 
+static enum status read_code(struct reader *r, struct op_attrs *a)
+{
+    struct encoding *c = &a->code;
+    int32_t kind, feedback;
+    TRY(words_int(r, ENCODING_INT8, ENCODING_RANDOM_K, &kind));
+    TRY(words_int(r, FEEDBACK_NONE, FEEDBACK_EF21, &feedback));
+    c->kind = (enum encoding_kind)kind, c->feedback = (enum encoding_feedback)feedback;
+    TRY(words_bool(r, &c->stochastic));
+    TRY(words_int(r, 1, ENCODING_BLOCK_MAX, &c->block));
+    bool sparse = kind == ENCODING_TOP_K || kind == ENCODING_RANDOM_K;
+    TRY(words_int(r, sparse, sparse ? c->block : 0, &c->kept));
+    TRY(words_int(r, 1, 2, &c->value_words));
+    return words_int64(r, 0, INT64_MAX, &a->stream);
+}
+
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
@@ -219,6 +234,7 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         TRY(words_int64(r, 0, INT64_MAX, &a->sequences));
     }
     if (flags & 128) TRY(read_shape_attrs(r, a));
+    if (kind == OP_encode || kind == OP_decode) return read_code(r, a);
     if (kind == OP_rescale) return words_int64(r, 0, 1 << 24, &a->grows_after);
     if (kind == OP_dropout) {
         TRY(words_int64(r, 0, INT64_MAX, &a->stream));
@@ -281,6 +297,7 @@ static enum status read_parameter(struct reader *r, const struct program_stage *
     TRY(words_list(r, 2, s->n_slots - 1, x->state));
     TRY(words_int(r, -1, s->n_slots - 1, &x->master));
     for (int k = 0; k < 2; k++) TRY(words_int(r, 0, s->n_slots, &x->outer[k]));
+    for (int k = 0; k < FEEDBACK_SLOTS; k++) TRY(words_int(r, 0, s->n_slots, &x->feedback[k]));
     return words_shape(r, &x->shape);
 }
 

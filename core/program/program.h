@@ -206,6 +206,8 @@ struct procedure {
     struct instr *instrs;
 };
 
+enum { FEEDBACK_OUTER = 2 * ENCODING_STATES_MAX, FEEDBACK_SLOTS = 3 * ENCODING_STATES_MAX };
+
 /* ZeRO: the shard of a parameter that this stage updates, in one-dimensional slots that also hold shards of neighbouring
  * parameters and padding. Element i of the slots is element i - first of the parameter, if it has that index. */
 struct program_shard {
@@ -226,6 +228,9 @@ struct program_parameter {
         master; /* STATE, fp32 master copy if slot is in half precision; else -1 */
     /* STATE, local SGD: 1 + the slot of the parameter after the last exchange (the anchor), and of the outer optimizer's velocity; 0: none */
     int32_t outer[2];
+    /* STATE, feedback of codes (core/graph/encoding.h), of this device alone: 1 + slot, 0: none; two of each use's gradient, then two of the
+     * parameter's changes in local SGD */
+    int32_t feedback[FEEDBACK_SLOTS];
     /* NULL: not sharded by ZeRO. Else slot is -1 if only the shard is kept (zero 3), gradient from zero 2 on, state always. */
     const struct program_shard *shard;
 };
@@ -438,7 +443,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* A program file is readable only by the musher version that wrote its format; others report the version they found.
  * Lowering the plan again makes a new file. */
-enum { PROGRAM_VERSION = 9 };
+enum { PROGRAM_VERSION = 10 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -104,13 +104,11 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
              op->phase != PHASE_B && valid_index(op->dtype, DTYPE_COUNT) &&
              op->dtype != DTYPE_int32,
          "operator %s: unknown kind, phase or dtype", op->name);
-    NEED(valid_index(op->n_inputs, OP_OPERANDS_MAX + 1) &&
-             valid_index(op->n_outputs, OP_OPERANDS_MAX + 1),
+    NEED(valid_index(op->n_inputs, OP_OPERANDS_MAX + 1) && valid_index(op->n_outputs, OP_OPERANDS_MAX + 1),
          "operator %s: too many operands", op->name);
     struct op_shapes shapes = {.n_inputs = op->n_inputs, .n_outputs = op->n_outputs};
     for (int32_t i = 0; i < op->n_inputs; i++) {
-        NEED(valid_index(op->input[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
-             op->input[i]);
+        NEED(valid_index(op->input[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name, op->input[i]);
         const struct slot *x = &c->s->slots[op->input[i]];
         NEED(op_input_is_int32(op->kind, i) ? x->dtype == DTYPE_int32
                                             : fits(c, x->dtype, op->dtype),
@@ -118,15 +116,18 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
         shapes.input[i] = x->shape;
     }
     for (int32_t i = 0; i < op->n_outputs; i++) {
-        NEED(valid_index(op->output[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
-             op->output[i]);
-        NEED(fits(c, c->s->slots[op->output[i]].dtype, op->dtype), "operator %s: output %s is %s",
-             op->name, c->s->slots[op->output[i]].name,
+        NEED(valid_index(op->output[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name, op->output[i]);
+        NEED(op_output_is_int32(op->kind, i) ? c->s->slots[op->output[i]].dtype == DTYPE_int32
+                                             : fits(c, c->s->slots[op->output[i]].dtype, op->dtype),
+             "operator %s: output %s is %s", op->name, c->s->slots[op->output[i]].name,
              dtype_name(c->s->slots[op->output[i]].dtype));
         shapes.output[i] = c->s->slots[op->output[i]].shape;
     }
     NEED(!op_is_group(op->kind), "operator %s: a collective cannot be an operator of one device",
          op->name);
+    const struct encoding *k = &op->attrs.code;
+    NEED((op->kind != OP_encode && op->kind != OP_decode) || k->value_words * 4 == dtype_bytes(dtype_master(op->dtype)),
+         "operator %s: values of %" PRId32 " words", op->name, k->value_words);
     const struct exchange *e = op->attrs.exchange;
     NEED((op->kind != OP_local_slice && op->kind != OP_add_to_slice) ||
              (e && e->shards && valid_index(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
@@ -195,6 +196,9 @@ static enum status check_parameter(const struct valid *c, const struct program_p
     for (int i = 0; i < 2; i++)
         NEED(!x->outer[i] || (c->p->outer.every && is_slot(c, x->outer[i] - 1, SLOT_STATE, &x->shape)),
              "parameter %s: no such anchor or velocity", x->name);
+    for (int i = 0; i < FEEDBACK_SLOTS; i++)
+        NEED(!x->feedback[i] || is_slot(c, x->feedback[i] - 1, SLOT_STATE, &x->shape), "parameter %s: no such feedback",
+             x->name);
     NEED(shard ? x->master == -1 : is_master(c, x->slot, x->master, &x->shape),
          "parameter %s: no such master", x->name);
     return OK;

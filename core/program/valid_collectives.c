@@ -36,12 +36,12 @@ static enum status check_segment(const struct valid *c, const struct collective 
 {
     const struct slot *x = &c->s->slots[m->segments[k]];
     bool gather = program_collective_gathers(g);
-    enum slot_class class = gather ? SLOT_PARAMETER : SLOT_GRADIENT;
+    enum slot_class class = gather && g->dtype != DTYPE_int32 ? SLOT_PARAMETER : SLOT_GRADIENT;
     enum dtype dtype = gather ? g->dtype : dtype_master(g->dtype);
     NEED((x->class == class || (program_collective_divides(g) && x->class == SLOT_SCRATCH)) &&
              x->dtype == dtype,
          "collective %s: segment %s is not a %s slot of its dtype", g->name, x->name,
-         gather ? "parameter" : "gradient");
+         class == SLOT_PARAMETER ? "parameter" : "gradient");
     if (!program_collective_divides(g)) return OK;
     int64_t elements = shape_elements(&x->shape);
     NEED(elements % g->n_members == 0, "collective %s: segment %s cannot be divided evenly", g->name,

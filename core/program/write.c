@@ -15,16 +15,8 @@
 static void put_name(struct lines *out, const char *name) { lines_name(out, name); }
 static void put(struct lines *out, int64_t x) { lines_int(out, x); }
 static void put_double(struct lines *out, double x) { lines_double(out, x); }
-static void put_word(struct lines *out, const char *word)
-{
-    lines_char(out, ' ');
-    lines_text(out, word);
-}
-static void put_char(struct lines *out, char c)
-{
-    lines_char(out, ' ');
-    lines_char(out, c);
-}
+static void put_word(struct lines *out, const char *word) { lines_char(out, ' '), lines_text(out, word); }
+static void put_char(struct lines *out, char c) { lines_char(out, ' '), lines_char(out, c); }
 static void end_line(struct lines *out) { lines_char(out, '\n'); }
 
 static void put_list(struct lines *out, const int32_t *x, int32_t n)
@@ -118,6 +110,13 @@ static void write_shape_attrs(struct lines *out, const struct op_attrs *a)
         put_list(out, k->size, 2);
 }
 
+static void write_code(struct lines *out, const struct op_attrs *a)
+{
+    const struct encoding *c = &a->code;
+    const int64_t numbers[] = {c->kind, c->feedback, c->stochastic, c->block, c->kept, c->value_words, a->stream};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) put(out, numbers[i]);
+}
+
 static void write_op(struct lines *out, const struct program_op *op)
 {
     const struct op_attrs *a = &op->attrs;
@@ -139,6 +138,7 @@ static void write_op(struct lines *out, const struct program_op *op)
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link), put(out, a->tp);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
+    if (op->kind == OP_encode || op->kind == OP_decode) write_code(out, a);
     if (op->kind == OP_rescale) put(out, a->grows_after);
     if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);
     if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad ||
@@ -253,7 +253,7 @@ static void write_code(struct lines *out, const struct program_stage *s)
         put_name(out, x->name), put(out, x->init), put_double(out, x->init_std), put(out, x->decay),
             put(out, x->slot);
         put_list(out, x->gradient, 2), put_list(out, x->state, 2), put(out, x->master),
-            put_list(out, x->outer, 2), put_shape(out, &x->shape);
+            put_list(out, x->outer, 2), put_list(out, x->feedback, FEEDBACK_SLOTS), put_shape(out, &x->shape);
         end_line(out);
     }
 }

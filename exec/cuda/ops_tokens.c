@@ -90,7 +90,7 @@ enum status cuda_op_dropout(struct cuda_context *x, const struct op_call *c, str
     int64_t sequences = c->shapes->input[0].dim[0], all = shape_elements(&c->shapes->input[0]);
     int64_t n = sequences ? all / sequences : 0, whole = a->whole ? a->whole : n;
     if (!all) return OK;
-    struct cuda_drop d = {.key = op_values_dropout_key(c),
+    struct cuda_drop d = {.key = op_values_random_key(c),
                              .below = (uint32_t)(a->rate * 4294967296.0),
                              .scale = 1 / (1 - a->rate),
                              .n = a->columns.of ? a->columns.n : n,

@@ -36,7 +36,7 @@ float *chunks_scale(const struct chunk *k)
 
 /* ---- operators and procedures ----------------------------------------------------------------- */
 
-void chunks_set_optimizer(struct chunks *c, const struct program *p)
+void chunks_set_optimizer(struct chunks *c, const struct program *p, int32_t device)
 {
     const struct optimizer *x = &p->optimizer;
     c->optimizer = (struct optimizer_step){.lr = x->lr,
@@ -44,6 +44,7 @@ void chunks_set_optimizer(struct chunks *c, const struct program *p)
                                            .beta2 = x->beta2,
                                            .eps = x->eps,
                                            .weight_decay = x->weight_decay,
+                                           .device = device,
                                            .outer_lr = p->outer.lr,
                                            .outer_momentum = p->outer.momentum};
 }

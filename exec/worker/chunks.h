@@ -43,7 +43,7 @@ MUST_CHECK enum status chunks_open_memory(struct chunk *k, struct rank *r, bool 
 /* Prepares operators and procedures; memory must be open. */
 void chunks_prepare(struct chunks *c, const struct rank *r);
 /* Sets the optimizer of the following updates. */
-void chunks_set_optimizer(struct chunks *c, const struct program *p);
+void chunks_set_optimizer(struct chunks *c, const struct program *p, int32_t device);
 /* step: number of the following updates, 1 for the first. */
 void chunks_set_step(struct chunks *c, int64_t step);
 void chunks_close(struct chunks *c);

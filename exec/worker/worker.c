@@ -188,7 +188,7 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     TRY(comm_agree(r->comm, open_mine(w, err), err));
     if (r->index == 0) preflight_warn_if_crowded(p);
     TRY(find_position(w, err));
-    chunks_set_optimizer(&w->chunks, p);
+    chunks_set_optimizer(&w->chunks, p, w->rank.index);
     TRY(comm_agree(r->comm, scale_log_open(&w->scales, r, &w->chunks, err), err));
     step_log_open(&w->log, r);
     if (o->keep_trace) w->spans.a = arena_new();

@@ -289,7 +289,7 @@ START_TEST(the_bits_are_philoxs)
     double *x = calls_numbers(DTYPE_fp64, N);
     int64_t first = ((int64_t)1 << 40) - 1; /* a number beyond 32 bits */
     struct made *m = dropped(x, 3, first, 0.25);
-    uint64_t k = op_values_dropout_key(&m->c);
+    uint64_t k = op_values_random_key(&m->c);
     for (int i = 0; i < N; i++) {
         uint64_t n = (uint64_t)(first + i / 63);
         const uint32_t counter[4] = {(uint32_t)(i % 63 / 4), 0, (uint32_t)n, (uint32_t)(n >> 32)};

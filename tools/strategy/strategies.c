@@ -224,7 +224,7 @@ static enum status try_sums(const struct finding *f, const struct plan *sync, en
 {
     struct plan p = *sync;
     const char *why;
-    p.compression.gradients = by;
+    p.compression.gradients = (struct compressor){.kind = by};
     TRY(try_plan(f, &p, x, &why, err));
     if (why && x->why) x->why = why;
     return OK;

@@ -1,0 +1,341 @@
+/* exec/cuda/kernels_codes.cu - compressed messages: a thread block encodes or decodes a block of elements.
+ *
+ * Elements with their feedback are computed again in every pass over a block, which is in the cache then, because no registers hold
+ * it. TOP_K finds its threshold byte by byte from the highest (radix selection), with counts of integers in shared memory: four
+ * passes of fp32, eight of fp64; elements at the threshold are taken in order. Sums of values are trees of fixed shape. Long blocks
+ * leave small gradients to few multiprocessors; they are small.
+ */
+#include "exec/cuda/kernels_codes.h"
+
+#include "exec/cuda/launch.h"
+#include "exec/cuda/pack.cuh"
+#include "exec/cuda/philox.cuh"
+
+enum { WARPS = BLOCK / WARP };
+
+template <class W> struct bits_of_value;
+template <> struct bits_of_value<float> {
+    using type = uint32_t;
+};
+template <> struct bits_of_value<double> {
+    using type = uint64_t;
+};
+
+/* Of a magnitude: they have its order, and a NaN is above infinity. */
+template <class W> static __device__ __forceinline__ uint64_t magnitude_bits(W x)
+{
+    typename bits_of_value<W>::type bits;
+    memcpy(&bits, &x, sizeof x);
+    return bits & (UINT64_MAX >> (65 - 8 * sizeof x));
+}
+template <class W> static __device__ __forceinline__ W value_of_bits(uint64_t magnitude)
+{
+    typename bits_of_value<W>::type bits = (typename bits_of_value<W>::type)magnitude;
+    W x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Values in words: those of fp64 may lie at any of them. */
+template <class W> static __device__ __forceinline__ void put_value(uint32_t *words, W v)
+{
+    uint32_t part[sizeof(W) / 4];
+    memcpy(part, &v, sizeof v);
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(W) / 4); i++) words[i] = part[i];
+}
+template <class W> static __device__ __forceinline__ W get_value(const uint32_t *words)
+{
+    uint32_t part[sizeof(W) / 4];
+    W v;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof(W) / 4); i++) part[i] = words[i];
+    memcpy(&v, part, sizeof v);
+    return v;
+}
+
+/* The block of this thread block. */
+template <class W> struct coded {
+    const W *g;
+    W *state; /* NULL: no feedback */
+    uint32_t *words;
+    int64_t at, m, kept; /* first element, elements, k */
+    int feedback;
+
+    __device__ __forceinline__ W x(int64_t i) const
+    {
+        if (!state) return g[i];
+        return feedback == FEEDBACK_EF ? g[i] + state[i] : g[i] - state[i];
+    }
+    /* y: decoded. */
+    __device__ __forceinline__ void keep(int64_t i, W y) const
+    {
+        if (!state) return;
+        state[i] = feedback == FEEDBACK_EF ? x(i) - y : state[i] + y;
+    }
+};
+
+static __device__ __forceinline__ int64_t kept_in(const struct cuda_code &c, int64_t block)
+{
+    return block == c.blocks - 1 ? c.last_kept : c.code.kept;
+}
+
+template <class W>
+static __device__ __forceinline__ coded<W> block_of(const struct cuda_code &c, const W *g, W *state,
+                                                    uint32_t *words)
+{
+    int64_t block = blockIdx.x, at = block * c.code.block, rest = c.n - at;
+    coded<W> b = {g + at, state ? state + at : nullptr, words + block * c.block_words, at,
+                  rest < c.code.block ? rest : c.code.block, kept_in(c, block), (int)c.code.feedback};
+    return b;
+}
+
+static __device__ __forceinline__ uint32_t random_word(const struct cuda_code &c, int64_t element)
+{
+    return word(philox((uint64_t)element >> 2, c.sequence, c.key), (int)(element & 3));
+}
+
+/* --- encode --- */
+
+static __device__ __forceinline__ uint64_t largest_in_block(uint64_t v, uint64_t *room)
+{
+    room[threadIdx.x] = v;
+    for (int by = BLOCK / 2; by; by /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < by && room[threadIdx.x + by] > room[threadIdx.x])
+            room[threadIdx.x] = room[threadIdx.x + by];
+    }
+    __syncthreads();
+    return room[0];
+}
+
+/* A thread makes whole words of four bytes. */
+template <class W>
+static __global__ void __launch_bounds__(BLOCK)
+    int8_kernel(struct cuda_code c, const W *g, W *state, uint32_t *words)
+{
+    __shared__ uint64_t room[BLOCK];
+    coded<W> b = block_of(c, g, state, words);
+    uint64_t most = 0;
+    for (int64_t i = threadIdx.x; i < b.m; i += BLOCK) {
+        uint64_t bits = magnitude_bits(b.x(i));
+        most = bits > most ? bits : most;
+    }
+    W scale = value_of_bits<W>(largest_in_block(most, room)) / 127;
+    if (threadIdx.x == 0) put_value(b.words, scale);
+    for (int64_t i = threadIdx.x; 4 * i < b.m; i += BLOCK) {
+        uint32_t four = 0;
+        for (int64_t j = 4 * i; j < 4 * i + 4 && j < b.m; j++) {
+            W u = scale > 0 ? b.x(j) / scale : 0, down = floor(u), part = u - down;
+            bool up = c.code.stochastic ? part > (W)random_word(c, b.at + j) / (W)4294967296.0
+                                        : part >= (W)0.5;
+            W r = down + (W)up;
+            int8_t q = (int8_t)(r >= 127 ? 127 : r > -127 ? r : -127);
+            four |= (uint32_t)(uint8_t)q << 8 * (j & 3);
+            b.keep(j, scale * q);
+        }
+        b.words[c.code.value_words + i] = four;
+    }
+}
+
+/* A warp makes a word of its 32 lanes' elements. */
+template <class W>
+static __global__ void __launch_bounds__(BLOCK)
+    sign_kernel(struct cuda_code c, const W *g, W *state, uint32_t *words)
+{
+    __shared__ W room[WARP];
+    coded<W> b = block_of(c, g, state, words);
+    W sum = 0;
+    for (int64_t i = threadIdx.x; i < b.m; i += BLOCK) sum += b.x(i) < 0 ? -b.x(i) : b.x(i);
+    W scale = sum_block(sum, room) / (W)b.m;
+    int lane = (int)threadIdx.x % WARP;
+    if (threadIdx.x == 0) put_value(b.words, scale);
+    for (int64_t at = (int64_t)(threadIdx.x / WARP) * WARP; at < b.m; at += BLOCK) {
+        bool negative = at + lane < b.m && b.x(at + lane) < 0;
+        unsigned bits = __ballot_sync(0xffffffffu, negative);
+        if (at + lane < b.m) b.keep(at + lane, negative ? -scale : scale);
+        if (lane == 0) b.words[c.code.value_words + at / WARP] = bits;
+    }
+}
+
+/* The k-th largest magnitude; *equal: how many of that magnitude are among the k. */
+template <class W>
+static __device__ __forceinline__ uint64_t threshold(const coded<W> &b, int64_t *equal)
+{
+    __shared__ int count[256];
+    __shared__ uint64_t found;
+    __shared__ int64_t k;
+    if (threadIdx.x == 0) found = 0, k = b.kept;
+    for (int shift = 8 * (int)sizeof(W) - 8; shift >= 0; shift -= 8) {
+        for (int i = threadIdx.x; i < 256; i += BLOCK) count[i] = 0;
+        __syncthreads();
+        for (int64_t i = threadIdx.x; i < b.m; i += BLOCK) {
+            uint64_t bits = magnitude_bits(b.x(i)) >> shift;
+            if (bits >> 8 == found) atomicAdd(&count[bits & 255], 1);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            int digit = 255;
+            for (; count[digit] < k; digit--) k -= count[digit];
+            found = found << 8 | (uint64_t)digit;
+        }
+        __syncthreads();
+    }
+    *equal = k;
+    return found;
+}
+
+/* How many threads before this one have the flag; *all: how many in the thread block. */
+static __device__ __forceinline__ int flags_before(bool flag, int *of_warp, int *all)
+{
+    int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP, before = 0;
+    unsigned bits = __ballot_sync(0xffffffffu, flag);
+    __syncthreads();
+    if (lane == 0) of_warp[warp] = __popc(bits);
+    __syncthreads();
+    *all = 0;
+    for (int i = 0; i < WARPS; i++) {
+        if (i == warp) before = *all;
+        *all += of_warp[i];
+    }
+    return before + __popc(bits & ((1u << lane) - 1));
+}
+
+template <class W>
+static __global__ void __launch_bounds__(BLOCK)
+    top_k_kernel(struct cuda_code c, const W *g, W *state, uint32_t *words)
+{
+    __shared__ int of_warp[WARPS];
+    coded<W> b = block_of(c, g, state, words);
+    int64_t left, at = 0;
+    uint64_t least = threshold(b, &left);
+    for (int64_t first = 0; first < b.m; first += BLOCK) {
+        int64_t i = first + threadIdx.x;
+        bool in = i < b.m;
+        W x = in ? b.x(i) : W(0);
+        uint64_t bits = magnitude_bits(x);
+        int equals, taken;
+        bool equal = in && bits == least;
+        int before = flags_before(equal, of_warp, &equals);
+        bool take = in && (bits > least || (equal && before < left));
+        int64_t to = at + flags_before(take, of_warp, &taken);
+        if (take) b.words[to] = (uint32_t)i, put_value(b.words + b.kept + c.code.value_words * to, x);
+        if (in) b.keep(i, take ? x : W(0));
+        left -= equals < left ? equals : left, at += taken;
+    }
+}
+
+template <class W>
+static __global__ void __launch_bounds__(BLOCK)
+    random_k_kernel(struct cuda_code c, const W *g, W *state, uint32_t *words)
+{
+    coded<W> b = block_of(c, g, state, words);
+    int64_t begin = (int64_t)((uint64_t)random_word(c, b.at) * (uint64_t)b.m >> 32);
+    if (threadIdx.x == 0) b.words[0] = (uint32_t)begin;
+    for (int64_t i = threadIdx.x; i < b.m; i += BLOCK) {
+        int64_t j = i - begin + (i < begin ? b.m : 0);
+        W x = b.x(i);
+        if (j < b.kept) put_value(b.words + 1 + c.code.value_words * j, x);
+        b.keep(i, j < b.kept ? x : W(0));
+    }
+}
+
+template <class W>
+static cudaError_t encode(const struct cuda_code *c, const W *g, W *state, uint32_t *words,
+                          cudaStream_t stream)
+{
+    dim3 grid((unsigned)c->blocks);
+    switch (c->code.kind) {
+    case ENCODING_INT8:
+        return LAUNCH(int8_kernel<W>, grid, BLOCK, 0, stream, *c, g, state, words);
+    case ENCODING_SIGN:
+        return LAUNCH(sign_kernel<W>, grid, BLOCK, 0, stream, *c, g, state, words);
+    case ENCODING_TOP_K:
+        return LAUNCH(top_k_kernel<W>, grid, BLOCK, 0, stream, *c, g, state, words);
+    case ENCODING_RANDOM_K:
+        return LAUNCH(random_k_kernel<W>, grid, BLOCK, 0, stream, *c, g, state, words);
+    default:
+        return cudaErrorInvalidValue;
+    }
+}
+
+extern "C" cudaError_t cuda_encode(enum cuda_dtype dtype, const struct cuda_code *c, const void *g,
+                                   void *state, uint32_t *words, cudaStream_t stream)
+{
+    if (c->n <= 0) return cudaSuccess;
+    if (c->blocks > INT32_MAX) return cudaErrorInvalidValue;
+    if (dtype == CUDA_fp64) return encode(c, (const double *)g, (double *)state, words, stream);
+    if (dtype != CUDA_fp32) return cudaErrorInvalidValue;
+    return encode(c, (const float *)g, (float *)state, words, stream);
+}
+
+/* --- decode --- */
+
+/* Codes of every element, added in a register. */
+template <class W>
+static __device__ __forceinline__ void decode_dense(const struct cuda_code &c, const uint32_t *words,
+                                                    int64_t codes, int64_t each, int64_t m, W *y)
+{
+    bool int8 = c.code.kind == ENCODING_INT8;
+    for (int64_t i = threadIdx.x; i < m; i += BLOCK) {
+        W sum = y[i];
+        for (int64_t k = 0; k < codes; k++) {
+            const uint32_t *code = words + k * each, *rest = code + c.code.value_words;
+            W scale = get_value<W>(code);
+            if (int8)
+                sum += scale * (int8_t)(uint8_t)(rest[i / 4] >> 8 * (i & 3));
+            else
+                sum += rest[i / 32] >> (i & 31) & 1 ? -scale : scale;
+        }
+        y[i] = sum;
+    }
+}
+
+/* Codes of some elements, one code after the other. */
+template <class W>
+static __device__ __forceinline__ void decode_sparse(const struct cuda_code &c, const uint32_t *words,
+                                                     int64_t codes, int64_t each, int64_t m,
+                                                     int64_t kept, W *y)
+{
+    bool top = c.code.kind == ENCODING_TOP_K;
+    for (int64_t k = 0; k < codes; k++, words += each) {
+        __syncthreads();
+        const uint32_t *values = words + (top ? kept : 1);
+        for (int64_t j = threadIdx.x; j < kept; j += BLOCK) {
+            int64_t i = top ? words[j] : ((int64_t)words[0] + j) % m;
+            if (i < m) y[i] += get_value<W>(values + c.code.value_words * j);
+        }
+    }
+}
+
+template <class W>
+static __global__ void __launch_bounds__(BLOCK)
+    decode_kernel(struct cuda_code c, const uint32_t *words, int64_t codes, int64_t each, W *g, W *sum)
+{
+    int64_t block = blockIdx.x, at = block * c.code.block, rest = c.n - at;
+    int64_t m = rest < c.code.block ? rest : c.code.block;
+    W *y = (sum ? sum : g) + at;
+    words += block * c.block_words;
+    for (int64_t i = threadIdx.x; !sum && i < m; i += BLOCK) y[i] = 0;
+    if (c.code.kind == ENCODING_INT8 || c.code.kind == ENCODING_SIGN)
+        decode_dense(c, words, codes, each, m, y);
+    else
+        decode_sparse(c, words, codes, each, m, kept_in(c, block), y);
+    __syncthreads();
+    for (int64_t i = threadIdx.x; sum && i < m; i += BLOCK) g[at + i] = y[i];
+}
+
+extern "C" cudaError_t cuda_decode(enum cuda_dtype dtype, const struct cuda_code *c,
+                                   const uint32_t *words, int64_t codes, int64_t each, void *g,
+                                   void *sum, cudaStream_t stream)
+{
+    if (c->n <= 0) return cudaSuccess;
+    if (c->blocks > INT32_MAX) return cudaErrorInvalidValue;
+    dim3 grid((unsigned)c->blocks);
+    if (dtype == CUDA_fp64)
+        return LAUNCH(decode_kernel<double>, grid, BLOCK, 0, stream, *c, words, codes, each,
+                      (double *)g, (double *)sum);
+    if (dtype != CUDA_fp32) return cudaErrorInvalidValue;
+    return LAUNCH(decode_kernel<float>, grid, BLOCK, 0, stream, *c, words, codes, each, (float *)g,
+                  (float *)sum);
+}

@@ -1,0 +1,38 @@
+/* exec/cuda/ops_codes.c - encode and decode of compressed messages by exec/cuda/kernels_codes.h. */
+#include "exec/cuda/context.h"
+#include "exec/cuda/kernels_codes.h"
+#include "exec/cuda/operands.h"
+#include "exec/op_values.h"
+
+cuda_op cuda_op_encode, cuda_op_decode;
+
+static struct cuda_code code_of(const struct op_call *c)
+{
+    const struct encoding *k = &c->attrs->code;
+    int64_t n = shape_elements(&c->shapes->input[0]), rest = n % k->block;
+    return (struct cuda_code){.code = *k,
+                              .n = n,
+                              .blocks = (n + k->block - 1) / k->block,
+                              .last_kept = encoding_kept(k, rest ? rest : k->block),
+                              .block_words = encoding_block_words(k, k->block)};
+}
+
+enum status cuda_op_encode(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    struct cuda_code k = code_of(c);
+    k.key = op_values_random_key(c), k.sequence = op_values_random_sequence(c);
+    return cuda_failed(cuda_encode(cuda_dtype_of(c->dtype), &k, c->input[0],
+                                   k.code.feedback ? c->output[1] : NULL, c->output[0], x->stream),
+                       op_kind_name(c->kind), err);
+}
+
+enum status cuda_op_decode(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    struct cuda_code k = code_of(c);
+    int64_t each = encoding_words(&k.code, k.n), all = shape_elements(&c->shapes->input[1]);
+    if (!each) return OK;
+    return cuda_failed(cuda_decode(cuda_dtype_of(c->dtype), &k, c->input[1], all / each, each,
+                                   c->output[0],
+                                   k.code.feedback == FEEDBACK_EF21 ? c->output[1] : NULL, x->stream),
+                       op_kind_name(c->kind), err);
+}
