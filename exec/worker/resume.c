@@ -5,6 +5,7 @@
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
+#include "exec/worker/feedback.h"
 #include "exec/worker/inputs.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
@@ -126,6 +127,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
                                 struct error *err)
 {
     struct checkpoint c;
+    int64_t lacking = 0;
     TRY(checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(v, &c, err));
     TRY(checkpoint_continues(&c, v->r->o->steps, v->progress->global_batch, err));
@@ -138,7 +140,10 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
                 TRY(load_slot(v->r, a, &c, k, p, part, err));
             if (p->shard) TRY(divided_load(v->r, &c, k, p, err));
         }
+        TRY(feedback_load(v->r, a, &c, k, &lacking, err));
     }
+    if (v->r->index == 0 && lacking)
+        log_warn("checkpoint '%s' lacks feedback of this plan's compression, which begins at zero", c.folder);
     progress_resume(v->progress, c.step, c.sequences);
     scale_log_resume(v->scales, c.scale);
     return OK;

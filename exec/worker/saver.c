@@ -4,6 +4,7 @@
 #include "core/collective/tensor_shard.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
+#include "exec/worker/feedback.h"
 #include "exec/worker/inputs.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
@@ -17,6 +18,7 @@
 
 struct saving {
     struct divided divided;
+    struct feedback *feedback; /* (chunks) */
     struct shards shards;
     struct checkpoint_tensor *tensors;
     const void **data;
@@ -59,8 +61,10 @@ static enum status collect(struct saver *v, struct arena *a, struct saving *s, s
     s->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, most);
     s->data = ARENA_ARRAY(a, const void *, most);
     s->first = ARENA_ARRAY(a, int32_t, (size_t)v->chunks->n + 1);
+    s->feedback = ARENA_ARRAY(a, struct feedback, (size_t)v->chunks->n + 1);
     for (int32_t i = 0; i < v->chunks->n; i++) {
         TRY(collect_chunk(v, a, &v->chunks->at[i], s, err));
+        TRY(feedback_collect(v->r, a, &v->chunks->at[i], &s->feedback[i], &s->finite, err));
         s->first[i + 1] = s->n;
     }
     return divided_collect(v->r, v->chunks, a, &s->divided, &s->finite, err);
@@ -82,15 +86,6 @@ static enum status write_stages(struct saver *v, struct arena *a, const char *te
     return OK;
 }
 
-static enum status write_mine(struct saver *v, struct arena *a, const char *temporary,
-                              struct saving *s, struct error *err)
-{
-    comm_working(v->r->comm, true);
-    enum status status = write_stages(v, a, temporary, s, err);
-    comm_working(v->r->comm, false);
-    return status;
-}
-
 static void add_rows(struct arena *a, struct saving *s, const struct checkpoint_tensor *rows,
                      int32_t n)
 {
@@ -100,6 +95,31 @@ static void add_rows(struct arena *a, struct saving *s, const struct checkpoint_
     memcpy(all + s->n, rows, (size_t)n * sizeof *all);
     s->tensors = all;
     s->n += n;
+}
+
+/* One file per stage of the program, because each device has its own. */
+static enum status write_feedback(struct saver *v, struct arena *a, const char *temporary,
+                                  struct saving *s, struct error *err)
+{
+    for (int32_t i = 0; i < v->chunks->n; i++) {
+        char file[32];
+        struct feedback *f = &s->feedback[i];
+        if (!f->n) continue;
+        snprintf(file, sizeof file, "feedback-%04" PRId32 ".bin", v->chunks->at[i].index);
+        TRY(checkpoint_write(a, temporary, file, f->tensors, f->data, f->n, err));
+        add_rows(a, s, f->tensors, f->n);
+    }
+    return OK;
+}
+
+static enum status write_mine(struct saver *v, struct arena *a, const char *temporary,
+                              struct saving *s, struct error *err)
+{
+    comm_working(v->r->comm, true);
+    enum status status = write_stages(v, a, temporary, s, err);
+    if (status == OK) status = write_feedback(v, a, temporary, s, err);
+    comm_working(v->r->comm, false);
+    return status;
 }
 
 /* Files of the assembled tensors; their rows follow rank 0's own. */
@@ -186,7 +206,14 @@ enum status saver_save(struct saver *v, int64_t step, struct error *err)
     return OK;
 }
 
-/* Data of one checkpoint: each full tensor once. */
+static int64_t feedback_bytes(const struct program_stage *s, const struct program_parameter *p)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < FEEDBACK_SLOTS; k++) bytes += p->feedback[k] ? s->slots[p->feedback[k] - 1].bytes : 0;
+    return bytes;
+}
+
+/* Data of one checkpoint: each full tensor once, and every device's feedback. */
 static int64_t bytes_of_all(const struct program *p)
 {
     int64_t bytes = 0;
@@ -194,6 +221,7 @@ static int64_t bytes_of_all(const struct program *p)
         for (int32_t k = 0; k < s->n_parameters; k++) {
             const struct program_parameter *x = &s->parameters[k];
             const int32_t *state = x->shard ? x->shard->state : x->state;
+            bytes += feedback_bytes(s, x);
             if (!saved_tensor_owned(p, s, x->name)) continue;
             struct shape whole =
                 tensor_shard_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].shard : NULL);

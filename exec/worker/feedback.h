@@ -1,0 +1,26 @@
+/* exec/worker/feedback.h - feedback of codes (core/graph/encoding.h) in checkpoints.
+ *
+ * Feedback is a device's own, so every device saves its own: tensor "SLOT#I/N" of the I-th of N stages of the program that have it.
+ * A run with another plan begins without feedback, as a new training does, where N or a shape differs. */
+#ifndef EXEC_WORKER_FEEDBACK_H
+#define EXEC_WORKER_FEEDBACK_H
+
+#include "exec/checkpoint/checkpoint.h"
+
+struct arena;
+struct chunk;
+struct rank;
+
+struct feedback { /* of a chunk */
+    int32_t n;
+    struct checkpoint_tensor *tensors; /* (n) */
+    const void **data;                 /* (n) */
+};
+/* Finite stays, or becomes false. Ownership: the arena's. O(parameters · stages of the program). */
+MUST_CHECK enum status feedback_collect(struct rank *r, struct arena *a, const struct chunk *k, struct feedback *out,
+                                        bool *finite, struct error *err);
+/* Leaves tensors that the checkpoint lacks as they are, zero; *lacking: their number is added. */
+MUST_CHECK enum status feedback_load(struct rank *r, struct arena *a, const struct checkpoint *c, const struct chunk *k,
+                                     int64_t *lacking, struct error *err);
+
+#endif
