@@ -1,5 +1,6 @@
 #!/bin/bash
-# tests/cli/compression.sh - sums between devices in half precision: losses near those without, messages half as long, what is refused.
+# tests/cli/compression.sh - sums between devices in half precision and by codes: losses near those without or equal to them, bytes of
+# messages, checkpoints of feedback, what is refused.
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
@@ -17,8 +18,11 @@ $(for d in 0 1 2 3; do echo "  - {microbatches: 2, stages: [{layers: [0, 7], dev
 $(four_hosts "${4:-fp32}" 'adamw, lr: 1e-3' "${5:-1}")
 END
 }
+# losses NAME [STEPS OPTIONS]
 losses() {
-    "$MUSHER" run -q "$scratch/$1.yaml" --data "$text" --steps 8 --json 2>"$scratch/err" >"$scratch/run.json" || return 1
+    local name=$1 steps=${2:-8}
+    shift $(($# < 2 ? $# : 2))
+    "$MUSHER" run -q "$scratch/$name.yaml" --data "$text" --steps "$steps" --json "$@" 2>"$scratch/err" >"$scratch/run.json" || return 1
     sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/run.json" | tr ',' '\n' | tr -d ' '
 }
 ns() { "$MUSHER" simulate -q "$scratch/$1.yaml" --json | sed -n 's/.*"iteration_ns": *\([0-9]*\).*/\1/p' | head -1; }
@@ -42,6 +46,101 @@ plan half $'compression: {outer: bf16}\nlocal_sgd: {every: 2}' ''
 losses whole >"$scratch/whole" && losses half >"$scratch/half" && ! cmp -s "$scratch/whole" "$scratch/half" && within "$(distance "$scratch/whole" "$scratch/half")" 1e-3 && (($(ns half) < $(ns whole)))
 check "exchanges of islands in bf16" $?
 
+# --- codes: a code of all elements is synchronous training ---
+
+# shaped NAME HEAD REPLICAS: in fp64, by SGD
+shaped() {
+    cat >"$scratch/$1.yaml" <<END
+version: 1
+name: $1
+microbatch: 1
+$2
+replicas:
+$3
+$(four_hosts fp64 'sgd, lr: 0.1')
+END
+}
+split='        sharding: {operators: [{match: "h.*.attn.*", shard: heads}, {match: "h.*.mlp.*", shard: features}, {match: "*", shard: none}]}'
+declare -A shapes=(
+    [replicas]='  - {microbatches: 1, stages: [{layers: [0, 7], device: n.0}]}
+  - {microbatches: 3, stages: [{layers: [0, 7], device: n.1}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.2, bucket: 4 KiB}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.3, bucket: 4 KiB}]}'
+    [chunks]='  - {microbatches: 4, schedule: interleaved, stages: [{layers: [0, 1], device: n.0}, {layers: [2, 3], device: n.1}, {layers: [4, 5], device: n.0}, {layers: [6, 7], device: n.1}]}
+  - {microbatches: 4, stages: [{layers: [0, 2], device: n.2}, {layers: [3, 7], device: n.3}]}'
+    [sharded]="  - microbatches: 4
+    stages:
+      - layers: [0, 7]
+        devices: [n.0, n.1]
+$split
+  - microbatches: 4
+    stages:
+      - layers: [0, 7]
+        devices: [n.2, n.3]
+$split")
+for name in replicas chunks sharded; do
+    islands='[[0], [1]]'
+    [[ $name == replicas ]] && islands='[[0, 2], [1, 3]]'
+    shaped whole '' "${shapes[$name]}"
+    losses whole >"$scratch/whole"
+    for kind in '{kind: top-k, fraction: 1}' '{kind: random-k, fraction: 1, feedback: ef21, block: 50}'; do
+        shaped all "compression: {gradients: $kind}" "${shapes[$name]}"
+        losses all >"$scratch/all" && within "$(distance "$scratch/whole" "$scratch/all")" 1e-9
+        check "all elements of gradients are the synchronous training: $name, $kind" $?
+        shaped all "compression: {outer: $kind}"$'\n'"local_sgd: {every: 1, islands: $islands}" "${shapes[$name]}"
+        losses all >"$scratch/all" && within "$(distance "$scratch/whole" "$scratch/all")" 1e-9
+        check "and so of the exchanges of islands: $name, $kind" $?
+    done
+done
+
+# --- losses near those without; the bytes of a code; a resumed run ---
+
+# Words of the codes of all gradients (core/graph/encoding.h): TEXT of awk is the words of a block of m elements.
+words() {
+    awk -v block="$1" 'function up(a, b) { return int((a + b - 1) / b) }
+        function code(n,   m, w) { for (w = 0; n > 0; n -= m) { m = n < block ? n : block; w += '"$2"' } return w }
+        BEGIN { split("8192 8192 1024 32 32", all); for (i in all) w += code(all[i])
+                split("32 32 3072 96 1024 32 32 32 4096 128 4096 32", all); for (i in all) w += 2 * code(all[i]); print w }'
+}
+# bytes TRACE: what the first device sends in the collectives of the first step
+bytes() { grep '"kind":"reduce"' "$1" | grep '"device":0,' | grep '"step":0,' | sed 's/.*"bytes":\([0-9]*\).*/\1/' | awk '{ n += $1 } END { print n + 0 }'; }
+
+plan whole '' ''
+losses whole >"$scratch/whole"
+while IFS='|' read -r kind limit block each; do
+    plan code "compression: {gradients: $kind}" ''
+    "$MUSHER" simulate -q "$scratch/code.yaml" --trace "$scratch/sim.trace" >/dev/null
+    losses code >"$scratch/code" && ! cmp -s "$scratch/whole" "$scratch/code" && within "$(distance "$scratch/whole" "$scratch/code")" "$limit"
+    check "losses within $limit of those without: $kind" $?
+    "$MUSHER" run -q "$scratch/code.yaml" --data "$text" --steps 1 --trace "$scratch/run.trace" >/dev/null
+    n=$((3 * 4 * $(words "$block" "$each")))
+    [[ $(bytes "$scratch/sim.trace") == "$n" && $(bytes "$scratch/run.trace") == "$n" ]]
+    check "$n bytes a step, simulated and run: $kind" $?
+    losses code 6 >"$scratch/six" && losses code 2 --save "$scratch/saved" >"$scratch/two" && losses code 4 --resume "$scratch/saved" >"$scratch/four"
+    cmp -s "$scratch/six" <(cat "$scratch/two" "$scratch/four")
+    check "a resumed run is the undisturbed one to the bit: $kind" $?
+    rm -rf "$scratch/saved"
+done <<'END'
+int8|1e-3|256|1 + up(m, 4)
+{kind: int8, block: 64, rounding: nearest, feedback: ef}|1e-3|64|1 + up(m, 4)
+sign|0.02|256|1 + up(m, 32)
+{kind: top-k, fraction: 0.05, block: 100}|0.05|100|2 * up(5 * m, 100)
+{kind: top-k, fraction: 0.05, block: 512, feedback: ef21}|0.05|512|2 * up(26 * m, 512)
+{kind: random-k, fraction: 0.25, block: 1000}|0.05|1000|1 + up(250 * m, 1000)
+END
+head=$'local_sgd: {every: 2, outer: nesterov}\ncompression: {outer: {kind: top-k, fraction: 0.1}, gradients: int8}'
+plan code "$head" ''
+losses code 7 >"$scratch/seven" && losses code 3 --save "$scratch/saved" >"$scratch/three" && losses code 4 --resume "$scratch/saved" >"$scratch/four"
+cmp -s "$scratch/seven" <(cat "$scratch/three" "$scratch/four")
+check "a run resumed within a local phase, its exchanges by top-k" $?
+shaped other "$head" "${shapes[chunks]}"
+sed -i 's/precision: fp64/precision: fp32/; s/kind: sgd, lr: 0.1/kind: adamw, lr: 1e-3/' "$scratch/other.yaml"
+"$MUSHER" run "$scratch/other.yaml" --data "$text" --steps 1 --resume "$scratch/saved" >/dev/null 2>"$scratch/err" && grep -q 'lacks feedback' "$scratch/err"
+check "another plan resumes without feedback, and that is said" $?
+plan code 'compression: {gradients: int8}' '' fp16
+losses code >"$scratch/code" && within "$(distance "$scratch/whole" "$scratch/code")" 5e-3
+check "int8 beside the loss scale of fp16" $?
+
 # refused PATTERN HEAD [PRECISION]
 refused() {
     plan half "$2" '' ${3:-}
@@ -49,9 +148,25 @@ refused() {
     [[ $? == 3 ]] && grep -q -- "$1" "$scratch/err"
     check "refused: $1" $?
 }
-refused 'must be one of none, bf16, fp16' 'compression: {gradients: int8}'
+refused "must be one of none, bf16.*; did you mean 'int8'" 'compression: {gradients: int9}'
+refused "the key 'fraction' is missing" 'compression: {gradients: {kind: top-k}}'
+refused 'needs a fraction of the elements' 'compression: {gradients: top-k}'
+refused 'fraction: must be above 0' 'compression: {gradients: {kind: top-k, fraction: 0}}'
+refused 'a number from 0 to 1' 'compression: {gradients: {kind: random-k, fraction: 1.5}}'
+refused 'int8 has none; top-k and random-k have' 'compression: {gradients: {kind: int8, fraction: 0.5}}'
+refused 'bf16 has none; int8, sign' 'compression: {gradients: {kind: bf16, feedback: ef}}'
+refused 'the loss scale of fp16' 'compression: {gradients: sign}' fp16
 refused 'sums of fp64 gradients are fp64' 'compression: {gradients: bf16}' fp64
 refused 'keep every bit' $'deterministic: true\ncompression: {gradients: bf16}'
 refused 'no local_sgd whose exchanges' 'compression: {outer: bf16}'
 refused "gradient" 'compression: {gradiens: bf16}'
+plan half 'compression: {gradients: int8}' ', zero: 1'
+"$MUSHER" simulate -q "$scratch/half.yaml" >/dev/null 2>"$scratch/err"
+[[ $? == 3 ]] && grep -q 'zero: its reduce-scatter' "$scratch/err"
+check "refused: codes in ZeRO's sums" $?
+shaped half 'compression: {gradients: int8}' '  - {microbatches: 4, schedule: zb-v, stages: [{layers: [0, 1], device: n.0}, {layers: [2, 3], device: n.1}, {layers: [4, 5], device: n.1}, {layers: [6, 7], device: n.0}]}
+  - {microbatches: 4, stages: [{layers: [0, 2], device: n.2}, {layers: [3, 7], device: n.3}]}'
+"$MUSHER" simulate -q "$scratch/half.yaml" >/dev/null 2>"$scratch/err"
+[[ $? == 3 ]] && grep -q 'two chunks of one device' "$scratch/err"
+check "refused: codes of a parameter that two chunks of a device share" $?
 exit $bad
