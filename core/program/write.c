@@ -110,7 +110,7 @@ static void write_shape_attrs(struct lines *out, const struct op_attrs *a)
         put_list(out, k->size, 2);
 }
 
-static void write_code(struct lines *out, const struct op_attrs *a)
+static void write_encoding(struct lines *out, const struct op_attrs *a)
 {
     const struct encoding *c = &a->code;
     const int64_t numbers[] = {c->kind, c->feedback, c->stochastic, c->block, c->kept, c->value_words, a->stream};
@@ -138,7 +138,7 @@ static void write_op(struct lines *out, const struct program_op *op)
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link), put(out, a->tp);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
-    if (op->kind == OP_encode || op->kind == OP_decode) write_code(out, a);
+    if (op->kind == OP_encode || op->kind == OP_decode) write_encoding(out, a);
     if (op->kind == OP_rescale) put(out, a->grows_after);
     if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);
     if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad ||
