@@ -152,8 +152,8 @@ trained overflow $more_steps
 ((skipped > 0 && skipped < more_steps)) || { echo "files.sh: $skipped of $more_steps steps are skipped with a scale of $scale: another should be chosen" >&2; exit 1; }
 check overflow gpt fp16 3 2e-2 $more_steps "$zero2" overflow $skipped
 scale=
-# Islands that exchange parameters every second step, in bf16: the same plan on hosts is the reference.
-head=$'compression: {gradients: bf16, outer: bf16}\nlocal_sgd: {every: 2, outer: nesterov}\n'
+# Islands that add gradients in bf16 and exchange the largest changes every second step: the same plan on hosts is the reference.
+head=$'compression: {gradients: bf16, outer: {kind: top-k, fraction: 0.25}}\nlocal_sgd: {every: 2, outer: nesterov}\n'
 plan host local gpt fp32 2 "$uneven2" >"$work/host.yaml"
 trained local "$steps"
 check local gpt fp32 2 2e-2 "$steps" "$uneven2" local
