@@ -8,6 +8,8 @@
 uint64_t op_values_random_key(const struct op_call *c);
 /* Encode: number in place of dropout's sequence; distinct per step and device. */
 uint64_t op_values_random_sequence(const struct op_call *c);
+/* Orthonormal: of a column at most; each but the first one of random numbers. */
+enum { ORTHONORMAL_DRAWS = 8 };
 /* Radians per position of the i-th pair of a head, with Llama 3.1's scaling if `rope` specifies it. */
 double op_values_rotary_frequency(const struct op_attrs *attrs, int32_t pair);
 

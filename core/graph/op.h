@@ -102,7 +102,7 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     struct stencil stencil;
     int32_t dim, dims;
     bool blank; /* paste: elements outside x become 0. slice, paste: dim is sliced, y is `sequences` long from start */
-    /* dropout, encode: random stream, distinct for each of a model; rate: probability of 0, [0, 1) */
+    /* dropout, encode, orthonormal: random stream, distinct for each of a model; rate: probability of 0, [0, 1) */
     int64_t stream;
     double rate;
     /* A device's shard of an operator. start: slice, paste: first sequence; rotary, attention: position of the first row (of q);

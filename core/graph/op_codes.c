@@ -1,4 +1,4 @@
-/* core/graph/op_codes.c - encode and decode of compressed messages (core/graph/encoding.h): shapes, FLOPs, bytes. */
+/* core/graph/op_codes.c - encode and decode of compressed messages (core/graph/encoding.h), orthonormal: shapes, FLOPs, bytes. */
 #include "core/graph/encoding.h"
 #include "core/graph/op_shapes.h"
 #include "core/graph/op_work.h"
@@ -80,6 +80,14 @@ double flops_decode(const struct op_attrs *attrs, const struct op_shapes *s)
     bool dense = c->kind == ENCODING_INT8 || c->kind == ENCODING_SIGN;
     return codes * (dense ? 2.0 * (double)n : (double)kept_of(c, n)) +
            (c->feedback == FEEDBACK_EF21 ? (double)n : 0);
+}
+
+/* Twice a product and a difference with each column before; then the length and the division. */
+double flops_orthonormal(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    double n = (double)s->input[0].dim[0], r = (double)shape_last(&s->input[0]);
+    (void)attrs;
+    return n * r * (4 * (r - 1) + 3);
 }
 
 /* The gradient is only written. */

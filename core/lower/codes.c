@@ -18,8 +18,9 @@ struct encoding lower_code(const struct lowering *l, bool outer)
 enum status lower_codes_check(const struct lowering *l, const struct stage_build *b, const char *parameter,
                               const char *why, struct error *err)
 {
-    if (!lower_code(l, false).kind && !lower_code(l, true).kind) return OK;
-    return lower_error(l, b, err, ERR_INPUT, "compression: parameter %s %s, which codes do not cover; bf16 and fp16 do",
+    const struct plan_compression *x = &l->plan->compression;
+    if (x->gradients.kind < COMPRESSION_INT8 && x->outer.kind < COMPRESSION_INT8) return OK;
+    return lower_error(l, b, err, ERR_INPUT, "compression: parameter %s %s, which bf16 and fp16 cover and the other kinds do not",
                        parameter, why);
 }
 
@@ -100,7 +101,7 @@ bool lower_encodes(const struct stage_scratch *h, bool outer)
 {
     for (int32_t i = 0; i < h->b->groups->n; i++) {
         const struct group_plan *plan = lower_group_plan(h->l, h->b->groups->group[i]);
-        if (plan->code.kind && plan->outer == outer) return true;
+        if ((plan->code.kind || plan->factor) && plan->outer == outer) return true;
     }
     return false;
 }

@@ -18,6 +18,7 @@
 #include "core/lower/cells.h"
 #include "core/lower/hybrid.h"
 #include "core/lower/codes.h"
+#include "core/lower/factors.h"
 #include "core/lower/outer.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/scale.h"
@@ -136,7 +137,8 @@ static enum status make_reduce(struct lowering *l, struct group_plan plan, int32
     (void)lower_group_members(l, island, first, key, g, 0);
     const struct stage_build *holder = &l->stages[g->members[0].stage];
     if (plan.code.kind) g->elements = n * lower_code_words(holder, &plan);
-    for (int32_t i = 0; i < plan.n_uses && !plan.code.kind; i++)
+    if (plan.factor) g->elements = lower_factor_elements(l, holder, &plan);
+    for (int32_t i = 0; i < plan.n_uses && !plan.code.kind && !plan.factor; i++)
         g->elements += holder->plan->sharding ? elements_on(holder, plan.uses[i])
                                               : param_use_elements(l, plan.uses[i]);
     if (zero) lower_zero_flat_params(l, l->p->n_collectives - 1);
@@ -151,7 +153,7 @@ static enum status make_reduces(struct lowering *l, struct group_plan plan, int3
     if (lower_zero_of(l, plan.uses[0]) && lower_hybrid_part(l, plan.uses[0]) > 1) return lower_hybrid_groups(l, plan, key, name, err);
     for (int32_t i = 0; i < n; i++)
         TRY(make_reduce(l, plan, n > 1 ? i : -1, key, n > 1 ? arena_printf(l->a, "%s@%" PRId32, name, i) : name, err));
-    return n > 1 ? lower_outer_group(l, plan, key, name, err) : OK;
+    return n > 1 && plan.factor != FACTOR_RIGHT ? lower_outer_group(l, plan, key, name, err) : OK;
 }
 
 static enum status make_mixed(struct lowering *l, struct group_plan plan, const char *name,
@@ -185,6 +187,27 @@ static int32_t *ascending_uses(struct arena *a, const struct bucket *x)
 }
 
 /* One group for each shard of the parameters. */
+static enum status make_shards(struct lowering *l, struct group_plan plan, const char *name, struct error *err)
+{
+    int32_t first = plan.uses[0], n = lower_shard_keys(lower_param_use_owner(l, 0, first), first);
+    for (int32_t k = 0; k < n; k++)
+        TRY(make_reduces(l, plan, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name, err));
+    return OK;
+}
+
+/* With PowerSGD the two factors of matrices, and all else. */
+static enum status make_sums(struct lowering *l, struct group_plan plan, const char *name, struct error *err)
+{
+    struct group_plan matrices, others;
+    if (!lower_factors_split(l, &plan, &matrices, &others)) return make_shards(l, plan, name, err);
+    if (others.n_uses) TRY(make_shards(l, others, name, err));
+    if (!matrices.n_uses) return OK;
+    matrices.factor = FACTOR_LEFT;
+    TRY(make_shards(l, matrices, arena_join(l->a, name, ".left"), err));
+    matrices.factor = FACTOR_RIGHT;
+    return make_shards(l, matrices, arena_join(l->a, name, ".right"), err);
+}
+
 static enum status close_bucket(struct lowering *l, struct interval *in, struct bucket *x,
                                 struct error *err)
 {
@@ -203,11 +226,7 @@ static enum status close_bucket(struct lowering *l, struct interval *in, struct 
                               "is sharded differently in some replicas", err));
         return make_mixed(l, plan, name, err);
     }
-    int32_t n = lower_shard_keys(lower_param_use_owner(l, 0, first), first);
-    for (int32_t k = 0; k < n; k++)
-        TRY(make_reduces(l, plan, k,
-                         n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name, err));
-    return OK;
+    return make_sums(l, plan, name, err);
 }
 
 /* The bucket of the uses whose gradients the same devices hold. */
@@ -389,6 +408,10 @@ static void segments_of(const struct stage_scratch *h, int32_t at, struct collec
     const struct group_plan *plan = &l->groups->plans[group];
     if (plan->code.kind) {
         lower_code_segments(h, at, m);
+        return;
+    }
+    if (plan->factor) {
+        lower_factor_segments(h, at, m);
         return;
     }
     if (plan->overflow) {

@@ -4,6 +4,8 @@
 
 #include "core/lower/lowering.h"
 
+enum group_factor { FACTOR_NONE, FACTOR_LEFT, FACTOR_RIGHT }; /* core/lower/factors.h */
+
 struct group_plan {                /* for the program's collective of the same index */
     int32_t n_uses;              /* parameter uses that it reduces; 2 of a tied exchange, 0 of an all-gather */
     const int32_t *uses;         /* (n_uses) ascending, not always neighbours */
@@ -11,6 +13,7 @@ struct group_plan {                /* for the program's collective of the same i
     bool tied;                     /* exchange between the owners of both uses inside one replica */
     bool overflow; /* all-reduce of the overflow flag (core/lower/scale.c) */
     bool between;  /* all-reduce of shards between the parts of a ZeRO group (core/lower/hybrid.h) */
+    enum group_factor factor; /* its members add this factor of each gradient */
     struct encoding code; /* its members gather codes; kind ENCODING_NONE: they add values */
     bool outer;    /* sum of the parameters' changes over the islands of local SGD (core/lower/outer.c) */
     const struct cells *cells; /* core/lower/cells.h; NULL: full gradients of all parameter uses */

@@ -11,6 +11,7 @@
 #include "core/graph/gradient.h"
 #include "core/lower/channels.h"
 #include "core/lower/codes.h"
+#include "core/lower/factors.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/outer.h"
@@ -428,9 +429,13 @@ static void encode_complete(struct writer *w, int32_t at, int32_t end)
     const struct stage_groups *all = w->b->groups;
     for (int32_t i = 0; i < all->n; i++) {
         const struct group_plan *plan = lower_group_plan(w->l, all->group[i]);
-        if (!plan->code.kind || plan->outer) continue;
+        if ((!plan->code.kind && plan->factor != FACTOR_LEFT) || plan->outer) continue;
         int32_t complete = lower_complete_at(w->h, all->group[i], end);
-        if (complete == at || (complete < 0 && !at)) lower_encode(w, i);
+        if (complete != at && (complete >= 0 || at)) continue;
+        if (plan->factor)
+            lower_factor_left(w, i);
+        else
+            lower_encode(w, i);
     }
 }
 

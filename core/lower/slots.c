@@ -17,6 +17,7 @@
 
 #include "core/lower/channels.h"
 #include "core/lower/codes.h"
+#include "core/lower/factors.h"
 #include "core/lower/groups.h"
 #include "core/lower/orders.h"
 #include "core/lower/outer.h"
@@ -458,6 +459,7 @@ static void parameter_regions(struct stage_scratch *h)
             run_slots(h, run, start[run], start[run + 1] - start[run], start[2]);
     lower_zero_slots(h);
     lower_code_slots(h);
+    lower_factor_slots(h);
     if (lower_scales(h->l)) h->slots->overflow = lower_scale_slots(h);
 }
 

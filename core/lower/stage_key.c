@@ -60,6 +60,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     add(k, l->p->dtype), add(k, l->p->optimizer.kind);
     add(k, optimizer_state_tensors(&l->p->optimizer));
     add(k, lower_scales(l)), add(k, l->p->loss_scale.grows_after);
+    add(k, l->plan->compression.gradients.rank), add(k, l->plan->compression.gradients.feedback);
     add_code(k, lower_code(l, false)), add_code(k, lower_code(l, true));
     const struct outer_optimizer *o = &l->plan->local_sgd.outer;
     add(k, o->every), add(k, o->kind);
@@ -127,7 +128,7 @@ static void add_group(struct stage_key *k, const struct lowering *l, const struc
     const int32_t n_cells = x->cells ? x->cells->n : 0;
     add(k, x->n_uses);
     for (int32_t u = 0; u < x->n_uses; u++) add(k, x->uses[u]);
-    add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->outer), add(k, x->between), add(k, x->zero);
+    add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->outer), add(k, x->between), add(k, x->factor), add(k, x->zero);
     add(k, g->kind), add(k, g->algorithm), add(k, g->n_members), add(k, g->dtype), add(k, g->elements);
     add(k, n_cells);
     for (int32_t c = 0; c < n_cells; c++) add(k, x->cells->param_use[c]);

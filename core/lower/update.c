@@ -6,6 +6,7 @@
  * its own if the device has several chunks.
  */
 #include "core/lower/codes.h"
+#include "core/lower/factors.h"
 #include "core/lower/groups.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scale.h"
@@ -17,7 +18,8 @@ static void each_reduce(struct writer *w, const struct stage_build *b, enum inst
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct group_plan *g = lower_group_plan(w->l, b->groups->group[i]);
-        if (!g->tied && !g->zero && !g->overflow && !g->outer) writer_emit(w, kind, b->groups->group[i]);
+        if (!g->tied && !g->zero && !g->overflow && !g->outer && g->factor != FACTOR_RIGHT)
+            writer_emit(w, kind, b->groups->group[i]);
     }
 }
 
@@ -188,6 +190,9 @@ void lower_update_procedure(struct writer *w)
     bool flat = w->h->slots->run[0][0] >= 0 || w->h->slots->run[1][0] >= 0;
     each_reduce(w, b, INSTR_COLLECTIVE_WAIT);
     lower_decode(w, false);
+    lower_factor_right(w);
+    if (!lower_scales(l) && lower_checks_separately(l, &l->lanes[b->s->device]))
+        b->procedures->check = writer_finish(w, PHASE_U, "check");
     lower_exchange_ties(w, each_reduce);
     add_ties(w);
     if (lower_scales(l)) check(w);

@@ -35,15 +35,16 @@ const struct document_key plan_compression_keys[] = {
 
 /* compression.gradients, compression.outer */
 const struct document_key plan_compressor_keys[] = {
-    {"kind", "none, bf16, fp16, int8, sign, top-k or random-k", NULL,
-     "bf16, fp16: messages are rounded to it, sums are fp32. The others are codes, which all devices gather and add after "
+    {"kind", "none, bf16, fp16, int8, sign, top-k, random-k or power-sgd", NULL,
+     "bf16, fp16: messages are rounded to it, sums are fp32. power-sgd: matrices are summed as two factors of a low rank; only of gradients. The others are codes, which all devices gather and add after "
      "decoding: int8 and sign, bytes and signs with a scale for each block; top-k, the largest elements of a block; random-k, "
      "consecutive elements from a random one on"},
     {"block", "number of elements", "256; top-k and random-k: 65536", "elements with one scale, or of one selection"},
     {"fraction", "number above 0, at most 1", "required by top-k and random-k", "elements of a block that are exchanged"},
+    {"rank", "number", "4", "of power-sgd; at most the matrix's"},
     {"rounding", "nearest or stochastic", "stochastic", "of int8; stochastic has no bias"},
     {"feedback", "none, ef or ef21", "ef; int8: none",
-     "what a code leaves out is added in the next step (ef: error feedback), or changes of gradients are encoded (ef21)"},
+     "what a code leaves out is added in the next step (ef: error feedback), or changes of gradients are encoded (ef21; not power-sgd)"},
     {0}};
 
 /* local_sgd */

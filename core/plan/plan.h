@@ -124,7 +124,8 @@ struct plan_local_sgd {
 
 /* Messages of sums between devices. bf16, fp16 (PyTorch DDP's bf16_compress_hook, Horovod's Compression.fp16): each message is rounded to
  * this type, sums are fp32; fp16 overflows above 65,504. Codes (core/graph/encoding.h): every device encodes its own term, parameter by
- * parameter, all gather the codes, and each decodes and adds them, in one order. Another training than without. */
+ * parameter, all gather the codes, and each decodes and adds them, in one order. PowerSGD: sums of two factors (core/lower/factors.h).
+ * Another training than without. */
 enum compression {
     COMPRESSION_NONE,
     COMPRESSION_BF16,
@@ -132,15 +133,17 @@ enum compression {
     COMPRESSION_INT8, /* this and those behind are codes */
     COMPRESSION_SIGN,
     COMPRESSION_TOP_K,
-    COMPRESSION_RANDOM_K
+    COMPRESSION_RANDOM_K,
+    COMPRESSION_POWER_SGD /* no code: sums of factors */
 };
 struct compressor {
     enum compression kind;
-    /* codes; else 0 */
+    /* codes and POWER_SGD; else 0 */
     enum encoding_feedback feedback;
     bool stochastic; /* INT8 */
     int32_t block;   /* elements, 1 … ENCODING_BLOCK_MAX */
     double fraction; /* TOP_K, RANDOM_K: of a block's elements, (0, 1] */
+    int32_t rank;    /* POWER_SGD */
 };
 struct plan_compression {
     /* gradient all-reduces, of halves ZeRO's reduce-scatters; not exchanges of tied parameters inside a replica */

@@ -198,7 +198,8 @@ struct instr {
 
 struct procedure {
     enum phase phase; /* F B I W U */
-    /* "", "last" (launches gradient buckets), "check" (of U: tests the complete gradients for overflow, updates nothing);
+    /* "", "last" (launches gradient buckets), "check" (of U, with several chunks on a device: tests the complete
+     * gradients for overflow, or sums PowerSGD's second factors; updates nothing);
      * of local SGD, with a period, behind U: "delta" computes the change of the parameters and launches its sums, "outer" applies it */
     const char *variant;
     int32_t period;      /* executed in every period-th step; 0: in every step */
@@ -228,8 +229,8 @@ struct program_parameter {
         master; /* STATE, fp32 master copy if slot is in half precision; else -1 */
     /* STATE, local SGD: 1 + the slot of the parameter after the last exchange (the anchor), and of the outer optimizer's velocity; 0: none */
     int32_t outer[2];
-    /* STATE, feedback of codes (core/graph/encoding.h), of this device alone: 1 + slot, 0: none; two of each use's gradient, then two of the
-     * parameter's changes in local SGD */
+    /* What compression keeps from step to step: 1 + slot, 0: none; two of each use's gradient, then two of the parameter's changes in
+     * local SGD: STATE, the device's feedback (core/graph/encoding.h); of PowerSGD its error, then GRADIENT, the second factor */
     int32_t feedback[FEEDBACK_SLOTS];
     /* NULL: not sharded by ZeRO. Else slot is -1 if only the shard is kept (zero 3), gradient from zero 2 on, state always. */
     const struct program_shard *shard;

@@ -197,8 +197,7 @@ static enum status check_parameter(const struct valid *c, const struct program_p
         NEED(!x->outer[i] || (c->p->outer.every && is_slot(c, x->outer[i] - 1, SLOT_STATE, &x->shape)),
              "parameter %s: no such anchor or velocity", x->name);
     for (int i = 0; i < FEEDBACK_SLOTS; i++)
-        NEED(!x->feedback[i] || is_slot(c, x->feedback[i] - 1, SLOT_STATE, &x->shape), "parameter %s: no such feedback",
-             x->name);
+        NEED(!x->feedback[i] || valid_index(x->feedback[i] - 1, c->s->n_slots), "parameter %s: no such feedback", x->name);
     NEED(shard ? x->master == -1 : is_master(c, x->slot, x->master, &x->shape),
          "parameter %s: no such master", x->name);
     return OK;

@@ -54,6 +54,10 @@ template <class W> static __device__ __forceinline__ W get_value(const uint32_t 
     return v;
 }
 
+/* Rounded before anything is added to it, as on every other device that decodes the same code. */
+static __device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
+static __device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
+
 /* The block of this thread block. */
 template <class W> struct coded {
     const W *g;
@@ -109,6 +113,16 @@ static __device__ __forceinline__ uint64_t largest_in_block(uint64_t v, uint64_t
     return room[0];
 }
 
+/* Up where the fraction is above a random number, or at least a half. What is no number becomes -127. */
+template <class W>
+static __device__ __forceinline__ int quantised(const struct cuda_code &c, W u, int64_t element)
+{
+    u = u >= 127 ? 127 : u > -127 ? u : -127;
+    W down = floor(u), part = u - down;
+    bool up = c.code.stochastic ? part > (W)(random_word(c, element) >> 8) * (W)0x1p-24 : part >= (W)0.5;
+    return (int)down + up;
+}
+
 /* A thread makes whole words of four bytes. */
 template <class W>
 static __global__ void __launch_bounds__(BLOCK)
@@ -126,13 +140,9 @@ static __global__ void __launch_bounds__(BLOCK)
     for (int64_t i = threadIdx.x; 4 * i < b.m; i += BLOCK) {
         uint32_t four = 0;
         for (int64_t j = 4 * i; j < 4 * i + 4 && j < b.m; j++) {
-            W u = scale > 0 ? b.x(j) / scale : 0, down = floor(u), part = u - down;
-            bool up = c.code.stochastic ? part > (W)random_word(c, b.at + j) / (W)4294967296.0
-                                        : part >= (W)0.5;
-            W r = down + (W)up;
-            int8_t q = (int8_t)(r >= 127 ? 127 : r > -127 ? r : -127);
-            four |= (uint32_t)(uint8_t)q << 8 * (j & 3);
-            b.keep(j, scale * q);
+            int q = scale != 0 ? quantised(c, b.x(j) / scale, b.at + j) : 0;
+            four |= (uint32_t)(uint8_t)(int8_t)q << 8 * (j & 3);
+            b.keep(j, product(scale, (W)q));
         }
         b.words[c.code.value_words + i] = four;
     }
@@ -269,6 +279,59 @@ extern "C" cudaError_t cuda_encode(enum cuda_dtype dtype, const struct cuda_code
     return encode(c, (const float *)g, (float *)state, words, stream);
 }
 
+/* --- PowerSGD: one thread block, because a column needs all before --- */
+
+template <class W>
+static __device__ __forceinline__ W dot(const W *p, int64_t n, int64_t r, int64_t a, int64_t b, W *room)
+{
+    W sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += BLOCK) sum += p[i * r + a] * p[i * r + b];
+    return sum_block(sum, room);
+}
+
+/* Elements of a column belong to one thread throughout. Returns the length of what is left. */
+template <class W>
+static __device__ __forceinline__ W remove_parts(W *p, int64_t n, int64_t r, int64_t c, W *room)
+{
+    for (int64_t b = 0; b < c; b++) {
+        W part = dot(p, n, r, b, c, room);
+        for (int64_t i = threadIdx.x; i < n; i += BLOCK) p[i * r + c] -= part * p[i * r + b];
+    }
+    return sqrt(dot(p, n, r, c, c, room));
+}
+
+template <class W>
+static __global__ void __launch_bounds__(BLOCK)
+    orthonormal_kernel(W *p, int64_t n, int64_t r, int64_t draws, uint64_t key, uint64_t step)
+{
+    __shared__ W room[WARP];
+    W rounding = sizeof(W) == 4 ? (W)0x1p-20 : (W)0x1p-49;
+    for (int64_t k = 0; k < r; k++)
+        for (int64_t draw = 0; draw < draws; draw++) {
+            W whole = sqrt(dot(p, n, r, k, k, room));
+            remove_parts(p, n, r, k, room);
+            W left = remove_parts(p, n, r, k, room);
+            if (left <= rounding * whole) {
+                uint64_t sequence = (uint64_t)(draw * r + k) << 40 | step;
+                for (int64_t i = threadIdx.x; i < n; i += BLOCK)
+                    p[i * r + k] = (W)(int32_t)word(philox((uint64_t)i >> 2, sequence, key), (int)(i & 3)) / (W)2147483648.0;
+                continue;
+            }
+            for (int64_t i = threadIdx.x; i < n; i += BLOCK) p[i * r + k] /= left;
+            break;
+        }
+}
+
+extern "C" cudaError_t cuda_orthonormal(enum cuda_dtype dtype, void *p, int64_t n, int64_t r, int64_t draws,
+                                        uint64_t key, uint64_t step, cudaStream_t stream)
+{
+    if (n <= 0 || r <= 0) return cudaSuccess;
+    if (dtype == CUDA_fp64)
+        return LAUNCH(orthonormal_kernel<double>, 1, BLOCK, 0, stream, (double *)p, n, r, draws, key, step);
+    if (dtype != CUDA_fp32) return cudaErrorInvalidValue;
+    return LAUNCH(orthonormal_kernel<float>, 1, BLOCK, 0, stream, (float *)p, n, r, draws, key, step);
+}
+
 /* --- decode --- */
 
 /* Codes of every element, added in a register. */
@@ -283,7 +346,7 @@ static __device__ __forceinline__ void decode_dense(const struct cuda_code &c, c
             const uint32_t *code = words + k * each, *rest = code + c.code.value_words;
             W scale = get_value<W>(code);
             if (int8)
-                sum += scale * (int8_t)(uint8_t)(rest[i / 4] >> 8 * (i & 3));
+                sum += product(scale, (W)(int8_t)(uint8_t)(rest[i / 4] >> 8 * (i & 3)));
             else
                 sum += rest[i / 32] >> (i & 31) & 1 ? -scale : scale;
         }

@@ -24,6 +24,9 @@ cudaError_t cuda_encode(enum cuda_dtype dtype, const struct cuda_code *c, const 
 /* words: `codes` codes of `each` words, one behind the other; g and, with EF21, sum (n). */
 cudaError_t cuda_decode(enum cuda_dtype dtype, const struct cuda_code *c, const uint32_t *words,
                         int64_t codes, int64_t each, void *g, void *sum, cudaStream_t stream);
+/* p (n, r) in place; Philox's key and step. */
+cudaError_t cuda_orthonormal(enum cuda_dtype dtype, void *p, int64_t n, int64_t r, int64_t draws, uint64_t key,
+                             uint64_t step, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

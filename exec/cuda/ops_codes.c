@@ -1,10 +1,10 @@
-/* exec/cuda/ops_codes.c - encode and decode of compressed messages by exec/cuda/kernels_codes.h. */
+/* exec/cuda/ops_codes.c - encode and decode of compressed messages, orthonormal, by exec/cuda/kernels_codes.h. */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_codes.h"
 #include "exec/cuda/operands.h"
 #include "exec/op_values.h"
 
-cuda_op cuda_op_encode, cuda_op_decode;
+cuda_op cuda_op_encode, cuda_op_decode, cuda_op_orthonormal;
 
 static struct cuda_code code_of(const struct op_call *c)
 {
@@ -34,5 +34,13 @@ enum status cuda_op_decode(struct cuda_context *x, const struct op_call *c, stru
     return cuda_failed(cuda_decode(cuda_dtype_of(c->dtype), &k, c->input[1], all / each, each,
                                    c->output[0],
                                    k.code.feedback == FEEDBACK_EF21 ? c->output[1] : NULL, x->stream),
+                       op_kind_name(c->kind), err);
+}
+
+enum status cuda_op_orthonormal(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    const struct shape *p = &c->shapes->input[0];
+    return cuda_failed(cuda_orthonormal(cuda_dtype_of(c->dtype), c->output[0], p->dim[0], shape_last(p), ORTHONORMAL_DRAWS,
+                                        op_values_random_key(c), (uint64_t)c->optimizer->step, x->stream),
                        op_kind_name(c->kind), err);
 }

@@ -83,10 +83,11 @@ for name in replicas chunks sharded; do
     [[ $name == replicas ]] && islands='[[0, 2], [1, 3]]'
     shaped whole '' "${shapes[$name]}"
     losses whole >"$scratch/whole"
-    for kind in '{kind: top-k, fraction: 1}' '{kind: random-k, fraction: 1, feedback: ef21, block: 50}'; do
+    for kind in '{kind: top-k, fraction: 1}' '{kind: random-k, fraction: 1, feedback: ef21, block: 50}' '{kind: power-sgd, rank: 32}'; do
         shaped all "compression: {gradients: $kind}" "${shapes[$name]}"
         losses all >"$scratch/all" && within "$(distance "$scratch/whole" "$scratch/all")" 1e-9
         check "all elements of gradients are the synchronous training: $name, $kind" $?
+        [[ $kind == *power* ]] && continue
         shaped all "compression: {outer: $kind}"$'\n'"local_sgd: {every: 1, islands: $islands}" "${shapes[$name]}"
         losses all >"$scratch/all" && within "$(distance "$scratch/whole" "$scratch/all")" 1e-9
         check "and so of the exchanges of islands: $name, $kind" $?
@@ -107,13 +108,16 @@ bytes() { grep '"kind":"reduce"' "$1" | grep '"device":0,' | grep '"step":0,' | 
 
 plan whole '' ''
 losses whole >"$scratch/whole"
+# PowerSGD: all matrices of r · (rows + columns), and the vectors, in all-reduces of four devices
+power=$((6 * (4 * (2 * 288 + 64 + 2 * (128 + 64 + 160 + 160)) + 64 + 2 * (128 + 96 + 32 + 128 + 32))))
 while IFS='|' read -r kind limit block each; do
     plan code "compression: {gradients: $kind}" ''
     "$MUSHER" simulate -q "$scratch/code.yaml" --trace "$scratch/sim.trace" >/dev/null
     losses code >"$scratch/code" && ! cmp -s "$scratch/whole" "$scratch/code" && within "$(distance "$scratch/whole" "$scratch/code")" "$limit"
     check "losses within $limit of those without: $kind" $?
     "$MUSHER" run -q "$scratch/code.yaml" --data "$text" --steps 1 --trace "$scratch/run.trace" >/dev/null
-    n=$((3 * 4 * $(words "$block" "$each")))
+    n=$power
+    [[ $kind == *power* ]] || n=$((3 * 4 * $(words "$block" "$each")))
     [[ $(bytes "$scratch/sim.trace") == "$n" && $(bytes "$scratch/run.trace") == "$n" ]]
     check "$n bytes a step, simulated and run: $kind" $?
     losses code 6 >"$scratch/six" && losses code 2 --save "$scratch/saved" >"$scratch/two" && losses code 4 --resume "$scratch/saved" >"$scratch/four"
@@ -127,6 +131,8 @@ sign|0.02|256|1 + up(m, 32)
 {kind: top-k, fraction: 0.05, block: 100}|0.05|100|2 * up(5 * m, 100)
 {kind: top-k, fraction: 0.05, block: 512, feedback: ef21}|0.05|512|2 * up(26 * m, 512)
 {kind: random-k, fraction: 0.25, block: 1000}|0.05|1000|1 + up(250 * m, 1000)
+power-sgd|0.05||
+{kind: power-sgd, rank: 4, feedback: none}|0.05||
 END
 head=$'local_sgd: {every: 2, outer: nesterov}\ncompression: {outer: {kind: top-k, fraction: 0.1}, gradients: int8}'
 plan code "$head" ''
@@ -153,9 +159,12 @@ refused "the key 'fraction' is missing" 'compression: {gradients: {kind: top-k}}
 refused 'needs a fraction of the elements' 'compression: {gradients: top-k}'
 refused 'fraction: must be above 0' 'compression: {gradients: {kind: top-k, fraction: 0}}'
 refused 'a number from 0 to 1' 'compression: {gradients: {kind: random-k, fraction: 1.5}}'
-refused 'int8 has none; top-k and random-k have' 'compression: {gradients: {kind: int8, fraction: 0.5}}'
-refused 'bf16 has none; int8, sign' 'compression: {gradients: {kind: bf16, feedback: ef}}'
+refused 'int8 has none; only top-k and random-k' 'compression: {gradients: {kind: int8, fraction: 0.5}}'
+refused 'bf16 has none; only int8, sign' 'compression: {gradients: {kind: bf16, feedback: ef}}'
 refused 'the loss scale of fp16' 'compression: {gradients: sign}' fp16
+refused 'power-sgd has none or ef' 'compression: {gradients: {kind: power-sgd, feedback: ef21}}'
+refused 'int8 has none; only power-sgd' 'compression: {gradients: {kind: int8, rank: 4}}'
+refused 'power-sgd is for gradients' $'compression: {outer: power-sgd}\nlocal_sgd: {every: 2}'
 refused 'sums of fp64 gradients are fp64' 'compression: {gradients: bf16}' fp64
 refused 'keep every bit' $'deterministic: true\ncompression: {gradients: bf16}'
 refused 'no local_sgd whose exchanges' 'compression: {outer: bf16}'

@@ -116,6 +116,7 @@ static const struct row text_rows[] = {
     /* 4 of 10 and 2 of 3 numbers with their elements; one element and 4 of 10, one and 2 of 3 */
     {OP_encode, {.code = {.kind = ENCODING_TOP_K, .block = 10, .kept = 4, .value_words = 1}}, "13", "12", 65, 52, 48},
     {OP_encode, {.code = {.kind = ENCODING_RANDOM_K, .block = 10, .kept = 4, .value_words = 1}}, "13", "8", 0, 52, 32},
+    {OP_orthonormal, {0}, "5,3", "5,3", 5 * 3 * 11, 60, 60},
     /* three members' codes */
     {OP_decode, {.code = {.kind = ENCODING_INT8, .block = 4, .value_words = 1}}, "6 x 12", "6", 36, 48, 24},
     {OP_decode, {.code = {ENCODING_TOP_K, FEEDBACK_EF21, false, 10, 4, 1}}, "13 x 36 x 13", "13 x 13", 31, 4 * 49, 4 * 26},

@@ -178,6 +178,97 @@ START_TEST(feedback_does_what_its_papers_promise)
 }
 END_TEST
 
+/* --- PowerSGD (core/lower/factors.h), by the operators of its program --- */
+
+enum { ROWS = 12, COLUMNS = 20, WORKERS_OF_POWER = 3 };
+
+static void power_op(enum op_kind kind, struct op_attrs attrs, struct shape a, const void *x, struct shape b, const void *y,
+                     void *out)
+{
+    struct optimizer_step step = {.step = 1};
+    struct op_shapes s = {.n_inputs = y ? 2 : 1, .input = {a, b}};
+    struct error err = {0};
+    struct op_call c = {.kind = kind, .dtype = DTYPE_fp64, .attrs = &attrs, .shapes = &s, .input = {x, y}, .output = {out}, .optimizer = &step};
+    ck_assert_msg(op_infer(kind, &attrs, &s, &err) == OK, "%s", err.text);
+    coder_on_host(NULL, &c);
+}
+
+/* One sum of the workers' m: g = P Qᵀ. */
+static void power_sum(double *const *m, bool feedback, int rank, double *q, double *g)
+{
+    struct shape whole = {2, {ROWS, COLUMNS}}, left = {2, {ROWS, rank}}, right = {2, {COLUMNS, rank}};
+    double p[ROWS * ROWS] = {0}, part[COLUMNS * ROWS], own[COLUMNS * ROWS];
+    for (int w = 0; w < WORKERS_OF_POWER; w++) {
+        power_op(OP_matmul, (struct op_attrs){0}, whole, m[w], right, q, part);
+        for (int i = 0; i < ROWS * rank; i++) p[i] += part[i];
+    }
+    power_op(OP_orthonormal, (struct op_attrs){.stream = 7}, left, p, left, NULL, p);
+    memset(q, 0, (size_t)(COLUMNS * rank) * sizeof *q);
+    for (int w = 0; w < WORKERS_OF_POWER; w++) {
+        power_op(OP_matmul, (struct op_attrs){.trans_a = true}, whole, m[w], left, p, own);
+        power_op(OP_matmul, (struct op_attrs){.trans_b = true}, left, p, right, own, g);
+        if (feedback) power_op(OP_outer_delta, (struct op_attrs){.scale = 1}, whole, m[w], whole, g, m[w]);
+        for (int i = 0; i < COLUMNS * rank; i++) q[i] += own[i];
+    }
+    power_op(OP_matmul, (struct op_attrs){.trans_b = true}, left, p, right, q, g);
+}
+
+/* ‖x - x*‖² of descent on |x - b_w|² / 2. */
+static double descend_by_power(int rank, bool feedback, double rate, int steps)
+{
+    enum { N = ROWS * COLUMNS };
+    double *b[WORKERS_OF_POWER], *m[WORKERS_OF_POWER], x[N] = {0}, g[N], q[COLUMNS * ROWS] = {0}, error = 0;
+    for (int w = 0; w < WORKERS_OF_POWER; w++) {
+        b[w] = calls_numbers(DTYPE_fp64, N), m[w] = calls_space(DTYPE_fp64, N);
+        memset(m[w], 0, N * sizeof **m);
+    }
+    for (int step = 0; step < steps; step++) {
+        for (int w = 0; w < WORKERS_OF_POWER; w++)
+            for (int i = 0; i < N; i++) m[w][i] = (feedback ? m[w][i] : 0) + (x[i] - b[w][i]) / WORKERS_OF_POWER;
+        power_sum(m, feedback, rank, q, g);
+        for (int i = 0; i < N; i++) x[i] -= rate * g[i];
+    }
+    for (int i = 0; i < N; i++) {
+        double best = 0;
+        for (int w = 0; w < WORKERS_OF_POWER; w++) best += b[w][i] / WORKERS_OF_POWER;
+        error += (x[i] - best) * (x[i] - best);
+    }
+    return error;
+}
+
+START_TEST(low_ranks_descend_and_the_full_rank_is_the_sum)
+{
+    double with = descend_by_power(1, true, 0.05, 4000), one = descend_by_power(ROWS, false, 1, 1);
+    ck_assert_msg(with < 1e-16, "rank 1 with feedback: %g", with);
+    ck_assert_msg(one < 1e-24, "full rank: %g after one step of rate 1", one);
+}
+END_TEST
+
+START_TEST(columns_become_orthonormal_and_dependent_ones_are_drawn)
+{
+    enum { N = 300, R = 7 };
+    for (int k = 0; k < 2; k++) {
+        enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
+        struct op_attrs attrs = {.stream = 4};
+        struct optimizer_step step = {.step = 3};
+        struct op_shapes s = {.n_inputs = 1, .n_outputs = 1, .input = {{2, {N, R}}}, .output = {{2, {N, R}}}};
+        void *p = calls_numbers(t, N * R);
+        for (int i = 0; i < N; i++) {
+            calls_set(t, p, i * R + 2, 0);
+            calls_set(t, p, i * R + 5, 2 * calls_get(t, p, i * R) - calls_get(t, p, i * R + 3));
+        }
+        struct op_call c = {.kind = OP_orthonormal, .dtype = t, .attrs = &attrs, .shapes = &s, .input = {p}, .output = {p}, .optimizer = &step};
+        coder_on_host(NULL, &c);
+        for (int a = 0; a < R; a++)
+            for (int b = 0; b <= a; b++) {
+                double sum = 0;
+                for (int i = 0; i < N; i++) sum += calls_get(t, p, i * R + a) * calls_get(t, p, i * R + b);
+                ck_assert_double_le(fabs(sum - (a == b)), k ? 1e-14 : 1e-5);
+            }
+    }
+}
+END_TEST
+
 START_TEST(all_elements_in_a_code_are_the_sum_itself)
 {
     static const enum encoding_kind kinds[] = {ENCODING_TOP_K, ENCODING_RANDOM_K};
@@ -206,6 +297,8 @@ Suite *codes_suite(void)
     tcase_add_test(c, equal_elements_are_taken_in_order_and_what_is_no_number_stays_none);
     tcase_add_test(c, feedback_does_what_its_papers_promise);
     tcase_add_test(c, all_elements_in_a_code_are_the_sum_itself);
+    tcase_add_test(c, low_ranks_descend_and_the_full_rank_is_the_sum);
+    tcase_add_test(c, columns_become_orthonormal_and_dependent_ones_are_drawn);
     suite_add_tcase(suite, c);
     return suite;
 }

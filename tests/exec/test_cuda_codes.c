@@ -130,6 +130,28 @@ START_TEST(what_is_no_number_stays_none_there)
 }
 END_TEST
 
+/* Columns 1 and 4 depend on those before, which are drawn there as on the host. */
+START_TEST(orthonormal_columns_are_the_hosts_to_rounding)
+{
+    enum { N = 700, R = 5 };
+    for (int k = 0; k < 2; k++) {
+        enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
+        struct op_attrs attrs = {.stream = 4};
+        struct optimizer_step step = {.step = 3};
+        struct op_shapes s = {.n_inputs = 1, .n_outputs = 1, .input = {{2, {N, R}}}, .output = {{2, {N, R}}}};
+        char *p = calls_numbers(t, N * R), *q;
+        for (int i = 0; i < N; i++)
+            calls_set(t, p, i * R + 1, 0), calls_set(t, p, i * R + 4, calls_get(t, p, i * R) - calls_get(t, p, i * R + 3));
+        q = calls_copy(p, N * R * dtype_bytes(t));
+        struct op_call c = {.kind = OP_orthonormal, .dtype = t, .attrs = &attrs, .shapes = &s, .input = {p}, .output = {p}, .optimizer = &step, .seed = 3};
+        coder_on_host(NULL, &c);
+        c.input[0] = c.output[0] = q;
+        run_there(NULL, &c);
+        ck_assert_double_le(sqrt(codes_squared(t, p, q, N * R)), k ? 1e-13 : 1e-4);
+    }
+}
+END_TEST
+
 Suite *cuda_codes_suite(void)
 {
     Suite *suite = suite_create("cuda_codes");
@@ -138,6 +160,7 @@ Suite *cuda_codes_suite(void)
     tcase_add_loop_test(c, codes_are_the_hosts, 0, N_CODES);
     tcase_add_loop_test(c, the_order_of_threads_does_not_matter, 0, N_CODES);
     tcase_add_test(c, what_is_no_number_stays_none_there);
+    tcase_add_test(c, orthonormal_columns_are_the_hosts_to_rounding);
     suite_add_tcase(suite, c);
     return suite;
 }

@@ -179,7 +179,7 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
     static const enum op_kind others[] = {
         OP_zero, OP_adamw, OP_flat_adamw, OP_sgd, OP_flat_sgd, OP_outer_delta, OP_outer_average, OP_outer_nesterov,
         /* in test_codes.c */
-        OP_encode, OP_decode,
+        OP_encode, OP_decode, OP_orthonormal,
         /* in test_loss_scale.c */
         OP_overflow, OP_rescale,
         /* in test_kernel_parts.c, their gradients in test_shard.c */

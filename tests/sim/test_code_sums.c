@@ -136,6 +136,37 @@ START_TEST(equal_devices_fold_and_files_read_back)
 }
 END_TEST
 
+/* --- PowerSGD (core/lower/factors.h) --- */
+
+static const struct compressor power = {.kind = COMPRESSION_POWER_SGD, .rank = 3, .feedback = FEEDBACK_EF};
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+START_TEST(factors_have_their_memory_and_their_sums)
+{
+    struct plan plain = replicas(3, NULL), coded = replicas(3, &power);
+    const struct program *p = plans_lower(arena, &coded, true);
+    const struct program_stage *a = plans_lower(arena, &plain, true)->stages, *b = p->stages;
+    int64_t factors = 0, errors = 0, values = 0, sums = 0;
+    for (int32_t i = 0; i < a->n_parameters; i++) {
+        const struct shape *s = &a->parameters[i].shape;
+        for (int use = 0; use < 2; use++) {
+            if (a->parameters[i].gradient[use] < 0) continue;
+            int64_t r = s->rank == 2 ? min64(3, min64(s->dim[0], s->dim[1])) : 0;
+            values += s->rank == 2 ? r * (s->dim[0] + s->dim[1]) : shape_elements(s);
+            if (s->rank != 2) continue;
+            factors += slot_align(4 * r * s->dim[0]) + slot_align(4 * r * s->dim[1]);
+            errors += slot_align(4 * shape_elements(s));
+        }
+    }
+    ck_assert_int_eq(b->class_bytes[SLOT_GRADIENT] - a->class_bytes[SLOT_GRADIENT], factors);
+    ck_assert_int_eq(b->class_bytes[SLOT_STATE] - a->class_bytes[SLOT_STATE], errors);
+    for (int32_t i = 0; i < p->n_collectives; i++) sums += p->collectives[i].elements;
+    ck_assert_int_eq(sums, values);
+    ck_assert_int_eq(simulate(&coded, p, false, true).iteration_ns, simulate(&coded, p, false, false).iteration_ns);
+}
+END_TEST
+
 /* Lowering refuses deadlocks; simulating ends. Two chunks of a device may share a parameter, which codes do not cover. */
 START_TEST(random_plans_have_codes)
 {
@@ -146,7 +177,7 @@ START_TEST(random_plans_have_codes)
         struct error err = {0};
         struct lower_options o = {.n_fused = 0};
         if (plan.deterministic) continue;
-        plan.compression.gradients = compressors[seed % N_COMPRESSORS];
+        plan.compression.gradients = seed % 5 < N_COMPRESSORS ? compressors[seed % 5] : power;
         for (int32_t r = 0; r < plan.n_replicas; r++)
             for (int32_t s = 0; s < plan.replicas[r].n_stages; s++) plan.replicas[r].stages[s].zero = 0;
         if (lower_plan(arena, &plan, &o, &p, &err) != OK) {
@@ -169,6 +200,7 @@ Suite *code_sums_suite(void)
     tcase_add_loop_test(t, every_gradient_is_encoded_once_a_step_and_decoded_in_the_update, 0, N_COMPRESSORS);
     tcase_add_loop_test(t, messages_take_the_time_of_their_codes, 0, N_COMPRESSORS);
     tcase_add_loop_test(t, equal_devices_fold_and_files_read_back, 0, N_COMPRESSORS);
+    tcase_add_test(t, factors_have_their_memory_and_their_sums);
     tcase_add_test(t, random_plans_have_codes);
     suite_add_tcase(s, t);
     return s;
