@@ -352,3 +352,23 @@ void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, in
     json_put_bool(json, "equivalent", false);
     json_close(json);
 }
+
+static void print_compression(struct arena *a, const struct plan_compression *x, struct json *json)
+{
+    const char *text[] = {plan_describe_compressor(a, &x->gradients), plan_describe_compressor(a, &x->outer)};
+    static const char *const what[] = {"gradients", "exchanges of islands"}, *const keys[] = {"gradients", "outer"};
+    if (!text[0] && !text[1]) return;
+    for (int i = 0; i < 2 && !json; i++)
+        if (text[i]) printf("  compression  %s %s: other training than without\n", what[i], text[i]);
+    if (!json) return;
+    json_put_object(json, "compression");
+    for (int i = 0; i < 2; i++) json_put_text(json, keys[i], text[i]);
+    json_put_bool(json, "equivalent", false);
+    json_close(json);
+}
+
+void common_print_training(struct arena *a, const struct plan *p, struct json *json)
+{
+    common_print_local_sgd(a, &p->local_sgd.outer, p->local_sgd.n_islands, json);
+    print_compression(a, &p->compression, json);
+}

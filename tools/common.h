@@ -83,6 +83,8 @@ const char *common_machine(struct arena *a);
 struct outer_optimizer;
 void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands,
                             struct json *json);
+/* That, and "  compression  gradients exchanged as …: …", of a plan; key "compression". */
+void common_print_training(struct arena *a, const struct plan *p, struct json *json);
 /* Opens {"schema": 1; common_json_end closes the object and prints it on stdout. */
 void common_json_begin(struct json *j);
 void common_json_end(struct json *j);

@@ -147,6 +147,13 @@ plan code 'compression: {gradients: int8}' '' fp16
 losses code >"$scratch/code" && within "$(distance "$scratch/whole" "$scratch/code")" 5e-3
 check "int8 beside the loss scale of fp16" $?
 
+plan code 'compression: {gradients: {kind: top-k, fraction: 0.01}}' ''
+for verb in show simulate; do
+    "$MUSHER" $verb "$scratch/code.yaml" 2>"$scratch/err" | grep -q 'compression  gradients exchanged as top-k of 1 % in blocks of 65536, error feedback: other training' &&
+        "$MUSHER" $verb "$scratch/code.yaml" --json 2>"$scratch/err" | tr -d ' \n' | grep -q '"compression":{"gradients":"exchangedastop-kof1%[^"]*","outer":null,"equivalent":false}'
+    check "$verb states the compression" $?
+done
+
 # refused PATTERN HEAD [PRECISION]
 refused() {
     plan half "$2" '' ${3:-}
