@@ -40,7 +40,8 @@ enum status cuda_op_decode(struct cuda_context *x, const struct op_call *c, stru
 enum status cuda_op_orthonormal(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     const struct shape *p = &c->shapes->input[0];
-    return cuda_failed(cuda_orthonormal(cuda_dtype_of(c->dtype), c->output[0], p->dim[0], shape_last(p), ORTHONORMAL_DRAWS,
+    int64_t n = p->dim[0], r = n ? shape_elements(p) / n : 0;
+    return cuda_failed(cuda_orthonormal(cuda_dtype_of(c->dtype), c->output[0], n, r, ORTHONORMAL_DRAWS,
                                         op_values_random_key(c), (uint64_t)c->optimizer->step, x->stream),
                        op_kind_name(c->kind), err);
 }
