@@ -51,6 +51,7 @@ static enum dtype input_type(const struct program_op *op, int32_t input)
 static enum dtype output_type(const struct maker *m, const struct program_op *op, int32_t output)
 {
     if (op->attrs.narrows && output == op->shapes.n_outputs - 1) return m->dtype;
+    if (op_output_is_int32(op->kind, output)) return DTYPE_int32;
     return op->wide_output >> output & 1 ? dtype_master(op->dtype) : op->dtype;
 }
 
@@ -75,6 +76,9 @@ static bool has_shard_of_gates(const struct program_op *op, int32_t input)
     return input == op_gates_input(op->kind) && op->attrs.experts > op->shapes.input[input].dim[2];
 }
 
+/* Codes are no ids: they lie beside results, and are 0. */
+static bool is_codes(const struct program_op *op, int32_t input) { return op->kind == OP_decode && input == 1; }
+
 /* The source of an input: itself, or the gates of all experts. */
 static struct shape source_of(const struct program_op *op, int32_t input)
 {
@@ -90,7 +94,7 @@ static void measure(struct maker *m, const struct program_op *op)
         bool whole = op_input_is_int32(op->kind, i);
         struct shape source = source_of(op, i);
         int64_t bytes = align(bytes_of(&source, input_type(op, i)));
-        *(whole ? &ids : &operands) += bytes;
+        *(is_codes(op, i) ? &outputs : whole ? &ids : &operands) += bytes;
         if (bytes > update) update = bytes;
     }
     for (int32_t i = 0; i < op->shapes.n_outputs; i++)
@@ -218,20 +222,20 @@ static void place_op(struct maker *m, struct program_op *op)
     int64_t operands = 0, outputs = 0, id = 0;
     for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
         struct shape source = source_of(op, i);
-        if (!op_input_is_int32(op->kind, i))
-            operands += align(bytes_of(&source, input_type(op, i)));
+        if (!op_input_is_int32(op->kind, i) || is_codes(op, i))
+            *(is_codes(op, i) ? &outputs : &operands) += align(bytes_of(&source, input_type(op, i)));
     }
     for (int32_t i = 0; i < op->shapes.n_outputs; i++)
         outputs += align(bytes_of(&op->shapes.output[i], output_type(m, op, i)));
     int64_t operand = taken(&m->operand_next, operands, m->operands),
             output = taken(&m->output_next, outputs, m->outputs);
     for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
-        bool whole = op_input_is_int32(op->kind, i);
+        bool codes = is_codes(op, i), whole = op_input_is_int32(op->kind, i) && !codes;
         enum dtype t = input_type(op, i);
         struct shape source = source_of(op, i);
-        int64_t *at = whole ? &id : &operand;
-        op->input[i] = add_slot(m, whole ? SLOT_BUFFER_RING : SLOT_PARAMETER,
-                                whole ? "ids" : "operand", &source, t, *at);
+        int64_t *at = codes ? &output : whole ? &id : &operand;
+        op->input[i] = add_slot(m, codes ? SLOT_SCRATCH : whole ? SLOT_BUFFER_RING : SLOT_PARAMETER,
+                                codes ? "codes" : whole ? "ids" : "operand", &source, t, *at);
         if (whole) m->s->slots[op->input[i]].input = INPUT_TOKENS;
         *at += align(bytes_of(&source, t));
         if (i == op_gates_input(op->kind)) op->input[i] = made_gates(m, op, i, op->input[i]);

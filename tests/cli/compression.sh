@@ -154,6 +154,17 @@ for verb in show simulate; do
     check "$verb states the compression" $?
 done
 
+four_hosts fp32 'adamw, lr: 1e-3' | sed -n '/^job:/,/^cluster:/s/^  //p' >"$scratch/job.yaml"
+four_hosts fp32 'adamw, lr: 1e-3' | sed -n '/^cluster:/,$s/^  //p' >"$scratch/cluster.yaml"
+for kind in '{kind: top-k, fraction: 0.05, feedback: ef21}' power-sgd; do
+    plan code "compression: {gradients: $kind}" ''
+    rm -f "$scratch/profile.db"
+    "$MUSHER" profile -q "$scratch/job.yaml" "$scratch/cluster.yaml" "$scratch/code.yaml" --db "$scratch/profile.db" --repeats 3 --largest 64 >"$scratch/out" 2>"$scratch/err"
+    n=$(grep -Eo '[0-9]+ of [0-9]+ unique' "$scratch/out" | awk '{ print $1 == $3 }')
+    [[ $n == 1 ]] && "$MUSHER" simulate -q "$scratch/code.yaml" --db "$scratch/profile.db" >/dev/null 2>"$scratch/err"
+    check "operators of compression are measured: $kind" $?
+done
+
 # refused PATTERN HEAD [PRECISION]
 refused() {
     plan half "$2" '' ${3:-}
