@@ -21,8 +21,7 @@ static double part_of(const struct stats *s, int32_t device, int part)
 {
     const struct stats_device *d = &s->devices[device];
     const int64_t ns[PARTS] = {d->busy_ns, d->idle_message_ns, d->idle_collective_ns, d->bubble_ns};
-    int64_t window = s->end_ns - s->begin_ns;
-    return window > 0 ? (double)ns[part] / (double)window : 0;
+    return s->window_ns > 0 ? (double)ns[part] / (double)s->window_ns : 0;
 }
 
 static void put_devices(struct json *j, const struct sides *x)

@@ -27,7 +27,7 @@ static double samples_per_s(const struct program *p, const struct run_result *r)
 static void print_local_sgd(const struct program *p, struct json *json)
 {
     struct arena *a = arena_new();
-    common_print_local_sgd(a, &p->outer, program_islands(p), json);
+    common_print_local_sgd(a, &p->outer, &p->optimizer, program_islands(p), json);
     arena_free(a);
 }
 
@@ -79,8 +79,8 @@ static void print_scale(const struct run_result *r)
 static void print_text(const struct program *p, const struct run_result *r)
 {
     char text[32], first[32], last[32];
-    printf("%s: %s per iteration (measured, median of %lld steps%s), %.0f %s/s\n", p->name,
-           units_print_ns(text, r->iteration_ns), (long long)r->steps,
+    printf("%s: %s per iteration (measured, %s%lld step%s%s), %.0f %s/s\n", p->name,
+           units_print_ns(text, r->iteration_ns), r->steps > 1 ? "median of " : "", (long long)r->steps, r->steps > 1 ? "s" : "",
            p->emulated ? ", emulated devices" : "", samples_per_s(p, r),
            p->pixels ? "images" : "tokens");
     printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
@@ -117,6 +117,7 @@ struct outputs {
 static enum status write_outputs(void *owner, struct error *err)
 {
     struct outputs *x = owner;
+    common_warn_of_period(&x->program->outer, x->r.steps);
     if (x->trace) {
         if (x->plan) x->r.trace->plan_text = common_plan_text(x->a, x->plan);
         TRY(trace_write(x->r.trace, x->trace, err));

@@ -158,8 +158,8 @@ static void print_samples(const struct montecarlo_result *m)
 static void print_fed(const struct fed *f)
 {
     char step[32];
-    printf("with %d loaders %s per step, devices wait %.1f %% of it for data",
-           (int)f->loading.loaders, units_print_ns(step, llround(f->result.step_ns)),
+    printf("with %d loader%s %s per step, devices wait %.1f %% of it for data",
+           (int)f->loading.loaders, f->loading.loaders > 1 ? "s" : "", units_print_ns(step, llround(f->result.step_ns)),
            100 * f->result.waiting);
     if (f->enough)
         printf("; %d loaders would be enough for 1 %%\n", (int)f->enough);
@@ -324,6 +324,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
     TRY(predict(a, &plan, &profile, &o, q->explain, 0, &p, err));
+    if (q->steps) common_warn_of_period(&plan.local_sgd.outer, q->steps);
     TRY(measure(a, q, &plan, &p, &metrics, err));
     if (q->samples) TRY(sample(a, q, &plan, &p.program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &p.result, &m, &f, err));

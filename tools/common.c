@@ -12,6 +12,7 @@
 #include "tools/screen.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,20 +337,33 @@ void common_json_end(struct json *j)
     arena_free(a);
 }
 
-void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands,
+void common_warn_of_period(const struct outer_optimizer *o, int64_t steps)
+{
+    if (o->every > steps)
+        log_warn("local SGD has exchanged all parameters in step %" PRId32 ", after the %" PRId64
+                 " counted here: the time of an iteration leaves out what is exchanged later",
+                 o->every, steps);
+}
+
+void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, const struct optimizer *inner, int32_t n_islands,
                             struct json *json)
 {
     const char *text = plan_describe_local_sgd(a, o, n_islands);
     if (!text) return;
+    bool same = plan_local_sgd_equivalent(o, inner);
     if (!json) {
-        printf("  local SGD  %s: other training than with every gradient added, more steps may be needed for the same loss\n", text);
+        printf("  local SGD  %s: %s\n", text,
+               same ? "the same training as with every gradient added, to rounding"
+                    : "other training than with every gradient added, more steps may be needed for the same loss");
         return;
     }
     json_put_object(json, "local_sgd");
     json_put_int(json, "every", o->every);
     json_put_int(json, "islands", n_islands);
     json_put_text(json, "outer", o->kind == OUTER_AVERAGE ? "average" : "nesterov");
-    json_put_bool(json, "equivalent", false);
+    json_put_int(json, "fragments", o->fragments);
+    json_put_int(json, "delay", o->delay);
+    json_put_bool(json, "equivalent", same);
     json_close(json);
 }
 
@@ -369,6 +383,6 @@ static void print_compression(struct arena *a, const struct plan_compression *x,
 
 void common_print_training(struct arena *a, const struct plan *p, struct json *json)
 {
-    common_print_local_sgd(a, &p->local_sgd.outer, p->local_sgd.n_islands, json);
+    common_print_local_sgd(a, &p->local_sgd.outer, &p->job.optimizer, p->local_sgd.n_islands, json);
     print_compression(a, &p->compression, json);
 }

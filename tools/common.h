@@ -80,11 +80,14 @@ void common_keep_classes(struct arena *a, const struct program *p, const bool *k
 const char *common_machine(struct arena *a);
 
 /* "  local SGD  every 16 steps …: …"; json: the key "local_sgd" instead. Nothing where there is none. */
+struct optimizer;
 struct outer_optimizer;
-void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands,
+void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, const struct optimizer *inner, int32_t n_islands,
                             struct json *json);
 /* That, and "  compression  gradients exchanged as …: …", of a plan; key "compression". */
 void common_print_training(struct arena *a, const struct plan *p, struct json *json);
+/* Warns if so many steps, simulated or measured, are no whole period of exchanges. */
+void common_warn_of_period(const struct outer_optimizer *o, int64_t steps);
 /* Opens {"schema": 1; common_json_end closes the object and prints it on stdout. */
 void common_json_begin(struct json *j);
 void common_json_end(struct json *j);

@@ -1,8 +1,9 @@
 /* traces/stats.h - breakdown of one steady iteration's time, device by device.
  *
  * The window reaches from the end of the last update of the last step but one to that of the last step (from 0 in a trace of one
- * step). All times use the spans' own clock, clipped to the window; overlapping spans of a stream
- * count once. busy + waiting for a message + waiting for a collective + bubble = the window.
+ * step); with local SGD it is the last period. If a simulated step stands for several, its times count as often, between the device's own
+ * ends of steps. All times use the spans' own clock, clipped to the window; overlapping spans of a stream count once. busy + waiting for a
+ * message + waiting for a collective + bubble = the window.
  */
 #ifndef TRACES_STATS_H
 #define TRACES_STATS_H
@@ -22,9 +23,10 @@ struct stats_device {
 };
 struct stats {
     int64_t begin_ns, end_ns;
+    int64_t window_ns; /* their difference, or with steps that stand for several the time of all */
     int32_t n_devices;
     struct stats_device *devices;
 };
-void stats_of_trace(struct arena *a, const struct trace *t, struct stats *out); /* O(n log n) */
+void stats_of_trace(struct arena *a, const struct trace *t, struct stats *out); /* O(n log n + n · simulated steps of a period) */
 
 #endif

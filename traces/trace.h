@@ -5,7 +5,8 @@
  * span per line, in order of (device, stream, begin, sequence). Times are whole ns; the two 64-bit hashes are strings of 16
  * hexadecimal digits. A device that represents others with the same timeline (simulate --fold) also has stands_for, their
  * number, and alike, their names as ranges; the header then has classes: "equal_times", or "equal_shape" if
- * members of a class execute the same operators and may differ in time by contention of links. A span omits peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` is the number
+ * members of a class execute the same operators and may differ in time by contention of links. With local SGD the header
+ * has period, steps from one exchange to the next, and if a simulation has some of them only, period_times: how many each one stands for. A span omits peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` is the number
  * of lines that follow, so that a file truncated at a line end is detected too.
  * collective: the kind's name ("all_to_all"), omitted if there is none.
  * Schema 1; a run with kernel records of the devices' profiler (run --kernels) writes schema 2, which adds the header field
@@ -99,6 +100,8 @@ struct trace {
     int64_t kernels_lost; /* device activities without a record */
     int64_t iteration_ns;
     int32_t period; /* steps from one exchange of local SGD to the next; 0: all steps are alike */
+    /* (period) of a simulation of some steps: how many each one stands for; NULL: itself */
+    const int32_t *period_times;
     int32_t steps, n_devices, n_stages;
     struct trace_device *devices;
     size_t n_spans, capacity;

@@ -29,7 +29,7 @@ static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
 static const char *const header_keys[] = {
     "schema",   "kind",      "source",    "plan",         "plan_hash", "profile_id",
     "emulated", "real_time", "clock",     "iteration_ns", "steps",     "stages",
-    "spans",    "devices",   "plan_text", "kernels_lost", "classes", "period", NULL};
+    "spans",    "devices",   "plan_text", "kernels_lost", "classes", "period", "period_times", NULL};
 static const char *const classes[] = {"equal_times", "equal_shape", NULL};
 static const char *const device_keys[] = {"id",         "type",  "slowdown", "peak_bytes",
                                           "stands_for", "alike", NULL};
@@ -54,6 +54,11 @@ static void write_header(FILE *out, const struct trace *t)
     json_put_text(&j, "clock", t->clock);
     json_put_int(&j, "iteration_ns", t->iteration_ns);
     if (t->period) json_put_int(&j, "period", t->period);
+    if (t->period_times) {
+        json_put_list_line(&j, "period_times");
+        for (int32_t i = 0; i < t->period; i++) json_put_int(&j, NULL, t->period_times[i]);
+        json_close(&j);
+    }
     json_put_int(&j, "steps", t->steps);
     json_put_int(&j, "stages", t->n_stages);
     json_put_int(&j, "spans",
@@ -292,6 +297,23 @@ static enum status check_schema(const struct node *root, bool *out_kernels, stru
     return node_keys(root, header_keys, err);
 }
 
+static enum status read_period_times(const struct node *root, struct trace *t, struct error *err)
+{
+    const struct node *list = node_get(root, "period_times");
+    int64_t times;
+    if (!list) return OK;
+    TRY(node_is(list, NODE_LIST, err));
+    if (list->count != (size_t)t->period)
+        return node_error(list, err, "%zu steps of a period of %" PRId32, list->count, t->period);
+    int32_t *of = ARENA_ARRAY(t->arena, int32_t, list->count);
+    for (size_t i = 0; i < list->count; i++) {
+        TRY(node_int(list->members[i], 1, INT32_MAX, &times, err));
+        of[i] = (int32_t)times;
+    }
+    t->period_times = of;
+    return OK;
+}
+
 static enum status read_fields(struct arena *a, const struct node *root, struct trace *t,
                                int64_t *n_spans, struct error *err)
 {
@@ -321,6 +343,7 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     t->equal_shape = alike == 1;
     TRY(node_get_int(root, "period", 0, INT32_MAX, &period, err));
     t->period = (int32_t)period;
+    TRY(read_period_times(root, t, err));
     t->steps = (int32_t)steps;
     t->n_stages = (int32_t)stages;
     TRY(need_int(root, "spans", INT64_MAX, n_spans, err));

@@ -90,7 +90,8 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     int64_t vocabulary;
     int64_t counted;   /* cross_entropy: targets of a sequence that count; 0: all, and none is -1 */
     int64_t mean_rows; /* cross_entropy of a shard of the rows: > 0: all rows that the gradient is the mean over */
-    /* cross_entropy_grad; gating: factor of the load-balancing loss in its gradient, times the weight of a sequence; outer_delta */
+    /* cross_entropy_grad; gating: factor of the load-balancing loss in its gradient, times the weight of a sequence; outer_delta;
+     * outer_average and outer_nesterov: the share alpha of the local parameter */
     double scale;
     /* experts: gating, dispatch, combine, gates_grad, expert_matmul */
     int32_t chosen;   /* experts of a position (top-k) */

@@ -145,7 +145,8 @@ void lower_decode(struct writer *w, bool outer)
 {
     for (int32_t i = 0; i < w->b->groups->n; i++) {
         const struct group_plan *plan = lower_group_plan(w->l, w->b->groups->group[i]);
-        for (int32_t u = 0; plan->code.kind && plan->outer == outer && u < plan->n_uses; u++)
+        bool now = plan->outer == outer && (!outer || plan->fragment + 1 == w->turn);
+        for (int32_t u = 0; plan->code.kind && now && u < plan->n_uses; u++)
             decode(w, plan, &w->h->codes[i], u);
     }
 }

@@ -437,8 +437,10 @@ static void segments_of(const struct stage_scratch *h, int32_t at, struct collec
         for (int32_t i = 0; i < n; i++) m->segments[i] = h->gradient_slot[plan->uses[!first]];
         return;
     }
-    for (int32_t i = 0; i < n; i++)
-        m->segments[i] = h->gradient_slot[cells ? cells->param_use[i] : plan->uses[i]];
+    for (int32_t i = 0; i < n; i++) {
+        int32_t gradient = h->gradient_slot[cells ? cells->param_use[i] : plan->uses[i]];
+        m->segments[i] = plan->outer ? lower_outer_segment(h, gradient) : gradient;
+    }
     if (!b->order->apart) return;
     m->chain_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) m->chain_segments[i] = h->chain_slot[plan->uses[i]];

@@ -15,7 +15,8 @@ struct group_plan {                /* for the program's collective of the same i
     bool between;  /* all-reduce of shards between the parts of a ZeRO group (core/lower/hybrid.h) */
     enum group_factor factor; /* its members add this factor of each gradient */
     struct encoding code; /* its members gather codes; kind ENCODING_NONE: they add values */
-    bool outer;    /* sum of the parameters' changes over the islands of local SGD (core/lower/outer.c) */
+    bool outer;    /* sum of the parameters' changes over the islands of local SGD (core/lower/outer.c) … */
+    int32_t fragment; /* … of this fragment */
     const struct cells *cells; /* core/lower/cells.h; NULL: full gradients of all parameter uses */
     /* the plan's ZeRO level, else 0; of an all-gather the level of what it gathers */
     int32_t zero;

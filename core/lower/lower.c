@@ -14,6 +14,7 @@
 #include "core/lower/links.h"
 #include "core/lower/memo.h"
 #include "core/lower/orders.h"
+#include "core/lower/outer.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scratch.h"
@@ -297,6 +298,7 @@ static enum status run_steps(struct lowering *l, const struct lower_graphs *s, s
     TRY(lower_channels(l, err));
     TRY(lower_orders(l, err));
     for (int32_t i = 0; i < p->n_stages; i++) TRY(check_measured(l, &l->stages[i], err));
+    TRY(lower_fragments(l, err));
     TRY(lower_groups(l, err));
     lower_launches(l);
     struct stage_scratch *at_hand = stage_scratch_new(l);

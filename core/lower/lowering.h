@@ -10,6 +10,7 @@
  *   collectives of sharded stages         tensor_collectives.c      stage_build.collectives
  *   channels                              channels.c      stage_build.edge, program.channels
  *   orders                                orders.c        stage_build.order, lane_build.order
+ *   fragments of local SGD                fragments.c     fragment_of_layer
  *   gradient groups                       groups.c        groups, stage_build.groups, program.groups
  *     flat parameters (ZeRO) zero.c, inside nodes hybrid.c, unequal shards cells.c, the loss scale's scale.c
  *   their launches                        launches.c      stage_build.launches
@@ -48,6 +49,7 @@ struct lowering {
     struct param_uses *uses; /* param_uses.c */
     struct links *links;     /* links.c */
     struct lower_groups *groups;   /* groups.c */
+    const int32_t *fragment_of_layer; /* fragments.c (n_layers); NULL without local SGD */
     int32_t n_tensor_collectives;  /* tensor_collectives.c: about as many as the stages will have */
 };
 

@@ -307,7 +307,8 @@ static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
                                 const struct lane_build *lane, int64_t *n_calls)
 {
     struct call *calls = ARENA_ARRAY(scratch, struct call,
-                                     (size_t)lane->order->n_calls + 4 * (size_t)lane->n_stages);
+                                     (size_t)lane->order->n_calls +
+                                         (size_t)(2 + lower_outer_calls(l)) * (size_t)lane->n_stages);
     int64_t n = 0;
     for (; n < lane->order->n_calls; n++) {
         const struct schedule_op *x = &lane->order->calls[n];
@@ -320,10 +321,9 @@ static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
         calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->check, -1, c};
     for (int32_t c = lane->n_stages - 1; c >= 0; c--)
         calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->u, -1, c};
-    for (int32_t c = lane->n_stages - 1; c >= 0 && lower_is_local(l); c--)
-        calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->delta, -1, c};
-    for (int32_t c = lane->n_stages - 1; c >= 0 && lower_is_local(l); c--)
-        calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->outer, -1, c};
+    for (int32_t k = 0; k < lower_outer_calls(l); k++)
+        for (int32_t c = lane->n_stages - 1; c >= 0; c--)
+            calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->exchange + lower_outer_call(l, k), -1, c};
     *n_calls = n;
     return calls;
 }
@@ -348,7 +348,7 @@ static bool same_procedures(const struct lowering *l, const struct lane_build *a
         const struct stage_procedures *x = l->stages[a->stages[c]].procedures,
                                       *y = l->stages[b->stages[c]].procedures;
         same = x->f == y->f && x->back == y->back && x->w == y->w && x->last == y->last &&
-               x->check == y->check && x->u == y->u && x->delta == y->delta && x->outer == y->outer;
+               x->check == y->check && x->u == y->u && x->exchange == y->exchange;
     }
     return same;
 }

@@ -1,11 +1,14 @@
 /* core/lower/outer.c - local SGD in a program (core/plan/plan.h, struct plan_local_sgd).
  *
- * Every stage keeps an anchor, its parameters after the last exchange, and with Nesterov momentum a velocity; both have the flat layout
- * of the optimizer's state. Behind the update of every period-th step
- *   delta   gradient = weight of the replica's samples · (anchor - parameter), then the sums over all islands start
- *   outer   when they have ended, the outer optimizer's step: anchor, velocity, parameter; the gradient is zero again
- * The sums use the gradients' slots, which are zero behind an update. A device with several chunks calls all its deltas first, so
- * that tied parameters of two chunks can be exchanged in the first outer step, as in updates (core/lower/update.c).
+ * Every stage keeps an anchor, its parameters after the last exchange, with Nesterov momentum a velocity, and with a delay the sum in
+ * flight; all have the flat layout of the optimizer's state. Behind the update, once in a period for each fragment (core/program/period.h),
+ *   delta   sum = weight of the replica's samples · (anchor - parameter), then the sums over all islands start
+ *   sum     with a delay, that many steps later: when they have ended, gradient = sum
+ *   outer   the outer optimizer's step: anchor, velocity, parameter; the gradient is zero again
+ * Without a delay the sums use the gradients' slots, which are zero behind an update. A device with several chunks calls a part of all
+ * its chunks before the next part, so that tied parameters of two chunks can be exchanged in the first outer step, as in updates
+ * (core/lower/update.c). The sums queue on the device's collective stream with all other collectives: gradient all-reduces inside an
+ * island wait for a delayed sum that is in front of them.
  */
 #include "core/lower/outer.h"
 
@@ -15,12 +18,25 @@
 #include "core/lower/procedures.h"
 #include "core/lower/slots.h"
 #include "core/lower/writer.h"
+#include "core/program/period.h"
 
 #include <inttypes.h>
 
+static const struct outer_optimizer *outer_of(const struct lowering *l) { return &l->plan->local_sgd.outer; }
+
 int32_t lower_outer_states(const struct lowering *l)
 {
-    return !lower_is_local(l) ? 0 : 1 + (l->plan->local_sgd.outer.kind == OUTER_NESTEROV);
+    const struct outer_optimizer *o = outer_of(l);
+    return !o->every ? 0 : 1 + (o->kind == OUTER_NESTEROV) + (o->delay > 0);
+}
+
+int32_t lower_outer_place(const struct lowering *l, int k)
+{
+    const struct outer_optimizer *o = outer_of(l);
+    bool has[PROGRAM_OUTER_SLOTS] = {o->every > 0, o->kind == OUTER_NESTEROV, o->delay > 0};
+    int32_t place = 0;
+    for (int i = 0; i < k; i++) place += has[i];
+    return has[0] && has[k] ? place : -1;
 }
 
 double lower_outer_loss_factor(const struct stage_build *b, const struct lowering *l)
@@ -40,30 +56,48 @@ static bool is_first_use(const struct lowering *l, int32_t param_use)
     return both[0] < 0 || both[1] < 0 || param_use == (both[0] < both[1] ? both[0] : both[1]);
 }
 
+int32_t lower_outer_fragment(const struct lowering *l, int32_t param_use)
+{
+    const int32_t *both = lower_param_use(l, param_use)->uses;
+    int32_t first = both[0] < 0 || (both[1] >= 0 && both[1] < both[0]) ? both[1] : both[0];
+    return l->fragment_of_layer[lower_param_use(l, first)->layer];
+}
+
 /* Whether the member before has the same values, which count once. */
 static bool is_repeated(const struct lowering *l, const struct collective *g, int32_t member)
 {
     return member && l->stages[g->members[member].stage].replica == l->stages[g->members[member - 1].stage].replica;
 }
 
+/* Of several devices of a replica that hold the same shard the first one contributes. */
+static enum status make_group(struct lowering *l, struct group_plan plan, int32_t key, const char *name,
+                              struct error *err)
+{
+    int32_t n = lower_group_members(l, -1, plan.uses[0], key, NULL, 0);
+    struct collective *g = lower_group_new(l, name, ALGORITHM_RING, n, plan);
+    (void)lower_group_members(l, -1, plan.uses[0], key, g, 0);
+    for (int32_t i = 0; i < n && !plan.code.kind; i++) g->members[i].silent = is_repeated(l, g, i);
+    const struct stage_build *b = &l->stages[g->members[0].stage];
+    if (plan.code.kind) g->elements = n * lower_code_words(b, &plan);
+    for (int32_t i = 0; i < plan.n_uses && !plan.code.kind; i++)
+        g->elements += shape_elements(&b->v->g->tensors[b->v->param_uses[plan.uses[i]].gradient].shape);
+    return lower_group_join(l, l->p->n_collectives - 1, err);
+}
+
 enum status lower_outer_group(struct lowering *l, struct group_plan plan, int32_t key,
                               const char *name, struct error *err)
 {
-    int32_t n_uses = 0, *uses = ARENA_ARRAY(l->tables, int32_t, (size_t)plan.n_uses);
-    for (int32_t i = 0; i < plan.n_uses; i++)
-        if (is_first_use(l, plan.uses[i])) uses[n_uses++] = plan.uses[i];
-    if (!n_uses) return OK;
-    int32_t n = lower_group_members(l, -1, uses[0], key, NULL, 0);
-    struct group_plan own = {.n_uses = n_uses, .uses = uses, .outer = true, .code = lower_code(l, true)};
-    struct collective *g =
-        lower_group_new(l, arena_join(l->a, name, ".outer"), ALGORITHM_RING, n, own);
-    (void)lower_group_members(l, -1, uses[0], key, g, 0);
-    for (int32_t i = 0; i < n && !own.code.kind; i++) g->members[i].silent = is_repeated(l, g, i);
-    const struct stage_build *b = &l->stages[g->members[0].stage];
-    if (own.code.kind) g->elements = n * lower_code_words(b, &own);
-    for (int32_t i = 0; i < n_uses && !own.code.kind; i++)
-        g->elements += shape_elements(&b->v->g->tensors[b->v->param_uses[uses[i]].gradient].shape);
-    return lower_group_join(l, l->p->n_collectives - 1, err);
+    int32_t fragments = outer_of(l)->fragments;
+    for (int32_t f = 0; f < fragments; f++) {
+        int32_t n_uses = 0, *uses = ARENA_ARRAY(l->tables, int32_t, (size_t)plan.n_uses);
+        for (int32_t i = 0; i < plan.n_uses; i++)
+            if (is_first_use(l, plan.uses[i]) && lower_outer_fragment(l, plan.uses[i]) == f)
+                uses[n_uses++] = plan.uses[i];
+        struct group_plan own = {.n_uses = n_uses, .uses = uses, .outer = true, .fragment = f, .code = lower_code(l, true)};
+        const char *full = fragments > 1 ? arena_printf(l->a, "%s.outer%" PRId32, name, f) : arena_join(l->a, name, ".outer");
+        if (n_uses) TRY(make_group(l, own, key, full, err));
+    }
+    return OK;
 }
 
 /* --- procedures --- */
@@ -89,15 +123,20 @@ static void write_delta(struct writer *w, const char *name, const int32_t *slot)
                                       .n_inputs = 2,
                                       .n_outputs = 1,
                                       .input = {slot[UPDATE_ANCHOR], half ? slot[UPDATE_MASTER] : slot[UPDATE_P]},
-                                      .output = {slot[UPDATE_G]}});
+                                      .output = {slot[slot[UPDATE_SUM] >= 0 ? UPDATE_SUM : UPDATE_G]}});
+}
+
+static void write_sum(struct writer *w, const char *name, const int32_t *slot)
+{
+    writer_accumulate(w, PHASE_U, w->b->s->first_layer, arena_join(w->l->a, name, ".sum"), slot[UPDATE_SUM], slot[UPDATE_G]);
 }
 
 static void write_outer(struct writer *w, const char *name, const int32_t *slot)
 {
-    bool half = slot[UPDATE_MASTER] >= 0, nesterov = w->l->plan->local_sgd.outer.kind == OUTER_NESTEROV;
+    bool half = slot[UPDATE_MASTER] >= 0, nesterov = outer_of(w->l)->kind == OUTER_NESTEROV;
     struct program_op op = {.kind = nesterov ? OP_outer_nesterov : OP_outer_average,
                             .phase = PHASE_U,
-                            .attrs = {.narrows = half},
+                            .attrs = {.narrows = half, .scale = outer_of(w->l)->alpha},
                             .name = arena_join(w->l->a, name, ".outer"),
                             .layer = w->b->s->first_layer};
     op.output[op.n_outputs++] = half ? slot[UPDATE_MASTER] : slot[UPDATE_P];
@@ -109,13 +148,13 @@ static void write_outer(struct writer *w, const char *name, const int32_t *slot)
     writer_op(w, &op);
 }
 
-/* Over flat runs, or parameter by parameter. */
+/* Over flat runs, or parameter by parameter; with several fragments the parameters of this one. */
 static void write_all(struct writer *w, void (*write)(struct writer *, const char *, const int32_t *))
 {
     const struct program_stage *s = w->b->s;
     const int32_t (*run)[UPDATE_SLOTS] = (const int32_t (*)[UPDATE_SLOTS])w->h->slots->run;
-    bool flat = run[0][0] >= 0 || run[1][0] >= 0;
-    for (int k = 0; k < 2; k++)
+    bool flat = outer_of(w->l)->fragments == 1 && (run[0][0] >= 0 || run[1][0] >= 0);
+    for (int k = 0; k < 2 && flat; k++)
         if (run[k][0] >= 0) write(w, k ? "other" : "decayed", run[k]);
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
@@ -123,25 +162,39 @@ static void write_all(struct writer *w, void (*write)(struct writer *, const cha
                                       [UPDATE_G] = lower_primary_gradient(w->b, p),
                                       [UPDATE_MASTER] = p->master,
                                       [UPDATE_ANCHOR] = p->outer[0] - 1,
-                                      [UPDATE_VELOCITY] = p->outer[1] - 1};
-        if (slot[UPDATE_G] >= 0) write(w, p->name, slot);
+                                      [UPDATE_VELOCITY] = p->outer[1] - 1,
+                                      [UPDATE_SUM] = p->outer[2] - 1};
+        if (slot[UPDATE_G] >= 0 && p->fragment + 1 == w->turn) write(w, p->name, slot);
     }
 }
 
 static void each_outer_group(struct writer *w, const struct stage_build *b, enum instr_kind kind)
 {
-    for (int32_t i = 0; i < b->groups->n; i++)
-        if (lower_group_plan(w->l, b->groups->group[i])->outer)
-            writer_emit(w, kind, b->groups->group[i]);
+    for (int32_t i = 0; i < b->groups->n; i++) {
+        const struct group_plan *g = lower_group_plan(w->l, b->groups->group[i]);
+        if (g->outer && g->fragment + 1 == w->turn) writer_emit(w, kind, b->groups->group[i]);
+    }
 }
 
-/* Repeated values are encoded as zeros. */
+/* A second use receives the sum by the tied exchange, and contributes nothing to it. */
+static void clear_second_uses(struct writer *w)
+{
+    const struct program_stage *s = w->b->s;
+    for (int32_t i = 0; i < s->n_parameters; i++) {
+        int32_t slot = lower_primary_gradient(w->b, &s->parameters[i]);
+        if (slot >= 0 && s->parameters[i].fragment + 1 == w->turn && !has_first_use(w, &s->parameters[i]))
+            writer_zero(w, PHASE_U, s->first_layer,
+                        arena_join(w->l->a, s->parameters[i].name, ".delta.tied"), slot);
+    }
+}
+
+/* Of this fragment. Repeated values are encoded as zeros. */
 static void encode_deltas(struct writer *w)
 {
     const struct stage_groups *all = w->b->groups;
     for (int32_t i = 0; i < all->n; i++) {
         const struct group_plan *plan = lower_group_plan(w->l, all->group[i]);
-        if (!plan->outer || !plan->code.kind) continue;
+        if (!plan->outer || !plan->code.kind || plan->fragment + 1 != w->turn) continue;
         bool repeated = is_repeated(w->l, &w->l->p->collectives[all->group[i]], all->member[i]);
         for (int32_t u = 0; repeated && u < plan->n_uses; u++) {
             int32_t slot = w->h->gradient_slot[plan->uses[u]];
@@ -151,37 +204,75 @@ static void encode_deltas(struct writer *w)
     }
 }
 
-static void delta_procedure(struct writer *w)
+static void write_changes(struct writer *w)
 {
-    struct program_stage *s = w->b->s;
     write_all(w, write_delta);
-    for (int32_t i = 0; i < s->n_parameters; i++) {
-        int32_t slot = lower_primary_gradient(w->b, &s->parameters[i]);
-        if (slot >= 0 && !has_first_use(w, &s->parameters[i]))
-            writer_zero(w, PHASE_U, s->first_layer,
-                        arena_join(w->l->a, s->parameters[i].name, ".delta.tied"), slot);
-    }
+    if (!outer_of(w->l)->delay) clear_second_uses(w);
     encode_deltas(w);
     each_outer_group(w, w->b, INSTR_COLLECTIVE_START);
-    w->b->procedures->delta = writer_finish(w, PHASE_U, "delta");
 }
 
-static void outer_procedure(struct writer *w)
+static void write_sums(struct writer *w)
 {
     each_outer_group(w, w->b, INSTR_COLLECTIVE_WAIT);
+    write_all(w, write_sum);
+    clear_second_uses(w);
+}
+
+static void write_steps(struct writer *w)
+{
+    if (!outer_of(w->l)->delay) each_outer_group(w, w->b, INSTR_COLLECTIVE_WAIT);
     lower_decode(w, true);
     lower_exchange_ties(w, each_outer_group);
     write_all(w, write_outer);
-    w->b->procedures->outer = writer_finish(w, PHASE_U, "outer");
+}
+
+int32_t lower_outer_segment(const struct stage_scratch *h, int32_t gradient)
+{
+    const struct program_stage *s = h->b->s;
+    int32_t sum = s->parameters[s->slots[gradient].parameter].outer[2] - 1;
+    return sum >= 0 ? sum : gradient;
+}
+
+/* --- the exchanges of a stage --- */
+
+static const struct part {
+    const char *variant;
+    void (*write)(struct writer *w);
+    bool late; /* runs `delay` steps after the first one */
+} parts[] = {{"delta", write_changes, false}, {"sum", write_sums, true}, {"outer", write_steps, true}};
+enum { DELTA, SUM, OUTER, PARTS };
+
+static int32_t parts_of(const struct lowering *l) { return outer_of(l)->delay ? PARTS : PARTS - 1; }
+
+int32_t lower_outer_calls(const struct lowering *l)
+{
+    return lower_is_local(l) ? outer_of(l)->fragments * parts_of(l) : 0;
+}
+
+/* With a delay sums are applied before others start, because exchanges of tied parameters would queue behind these. */
+int32_t lower_outer_call(const struct lowering *l, int32_t k)
+{
+    int32_t fragments = outer_of(l)->fragments;
+    if (!outer_of(l)->delay) return k;
+    return k < 2 * fragments ? k / 2 * PARTS + SUM + k % 2 : (k - 2 * fragments) * PARTS + DELTA;
+}
+
+static void write_part(struct writer *w, int32_t fragment, const struct part *x)
+{
+    const struct outer_optimizer *o = outer_of(w->l);
+    w->turn = fragment + 1;
+    x->write(w);
+    const char *variant = o->fragments > 1 ? arena_printf(w->l->a, "%s%" PRId32, x->variant, fragment) : x->variant;
+    struct procedure *f = &w->b->s->procedures[writer_finish(w, PHASE_U, variant)];
+    f->period = o->every, f->offset = period_first(o, fragment) + x->late * o->delay;
 }
 
 void lower_outer_procedures(struct writer *w)
 {
     struct stage_build *b = w->b;
-    b->procedures->delta = b->procedures->outer = -1;
-    if (!lower_is_local(w->l)) return;
-    delta_procedure(w);
-    outer_procedure(w);
-    int32_t period = w->l->plan->local_sgd.outer.every;
-    b->s->procedures[b->procedures->delta].period = b->s->procedures[b->procedures->outer].period = period;
+    b->procedures->exchange = b->s->n_procedures;
+    for (int32_t f = 0; lower_is_local(w->l) && f < outer_of(w->l)->fragments; f++)
+        for (int k = 0; k < PARTS; k++)
+            if (k != SUM || outer_of(w->l)->delay) write_part(w, f, &parts[k]);
 }

@@ -49,8 +49,8 @@ static void set_places(struct param_uses *u, struct arena *a, const struct lower
     for (int32_t i = 0; i < n; i++) {
         const struct param_use *x = &v->param_uses[i];
         const int32_t *uses = &v->param_uses_of[2 * x->parameter];
-        u->places[i] = (struct use_place){x->layer, x->use, {uses[0], uses[1]},
-                                          arena_strdup(a, v->g->tensors[x->parameter].name)};
+        const struct tensor *t = &v->g->tensors[x->parameter];
+        u->places[i] = (struct use_place){x->layer, x->use, {uses[0], uses[1]}, arena_strdup(a, t->name), shape_elements(&t->shape)};
     }
 }
 

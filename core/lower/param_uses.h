@@ -31,6 +31,7 @@ struct lower_view {
 struct use_place {
     int32_t layer, use, uses[2]; /* parameter uses of its parameter, -1: none */
     const char *parameter;
+    int64_t elements; /* of the whole parameter */
 };
 
 struct param_uses {

@@ -472,7 +472,7 @@ void lower_procedures(struct stage_scratch *h)
     struct writer w = {.h = h, .l = h->l, .b = b, .op_capacity = n_ops_of(h)};
     b->s->ops = ARENA_ARRAY(h->work, struct program_op, w.op_capacity);
     b->s->procedures =
-        ARENA_ARRAY(h->work, struct procedure, 8); /* F, B or I and W, last, check, U, delta, outer */
+        ARENA_ARRAY(h->work, struct procedure, (size_t)(6 + lower_outer_calls(h->l))); /* F, B or I and W, last, check, U, exchanges */
     b->procedures = ARENA_ARRAY(h->l->tables, struct stage_procedures, 1);
     forward_procedure(&w);
     backward_procedures(&w);

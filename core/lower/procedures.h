@@ -9,7 +9,7 @@ struct stage_scratch;
 struct stage_procedures { /* indices into program_stage.procedures; -1: none */
     int32_t f, back, w, last;
     int32_t u, check; /* update.c */
-    int32_t delta, outer; /* outer.c */
+    int32_t exchange; /* outer.c: the first of a fragment's procedures, which follow each other, fragment by fragment */
 };
 
 void lower_procedures(struct stage_scratch *h);

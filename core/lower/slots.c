@@ -375,10 +375,16 @@ static void parameter_slots(struct stage_scratch *h, int32_t index, int32_t tens
                                    lower_wide(h->v->g->dtype),
                                arena_join(h->l->a, t->name, ".master"), index);
     int64_t before = optimizer_state_tensors(&h->l->p->optimizer) + dtype_is_half(h->v->g->dtype);
-    for (int32_t k = 0; k < lower_outer_states(h->l); k++)
-        p->outer[k] = 1 + place_slot(h, tensor, SLOT_STATE,
-                                     ((before + k) * region + offset) * lower_wide(h->v->g->dtype),
-                                     arena_join(h->l->a, t->name, k ? ".velocity" : ".anchor"), index);
+    static const char *const outer[PROGRAM_OUTER_SLOTS] = {".anchor", ".velocity", ".sum"};
+    for (int k = 0; k < PROGRAM_OUTER_SLOTS; k++) {
+        int32_t place = lower_outer_place(h->l, k);
+        if (place >= 0)
+            p->outer[k] = 1 + place_slot(h, tensor, SLOT_STATE,
+                                         ((before + place) * region + offset) * lower_wide(h->v->g->dtype),
+                                         arena_join(h->l->a, t->name, outer[k]), index);
+    }
+    const int32_t *uses = &h->v->param_uses_of[2 * tensor];
+    if (lower_is_local(h->l)) p->fragment = lower_outer_fragment(h->l, uses[0] >= 0 ? uses[0] : uses[1]);
 }
 
 /* A flat run's slots: [offset, offset + bytes) of the parameters' region, and as many elements in each other region. */
@@ -387,16 +393,17 @@ static void run_slots(struct stage_scratch *h, int run, int64_t offset, int64_t 
 {
     static const char *const names[2] = {"decayed", "other"}, *const what[UPDATE_SLOTS] = {
                                                                   "", ".grad", ".m", ".v",
-                                                                  ".master", ".anchor", ".velocity"};
+                                                                  ".master", ".anchor", ".velocity", ".sum"};
     int64_t n_states = optimizer_state_tensors(&h->l->p->optimizer), masters = dtype_is_half(h->v->g->dtype);
     for (int k = 0; k < UPDATE_SLOTS; k++) {
         bool is_state = k == UPDATE_M || k == UPDATE_V;
         if (is_state && k - UPDATE_M >= n_states) continue;
         if (k == UPDATE_MASTER && !masters) continue;
-        if (k >= UPDATE_ANCHOR && k - UPDATE_ANCHOR >= lower_outer_states(h->l)) continue;
+        int32_t outer = k >= UPDATE_ANCHOR ? lower_outer_place(h->l, k - UPDATE_ANCHOR) : 0;
+        if (outer < 0) continue;
         int64_t before = is_state               ? k - UPDATE_M
                          : k == UPDATE_MASTER   ? n_states
-                         : k >= UPDATE_ANCHOR ? n_states + masters + k - UPDATE_ANCHOR
+                         : k >= UPDATE_ANCHOR ? n_states + masters + outer
                                                 : 0;
         h->slots->run[run][k] = lower_add_slot(
             h, (struct slot){.name = arena_printf(h->l->a, "%s%s", names[run], what[k]),

@@ -10,7 +10,8 @@ static inline int64_t slot_align(int64_t bytes)
     return (bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
 }
 
-/* Operands of an update: parameter, gradient, m, v, and the fp32 master of a half-precision parameter; local SGD's anchor and velocity. */
+/* Operands of an update: parameter, gradient, m, v, and the fp32 master of a half-precision parameter; local SGD's anchor, velocity, and
+ * sum of changes. */
 enum {
     UPDATE_P,
     UPDATE_G,
@@ -19,6 +20,7 @@ enum {
     UPDATE_MASTER,
     UPDATE_ANCHOR,
     UPDATE_VELOCITY,
+    UPDATE_SUM,
     UPDATE_SLOTS
 };
 

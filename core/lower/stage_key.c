@@ -17,6 +17,13 @@ static void add(struct stage_key *k, int64_t x)
     k->list[k->n++] = x;
 }
 
+static void add_double(struct stage_key *k, double value)
+{
+    int64_t x;
+    memcpy(&x, &value, sizeof x);
+    add(k, x);
+}
+
 static void add_text(struct stage_key *k, const char *text)
 {
     size_t n = strlen(text);
@@ -65,6 +72,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     const struct outer_optimizer *o = &l->plan->local_sgd.outer;
     add(k, o->every), add(k, o->kind);
     if (!o->every) return;
+    add(k, o->fragments), add(k, o->delay), add_double(k, o->alpha);
     add(k, b->s->microbatches); /* the weight of its change */
     add(k, plan_island_microbatches(l->plan, plan_island(l->plan, b->replica)));
     add(k, l->p->microbatches);
@@ -128,7 +136,8 @@ static void add_group(struct stage_key *k, const struct lowering *l, const struc
     const int32_t n_cells = x->cells ? x->cells->n : 0;
     add(k, x->n_uses);
     for (int32_t u = 0; u < x->n_uses; u++) add(k, x->uses[u]);
-    add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->outer), add(k, x->between), add(k, x->factor), add(k, x->zero);
+    add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->outer), add(k, x->fragment), add(k, x->between);
+    add(k, x->factor), add(k, x->zero);
     add(k, g->kind), add(k, g->algorithm), add(k, g->n_members), add(k, g->dtype), add(k, g->elements);
     add(k, n_cells);
     for (int32_t c = 0; c < n_cells; c++) add(k, x->cells->param_use[c]);

@@ -8,6 +8,7 @@
 #include "core/lower/codes.h"
 #include "core/lower/factors.h"
 #include "core/lower/groups.h"
+#include "core/lower/outer.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scale.h"
 #include "core/lower/slots.h"
@@ -48,7 +49,9 @@ void lower_exchange_ties(struct writer *w, void (*await)(struct writer *, const 
     int32_t n = 0, *tied = ARENA_ARRAY(w->h->work, int32_t, (size_t)b->groups->n);
     for (int32_t i = 0; i < b->groups->n; i++) {
         int32_t group = b->groups->group[i];
-        if (!lower_group_plan(l, group)->tied || lower_exchanged_before(l, b, group)) continue;
+        const struct group_plan *plan = lower_group_plan(l, group);
+        if (!plan->tied || lower_exchanged_before(l, b, group)) continue;
+        if (w->turn && lower_outer_fragment(l, plan->uses[0]) + 1 != w->turn) continue;
         const struct collective *g = &l->p->collectives[group];
         for (int32_t k = 0; g->algorithm == ALGORITHM_LOCAL && k < g->n_members; k++)
             if (g->members[k].stage != b->index) await(w, &l->stages[g->members[k].stage], INSTR_COLLECTIVE_WAIT);

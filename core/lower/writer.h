@@ -12,6 +12,7 @@ struct writer {
     struct instr *instrs;
     size_t n, capacity;
     size_t op_capacity; /* of the stage's operators; kept between procedures */
+    int32_t turn;       /* 1 + the fragment whose exchange this is (core/lower/outer.c), else 0 */
 };
 
 void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg);
@@ -26,7 +27,7 @@ void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *
 
 /* core/lower/update.c: waits for gradient all-reduces, exchanges tied gradients, updates. */
 void lower_update_procedure(struct writer *w);
-/* Exchanges tied gradients; the groups of the device's other stage with a use are awaited first, by `await` with COLLECTIVE_WAIT. */
+/* Exchanges tied gradients, in an exchange of local SGD those of its fragment; the groups of the device's other stage with a use are awaited first, by `await` with COLLECTIVE_WAIT. */
 void lower_exchange_ties(struct writer *w,
                          void (*await)(struct writer *, const struct stage_build *, enum instr_kind));
 /* The gradient at the parameter's position; that of a second use follows. */

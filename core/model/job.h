@@ -37,12 +37,18 @@ struct optimizer {
 
 /* Of local SGD (a plan's `local_sgd`): what the mean change of the islands' parameters does to all of them, every so many steps.
  * AVERAGE: parameters become the mean (Stich 2019, "Local SGD Converges Fast and Communicates Little"; McMahan et al. 2017, FedAvg).
- * NESTEROV: the change, negated, is the gradient of an SGD with Nesterov momentum (Douillard et al. 2023, "DiLoCo", algorithm 1). */
+ * NESTEROV: the change, negated, is the gradient of an SGD with Nesterov momentum (Douillard et al. 2023, "DiLoCo", algorithm 1).
+ * Streaming (Douillard et al. 2025, "Streaming DiLoCo", arXiv 2501.18512, algorithm 2): the layers are `fragments` intervals, exchanged in
+ * turns, each once in `every` steps. A sum is applied `delay` steps after its start: first to the anchor a by the outer optimizer, then to
+ * the parameters, p = alpha p + (1 - alpha) a. With delay 0 alpha is 0, so p = a. */
 enum outer_kind { OUTER_AVERAGE, OUTER_NESTEROV };
 struct outer_optimizer {
     int32_t every; /* steps between exchanges; 0: no local SGD */
     enum outer_kind kind;
     double lr, momentum; /* of NESTEROV */
+    int32_t fragments;   /* 1: all parameters at once; <= every */
+    int32_t delay;       /* steps, < every */
+    double alpha;        /* of the local parameters, 0 <= alpha < 1 */
 };
 
 enum dropout_by { DROPOUT_NONE, DROPOUT_CONFIG, DROPOUT_RATE };

@@ -154,6 +154,8 @@ enum status plan_check_compression(const struct plan *p, struct error *err)
     if (x->outer.kind == COMPRESSION_POWER_SGD)
         return plan_complain(&whole, "compression.outer: power-sgd is for gradients; exchanges of islands have the other kinds");
     TRY(check_codes(p, &x->gradients, err));
+    if (p->local_sgd.outer.delay && x->outer.kind && !is_half(&x->outer))
+        return plan_complain(&whole, "compression.outer: with local_sgd.delay exchanges have the kinds bf16 and fp16 only");
     return check_codes(p, &x->outer, err);
 }
 

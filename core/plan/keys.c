@@ -57,6 +57,12 @@ const struct document_key plan_local_sgd_keys[] = {
      "momentum (DiLoCo)"},
     {"lr", "number", "0.7", "learning rate of outer: nesterov"},
     {"momentum", "number", "0.9", "momentum of outer: nesterov"},
+    {"fragments", "number", "1",
+     "intervals of layers that are exchanged in turns, each once in `every` steps (Streaming DiLoCo)"},
+    {"delay", "number of steps", "0",
+     "steps from the start of a sum of changes to its use, during which it overlaps with computation; less than `every`"},
+    {"alpha", "number", "0.5 with a delay",
+     "weight of the local parameters when a delayed sum is applied: p = alpha p + (1 - alpha) anchor"},
     {0}};
 
 /* an entry of replicas */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { EVERY_MAX = 100000 }; /* steps */
+static const double ALPHA = 0.5; /* Streaming DiLoCo's, section 3.3 */
 static const char *const outer_names[] = {"average", "nesterov", NULL};
 
 int64_t plan_island_microbatches(const struct plan *p, int32_t island)
@@ -53,6 +54,20 @@ static enum status read_islands(struct arena *a, const struct node *map, struct 
     return OK;
 }
 
+/* Streaming: keys of the exchanges in turns, and of their delay. */
+static enum status read_streaming(const struct node *map, struct outer_optimizer *o, struct error *err)
+{
+    const struct node *alpha = node_get(map, "alpha");
+    int64_t fragments = 1, delay = 0;
+    TRY(node_get_int(map, "fragments", 1, o->every, &fragments, err));
+    TRY(node_get_int(map, "delay", 0, o->every - 1, &delay, err));
+    if (alpha && !delay)
+        return node_error(alpha, err, "without a delay there are no steps between a sum and its use whose change could be kept");
+    o->fragments = (int32_t)fragments, o->delay = (int32_t)delay;
+    if (delay) o->alpha = ALPHA;
+    return node_get_double(map, "alpha", 0, 0.999999, &o->alpha, err);
+}
+
 enum status plan_read_local_sgd(struct arena *a, const struct node *root, struct plan *p,
                                 struct error *err)
 {
@@ -72,6 +87,7 @@ enum status plan_read_local_sgd(struct arena *a, const struct node *root, struct
     if (kind == OUTER_NESTEROV) o->lr = 0.7, o->momentum = 0.9;
     TRY(node_get_double(map, "lr", 1e-9, 1e6, &o->lr, err));
     TRY(node_get_double(map, "momentum", 0, 0.999999, &o->momentum, err));
+    TRY(read_streaming(map, o, err));
     return read_islands(a, map, p, err);
 }
 
@@ -110,8 +126,16 @@ void plan_write_local_sgd(FILE *out, const struct plan *p)
         fputc(']', out);
     }
     fprintf(out, "]\n  outer: %s\n", outer_names[x->outer.kind]);
-    if (x->outer.kind == OUTER_AVERAGE) return;
-    fprintf(out, "  lr: %.17g\n  momentum: %.17g\n", x->outer.lr, x->outer.momentum);
+    if (x->outer.kind == OUTER_NESTEROV)
+        fprintf(out, "  lr: %.17g\n  momentum: %.17g\n", x->outer.lr, x->outer.momentum);
+    if (x->outer.fragments > 1) fprintf(out, "  fragments: %" PRId32 "\n", x->outer.fragments);
+    if (x->outer.delay)
+        fprintf(out, "  delay: %" PRId32 "\n  alpha: %.17g\n", x->outer.delay, x->outer.alpha);
+}
+
+bool plan_local_sgd_equivalent(const struct outer_optimizer *o, const struct optimizer *inner)
+{
+    return o->every == 1 && o->kind == OUTER_AVERAGE && inner->kind == OPTIMIZER_SGD;
 }
 
 const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands)
@@ -121,5 +145,9 @@ const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimize
     const char *outer = o->kind == OUTER_AVERAGE
                             ? "mean of their parameters"
                             : arena_printf(a, "outer SGD with Nesterov momentum, lr %g, momentum %g", o->lr, o->momentum);
-    return arena_printf(a, "%s between %" PRId32 " islands of replicas, %s", every, n_islands, outer);
+    const char *turns = o->fragments > 1 ? arena_printf(a, ", in %" PRId32 " fragments in turns", o->fragments) : "";
+    const char *late = !o->delay ? ""
+                                 : arena_printf(a, ", applied %" PRId32 " step%s later with %g of the local parameters",
+                                                o->delay, o->delay > 1 ? "s" : "", o->alpha);
+    return arena_printf(a, "%s between %" PRId32 " islands of replicas, %s%s%s", every, n_islands, outer, turns, late);
 }

@@ -8,7 +8,8 @@
  *   deterministic: false             # accumulate gradients in microbatch order, for equal bits with any assignment
  *   steps: 1                         # default number of optimizer steps; all steps are alike, but for local SGD's exchanges
  *   compression: {gradients: bf16, outer: {kind: top-k, fraction: 0.01}}   # struct plan_compression
- *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9}     # struct plan_local_sgd
+ *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9,     # struct plan_local_sgd
+ *               fragments: 4, delay: 2, alpha: 0.5}
  *   replicas:
  *     - microbatches: 6              # this replica's share of the global batch
  *       stages:
@@ -115,7 +116,8 @@ struct plan_replica {
 /* Local SGD (Stich 2019; DiLoCo, Douillard et al. 2023): gradients are added inside each island of replicas only; every `every` steps
  * the mean change of the parameters, each island weighted by its samples, is the gradient of the outer optimizer, which gives all
  * islands the same parameters again. The inner optimizer's state stays each island's own. This is not the same training as one with
- * every gradient added in every step, except with every: 1, SGD and the average. */
+ * every gradient added in every step, except with every: 1, SGD and the average.
+ * Streaming: core/lower/fragments.c divides the layers into fragments. */
 struct plan_local_sgd {
     struct outer_optimizer outer; /* every 0: none */
     int32_t n_islands;
@@ -216,6 +218,8 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
  * amounts to (sharding_kind); "sharded (tensor)" in front if all stages do. */
 const char *plan_describe(struct arena *a, const struct plan *p);
 /* "every 16 steps between 2 islands of replicas, outer SGD with Nesterov momentum, lr 0.7, momentum 0.9"; NULL: no local SGD. */
+/* Whether the training is the one with every gradient added, to rounding: every: 1, SGD and the average. */
+bool plan_local_sgd_equivalent(const struct outer_optimizer *o, const struct optimizer *inner);
 const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands);
 /* "summed in bf16", "exchanged as top-k of 1 % in blocks of 65536, error feedback"; NULL: no compression. */
 const char *plan_describe_compressor(struct arena *a, const struct compressor *x);

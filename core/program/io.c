@@ -23,7 +23,10 @@ static enum status read_outer(struct reader *r, struct outer_optimizer *o)
     TRY(words_choice(r, kinds, 2, &kind));
     o->kind = (enum outer_kind)kind;
     TRY(words_double(r, &o->lr));
-    return words_double(r, &o->momentum);
+    TRY(words_double(r, &o->momentum));
+    TRY(words_int(r, 1, o->every, &o->fragments));
+    TRY(words_int(r, 0, o->every - 1, &o->delay));
+    return words_double(r, &o->alpha);
 }
 
 static enum status read_head(struct reader *r, struct program *p)
@@ -296,7 +299,8 @@ static enum status read_parameter(struct reader *r, const struct program_stage *
     TRY(words_list(r, 2, s->n_slots - 1, x->gradient));
     TRY(words_list(r, 2, s->n_slots - 1, x->state));
     TRY(words_int(r, -1, s->n_slots - 1, &x->master));
-    for (int k = 0; k < 2; k++) TRY(words_int(r, 0, s->n_slots, &x->outer[k]));
+    for (int k = 0; k < PROGRAM_OUTER_SLOTS; k++) TRY(words_int(r, 0, s->n_slots, &x->outer[k]));
+    TRY(words_int(r, 0, PROGRAM_PERIOD_MAX, &x->fragment));
     for (int k = 0; k < FEEDBACK_SLOTS; k++) TRY(words_int(r, 0, s->n_slots, &x->feedback[k]));
     return words_shape(r, &x->shape);
 }
@@ -327,6 +331,7 @@ static enum status read_procedure(struct reader *r, struct procedure *p)
     TRY(words_phase(r, "FBIWU", &p->phase));
     TRY(words_name(r, &p->variant));
     TRY(words_int(r, 0, PROGRAM_PERIOD_MAX, &p->period));
+    if (p->period) TRY(words_int(r, 1, 2 * PROGRAM_PERIOD_MAX, &p->offset));
     TRY(words_count(r, &p->n_instrs));
     p->instrs = ARENA_ARRAY(r->a, struct instr, (size_t)p->n_instrs);
     for (int32_t i = 0; i < p->n_instrs; i++) {

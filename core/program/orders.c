@@ -162,9 +162,10 @@ static enum status walk_lane(struct game *g, struct game_lane *l)
     const struct lane *lane = &g->p->lanes[l->device];
     size_t room[2] = {0, 0};
     uint8_t **seen = ARENA_ARRAY(g->a, uint8_t *, (size_t)lane->n_stages);
-    for (int32_t c = 0; c < lane->n_stages;
-         c++) /* bits of letters; [microbatches] for the update */
-        seen[c] = arena_alloc(g->a, (size_t)g->p->stages[lane->stages[c]].microbatches + 1, 1);
+    for (int32_t c = 0; c < lane->n_stages; c++) { /* bits of letters; [microbatches] for the update, then procedures with a period */
+        const struct program_stage *s = &g->p->stages[lane->stages[c]];
+        seen[c] = arena_alloc(g->a, (size_t)s->microbatches + 1 + (size_t)s->n_procedures, 1);
+    }
     cursor_start(&l->cursor, &g->p->orders[lane->order]);
     while (cursor_next(&l->cursor, &l->call)) {
         l->s = program_called(g->p, l->device, &l->call);
@@ -172,7 +173,8 @@ static enum status walk_lane(struct game *g, struct game_lane *l)
         int32_t m = l->call.microbatch < 0 ? l->s->microbatches : l->call.microbatch;
         const struct procedure *f = &l->s->procedures[l->call.procedure];
         bool check = phase == PHASE_U && *f->variant;
-        uint8_t bit = check ? 1 << (5 + (f->period > 0) * (1 + (*f->variant == 'o'))) : (uint8_t)(1 << (strchr("FBIWU", phase) - "FBIWU")),
+        if (f->period) m = l->s->microbatches + 1 + l->call.procedure;
+        uint8_t bit = check ? 1 << 5 : (uint8_t)(1 << (strchr("FBIWU", phase) - "FBIWU")),
                 *at = &seen[l->call.chunk][m];
         if (*at & bit)
             return error_set(g->err, ERR_INPUT, "%s: %s is called twice",

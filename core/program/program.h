@@ -30,9 +30,10 @@
  *                     A collective without a tensor models equal devices that are simulated as one: it starts when the last
  *                     member has arrived, takes 2(n−1) steps of the longest chunk over the slowest hop of the ring, and occupies no
  *                     collective stream. It is simulated only; program files contain none.
- * Periods. A procedure with a period P > 0 is executed only in the steps k, counted from 0 over the whole training, with
- * (k + 1) mod P = 0; in all other steps its calls do nothing. Local SGD exchanges parameters between islands in such procedures
- * (`every` of the plan). The collectives that they launch are `repeated`.
+ * Periods. A procedure with a period P > 0 and an offset o > 0 is executed only in the steps number o, o + P, o + 2P …, counted from 1 over
+ * the whole training; in all other steps its calls do nothing. Local SGD exchanges parameters between islands in such procedures
+ * (core/program/period.h). The collectives that they launch are `repeated`; one that was launched in an earlier step is awaited like one
+ * of this step.
  * A call starts with an implied wait: before a call of microbatch seq writes a slot of a buffer ring with
  * `sent` (a channel's source), message seq − count of that channel must have left (end of its link occupancy).
  * A message starts when it has been issued, its receive is posted, the previous message of the same channel has left (on a
@@ -200,9 +201,11 @@ struct procedure {
     enum phase phase; /* F B I W U */
     /* "", "last" (launches gradient buckets), "check" (of U, with several chunks on a device: tests the complete
      * gradients for overflow, or sums PowerSGD's second factors; updates nothing);
-     * of local SGD, with a period, behind U: "delta" computes the change of the parameters and launches its sums, "outer" applies it */
+     * of local SGD, with a period, behind U: "delta" computes the change of the parameters and launches its sums, "outer" applies it; with
+     * a delay "sum" awaits the sums and puts them into the gradients, before "outer" */
     const char *variant;
     int32_t period;      /* executed in every period-th step; 0: in every step */
+    int32_t offset;      /* the first of them, counted from 1; 0 without a period */
     int32_t n_instrs;
     struct instr *instrs;
 };
@@ -217,6 +220,7 @@ struct program_shard {
     int32_t own;    /* as of a slot */
     int64_t first;  /* if own is not 0, on the stage with chunk 0 (program_shard_first) */
 };
+enum { PROGRAM_OUTER_SLOTS = 3 };
 struct program_parameter {
     const char *name;
     struct shape shape;
@@ -227,8 +231,10 @@ struct program_parameter {
         state[2]; /* slots; gradient per use (-1 none), state m, v (-1 none) */
     int32_t
         master; /* STATE, fp32 master copy if slot is in half precision; else -1 */
-    /* STATE, local SGD: 1 + the slot of the parameter after the last exchange (the anchor), and of the outer optimizer's velocity; 0: none */
-    int32_t outer[2];
+    /* STATE, local SGD: 1 + the slot of the parameter after the last exchange (the anchor), of the outer optimizer's velocity, and of the
+     * sum of changes of a delayed exchange; 0: none */
+    int32_t outer[PROGRAM_OUTER_SLOTS];
+    int32_t fragment; /* in whose turn it is exchanged; 0 without local SGD */
     /* What compression keeps from step to step: 1 + slot, 0: none; two of each use's gradient, then two of the parameter's changes in
      * local SGD: STATE, the device's feedback (core/graph/encoding.h); of PowerSGD its error, then GRADIENT, the second factor */
     int32_t feedback[FEEDBACK_SLOTS];
@@ -337,7 +343,7 @@ static inline int32_t buffer_ring_at(const struct buffer_ring *r, int64_t seq)
 /* Whether a procedure is executed in a step, counted from 0 over the whole training. */
 static inline bool procedure_runs(const struct procedure *f, int64_t step)
 {
-    return f->period <= 1 || (step + 1) % f->period == 0;
+    return !f->period || (step + 1 >= f->offset && (step + 1 - f->offset) % f->period == 0);
 }
 /* Index of the procedure with this phase and variant; -1: none. */
 int32_t program_procedure(const struct program_stage *s, enum phase phase, const char *variant);

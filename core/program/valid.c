@@ -193,9 +193,10 @@ static enum status check_parameter(const struct valid *c, const struct program_p
         NEED((x->gradient[i] == -1 || is_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&
                  (x->state[i] == -1 || is_slot(c, x->state[i], SLOT_STATE, &x->shape)),
              "parameter %s: no such gradient or state", x->name);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < PROGRAM_OUTER_SLOTS; i++)
         NEED(!x->outer[i] || (c->p->outer.every && is_slot(c, x->outer[i] - 1, SLOT_STATE, &x->shape)),
-             "parameter %s: no such anchor or velocity", x->name);
+             "parameter %s: no such anchor, velocity or sum", x->name);
+    NEED(!x->fragment || x->fragment < c->p->outer.fragments, "parameter %s: no such fragment", x->name);
     for (int i = 0; i < FEEDBACK_SLOTS; i++)
         NEED(!x->feedback[i] || valid_index(x->feedback[i] - 1, c->s->n_slots), "parameter %s: no such feedback", x->name);
     NEED(shard ? x->master == -1 : is_master(c, x->slot, x->master, &x->shape),
@@ -402,11 +403,11 @@ static enum status check_lane(struct valid *c, int32_t device)
 {
     const struct lane *l = &c->p->lanes[device];
     const struct order *o = &c->p->orders[l->order];
-    int64_t microbatches = 0;
+    int64_t microbatches = 0, procedures = 0;
     for (int32_t i = 0; i < l->n_stages; i++)
-        microbatches += c->p->stages[l->stages[i]].microbatches;
+        microbatches += c->p->stages[l->stages[i]].microbatches, procedures += c->p->stages[l->stages[i]].n_procedures;
     c->where = (struct program_place){SECTION_ORDER, l->order, 0};
-    NEED(o->n_calls <= 8 * (microbatches + l->n_stages),
+    NEED(o->n_calls <= 8 * microbatches + procedures,
          "order %" PRId32 ": more calls than %" PRId64 " microbatches can have", l->order,
          microbatches);
     for (int32_t i = 0; i < o->n_runs; i++)

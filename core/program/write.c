@@ -50,11 +50,10 @@ static void write_head(struct lines *out, const struct program *p)
     put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2), put_double(out, o->eps), put_double(out, o->weight_decay);
     if (p->outer.every) {
         lines_text(out, "\nouter"), put(out, p->outer.every), put_word(out, p->outer.kind == OUTER_AVERAGE ? "average" : "nesterov");
-        put_double(out, p->outer.lr), put_double(out, p->outer.momentum);
+        put_double(out, p->outer.lr), put_double(out, p->outer.momentum), put(out, p->outer.fragments), put(out, p->outer.delay), put_double(out, p->outer.alpha);
     }
     lines_text(out, "\ncounts");
-    put(out, p->n_devices), put(out, p->n_links), put(out, p->n_stages), put(out, p->n_channels),
-        put(out, p->n_collectives), put(out, p->n_orders);
+    put(out, p->n_devices), put(out, p->n_links), put(out, p->n_stages), put(out, p->n_channels), put(out, p->n_collectives), put(out, p->n_orders);
     end_line(out);
 }
 
@@ -161,9 +160,10 @@ static void write_procedure(struct lines *out, const struct procedure *p)
 #undef X
     };
     lines_text(out, "procedure"), put_char(out, (char)p->phase);
-    put_name(out, p->variant), put(out, p->period), put(out, p->n_instrs);
-    for (int32_t i = 0; i < p->n_instrs; i++)
-        put_word(out, names[p->instrs[i].kind]), put(out, p->instrs[i].arg);
+    put_name(out, p->variant), put(out, p->period);
+    if (p->period) put(out, p->offset);
+    put(out, p->n_instrs);
+    for (int32_t i = 0; i < p->n_instrs; i++) put_word(out, names[p->instrs[i].kind]), put(out, p->instrs[i].arg);
     end_line(out);
 }
 
@@ -253,7 +253,8 @@ static void write_code(struct lines *out, const struct program_stage *s)
         put_name(out, x->name), put(out, x->init), put_double(out, x->init_std), put(out, x->decay),
             put(out, x->slot);
         put_list(out, x->gradient, 2), put_list(out, x->state, 2), put(out, x->master),
-            put_list(out, x->outer, 2), put_list(out, x->feedback, FEEDBACK_SLOTS), put_shape(out, &x->shape);
+            put_list(out, x->outer, PROGRAM_OUTER_SLOTS), put(out, x->fragment), put_list(out, x->feedback, FEEDBACK_SLOTS),
+            put_shape(out, &x->shape);
         end_line(out);
     }
 }

@@ -49,6 +49,9 @@ struct checkpoint {
     enum dtype dtype;
     /* loss scale (core/graph/loss_scale.h): value, finite steps since its last change, skipped steps; 0: none */
     float scale[3];
+    /* local SGD: sequences a step of each island, whose tensors have its number in their names; 0 islands: one of all */
+    int32_t n_islands;
+    int64_t *island_sequences;
     int32_t n_tensors;
     struct checkpoint_tensor *tensors; /* (n_tensors) */
 };

@@ -38,6 +38,10 @@ static uint32_t manifest_crc(const struct checkpoint *c)
         n = snprintf(line, sizeof line, "%s %a\n", scale_key[i], (double)c->scale[i]);
         crc = crc32_z(crc, (const Bytef *)line, (size_t)n);
     }
+    for (int32_t i = 0; i < c->n_islands; i++) {
+        n = snprintf(line, sizeof line, "island %" PRId64 "\n", c->island_sequences[i]);
+        crc = crc32_z(crc, (const Bytef *)line, (size_t)n);
+    }
     for (int32_t i = 0; i < c->n_tensors; i++) {
         const struct checkpoint_tensor *t = &c->tensors[i];
         n = snprintf(line, sizeof line, "%s|%s|%d|%" PRId64 "|%" PRId64 "|%" PRIu32, t->name,
@@ -94,6 +98,11 @@ enum status checkpoint_write_manifest(struct arena *a, const char *folder,
     if (has_scale(c)) {
         json_put_object_line(&j, "loss_scale");
         for (int i = 0; i < 3; i++) json_put_double(&j, scale_key[i], (double)c->scale[i]);
+        json_close(&j);
+    }
+    if (c->n_islands) {
+        json_put_list_line(&j, "islands");
+        for (int32_t i = 0; i < c->n_islands; i++) json_put_int(&j, NULL, c->island_sequences[i]);
         json_close(&j);
     }
     json_put_list(&j, "tensors");
@@ -265,6 +274,18 @@ static enum status read_scale(const struct node *root, struct checkpoint *c, str
     return OK;
 }
 
+static enum status read_islands(struct arena *a, const struct node *root, struct checkpoint *c, struct error *err)
+{
+    const struct node *list = node_get(root, "islands");
+    if (!list) return OK;
+    TRY(node_is(list, NODE_LIST, err));
+    c->n_islands = (int32_t)list->count;
+    c->island_sequences = ARENA_ARRAY(a, int64_t, list->count);
+    for (size_t i = 0; i < list->count; i++)
+        TRY(node_int(list->members[i], 1, CHECKPOINT_COUNT_MAX, &c->island_sequences[i], err));
+    return OK;
+}
+
 static enum status read_head(const struct node *root, struct checkpoint *c, struct error *err)
 {
     char magic[32], order[16];
@@ -299,6 +320,7 @@ enum status checkpoint_read_manifest(struct arena *a, const char *folder, struct
     *c = (struct checkpoint){.folder = arena_strdup(a, folder)};
     TRY(document_read(a, arena_printf(a, "%s/" CHECKPOINT_MANIFEST, folder), &root, err));
     TRY(read_head(root, c, err));
+    TRY(read_islands(a, root, c, err));
     TRY(node_need(root, "tensors", &tensors, err));
     TRY(read_tensors(a, tensors, c, err));
     TRY(read_int(root, "crc32", 0, UINT32_MAX, &crc, err));

@@ -18,7 +18,7 @@ static __global__ void __launch_bounds__(BLOCK)
 
 template <class W> struct outer_of {
     W *p, *a, *v, *g;
-    W lr, momentum;
+    W lr, momentum, alpha;
 };
 
 /* C: number of the copy, or of p for none. */
@@ -32,7 +32,9 @@ static __global__ void __launch_bounds__(BLOCK) outer_kernel(outer_of<W> u, C *c
             W v = u.v[i] = u.momentum * u.v[i] + d;
             d = u.lr * (d + u.momentum * v);
         }
-        W p = u.p[i] = u.a[i] = u.a[i] - d;
+        W p = u.a[i] = u.a[i] - d;
+        if (u.alpha > 0) p = u.alpha * u.p[i] + (1 - u.alpha) * p;
+        u.p[i] = p;
         u.g[i] = 0;
         if constexpr (sizeof(C) == 2) copy[i] = dtype_traits<C>::put((float)p);
     }
@@ -55,7 +57,7 @@ extern "C" cudaError_t cuda_outer_delta(enum cuda_dtype dtype, const void *a, co
 template <class W, class C>
 static cudaError_t launch(const struct cuda_outer *u, int64_t n, cudaStream_t stream)
 {
-    outer_of<W> s = {(W *)u->p, (W *)u->a, (W *)u->v, (W *)u->g, (W)u->lr, (W)u->momentum};
+    outer_of<W> s = {(W *)u->p, (W *)u->a, (W *)u->v, (W *)u->g, (W)u->lr, (W)u->momentum, (W)u->alpha};
     return LAUNCH((outer_kernel<W, C>), grid_of(n), BLOCK, 0, stream, s, (C *)u->copy, n);
 }
 

@@ -15,13 +15,13 @@ extern "C" {
 cudaError_t cuda_outer_delta(enum cuda_dtype dtype, const void *a, const void *p, void *g, double scale,
                              int64_t n, cudaStream_t stream);
 
-/* In place, (n) of dtype: v = momentum·v + g, a -= lr·(g + momentum·v), p = a, g = 0; v NULL: a -= g. */
+/* In place, (n) of dtype: v = momentum·v + g, a -= lr·(g + momentum·v), p = alpha·p + (1 - alpha)·a, g = 0; v NULL: a -= g. */
 struct cuda_outer {
     enum cuda_dtype dtype;
     void *p, *a, *v, *g;
     void *copy; /* NULL, or (n) of copy_dtype, bf16 or fp16: p rounded */
     enum cuda_dtype copy_dtype;
-    double lr, momentum;
+    double lr, momentum, alpha;
 };
 cudaError_t cuda_outer(const struct cuda_outer *u, int64_t n, cudaStream_t stream);
 

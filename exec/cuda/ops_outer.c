@@ -28,7 +28,8 @@ static enum status outer(struct cuda_context *x, const struct op_call *c, bool v
                            .copy = narrows ? c->output[last + 1] : NULL,
                            .copy_dtype = cuda_dtype_of(c->dtype),
                            .lr = o->outer_lr,
-                           .momentum = o->outer_momentum};
+                           .momentum = o->outer_momentum,
+                           .alpha = c->attrs->scale};
     return cuda_failed(cuda_outer(&u, shape_elements(&c->shapes->input[0]), x->stream),
                        op_kind_name(c->kind), err);
 }

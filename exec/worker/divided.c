@@ -257,7 +257,6 @@ static enum status load_shard(struct rank *r, struct arena *a, const struct chec
                               struct error *err)
 {
     int64_t first, n, at;
-    char name[256];
     bool whole = part == 0 && p->slot >= 0; /* the shard is inside it */
     if (shard_slot(p, part) < 0) return OK;
     if (!overlap(k->stage, p, part, &first, &n, &at) && !whole) return OK;
@@ -266,8 +265,7 @@ static enum status load_shard(struct rank *r, struct arena *a, const struct chec
     struct shape shape = tensor_shard_whole(&p->shape, kept);
     int64_t size = dtype_bytes(t), elements = shape_elements(&p->shape);
     char *copy = arena_alloc(a, (size_t)(shape_elements(&shape) * size) + 1, 1);
-    TRY(saved_tensor_name(name, sizeof name, p, 0, part, err));
-    TRY(checkpoint_load(c, name, &shape, t, copy, err));
+    TRY(saved_tensor_load(a, c, r->p, p, 0, part, &shape, t, copy, err));
     if (kept) {
         struct region region = tensor_shard_region(a, &p->shape, kept);
         char *mine = arena_alloc(a, (size_t)(elements * size) + 1, 1);

@@ -70,6 +70,9 @@ struct worker {
 
 /* steps.c */
 void worker_open_steps(struct worker *w);
+/* Before a checkpoint of a discrete device: its compute stream waits for delayed sums of local SGD. Those of the host are complete when
+ * the communication thread pauses or stops, and async_issue_finish waits for all at the end. */
+MUST_CHECK enum status worker_await_sums(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_step(struct worker *w, struct error *err); /* one step */
 
 #endif

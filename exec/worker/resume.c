@@ -2,6 +2,7 @@
 
 #include "core/base/log.h"
 #include "core/collective/tensor_shard.h"
+#include "core/program/period.h"
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
@@ -13,7 +14,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct resuming {
@@ -24,29 +24,16 @@ struct resuming {
     struct scale_log *scales;
 };
 
-/* A checkpoint of a run without local SGD has one copy of everything and no anchor, which is the parameter then; one with fewer
- * islands starts the others from island 0. */
-static enum status find_name(char *out, size_t n, const struct checkpoint *c, const struct program_stage *s,
-                             const struct program_parameter *p, int part, struct error *err)
-{
-    TRY(saved_tensor_name(out, n, p, s->island, part, err));
-    if (checkpoint_has(c, out)) return OK;
-    return saved_tensor_name(out, n, p, 0, part == 3 ? 0 : part, err);
-}
-
 static enum status load_slot(struct rank *r, struct arena *a, const struct checkpoint *c,
                              const struct chunk *k, const struct program_parameter *p, int part,
                              struct error *err)
 {
-    char name[256];
     int32_t slot = saved_tensor_slot(p, part);
-    if (slot < 0) return OK;
+    if (slot < 0 || !saved_tensor_kept(r->p, p, 0, part, c->step)) return OK;
     const struct slot *x = &k->stage->slots[slot];
     struct shape whole = tensor_shard_whole(&x->shape, x->shard);
     char *copy = arena_alloc(a, (size_t)(shape_elements(&whole) * dtype_bytes(x->dtype)) + 1, 1);
-    TRY(find_name(name, sizeof name, c, k->stage, p, part, err));
-    if (part == 4 && !checkpoint_has(c, name)) return OK; /* at rest */
-    TRY(checkpoint_load(c, name, &whole, x->dtype, copy, err));
+    TRY(saved_tensor_load(a, c, r->p, p, k->stage->island, part, &whole, x->dtype, copy, err));
     if (x->shard) {
         struct region region = tensor_shard_region(a, &x->shape, x->shard);
         char *mine = arena_alloc(a, (size_t)x->bytes + 1, 1);
@@ -98,29 +85,31 @@ static void warn_of_changes(const struct resuming *v, const struct checkpoint *c
                  v->progress->global_batch, c->global_batch, c->sequences);
 }
 
-/* Islands of local SGD whose parameters a checkpoint has. */
-static int32_t islands_of(const struct checkpoint *c)
-{
-    int32_t most = 0;
-    for (int32_t i = 0; i < c->n_tensors; i++) {
-        const char *at = strrchr(c->tensors[i].name, '@');
-        long island = at ? strtol(at + 1, NULL, 10) : 0;
-        if (island > most && island < INT32_MAX) most = (int32_t)island;
-    }
-    return most + 1;
-}
-
 static void warn_of_islands(const struct resuming *v, const struct checkpoint *c)
 {
-    int32_t had = islands_of(c), has = program_islands(v->r->p);
-    if (had > has)
+    int32_t had = c->n_islands, has = program_islands(v->r->p);
+    if (had > 1 && had != has)
         log_warn("checkpoint '%s' has the parameters of %" PRId32 " islands, the program %" PRId32
-                 ": what the others changed since their last exchange is lost; a checkpoint behind an exchange loses nothing but optimizer state",
+                 ": it continues with their mean, weighted by their samples",
                  c->folder, had, has);
-    if (had > 1 && had < has)
-        log_warn("checkpoint '%s' has the parameters of %" PRId32 " islands, the program %" PRId32
-                 ": the others begin with those of island 0",
-                 c->folder, had, has);
+}
+
+/* Delayed sums that a checkpoint has and the program does not await, or the other way round: another period, or none. */
+static void warn_of_sums(const struct resuming *v, const struct checkpoint *c)
+{
+    const struct program *p = v->r->p;
+    const struct outer_optimizer *o = &p->outer;
+    bool had = false, has = false;
+    for (int32_t i = 0; i < c->n_tensors; i++) had |= saved_tensor_is_sum(c->tensors[i].name);
+    for (int32_t f = 0; f < o->fragments; f++) has |= period_in_flight(o, f, c->step);
+    if (had && !has)
+        log_warn("checkpoint '%s' has sums of changes that this program does not await after step %" PRId64
+                 ": those changes are lost",
+                 c->folder, c->step);
+    if (has && !had)
+        log_warn("this program awaits sums of changes after step %" PRId64
+                 " that checkpoint '%s' does not have: they count as zero",
+                 c->step, c->folder);
 }
 
 static enum status load_tensors(const struct resuming *v, struct arena *a, const char *folder,
@@ -131,7 +120,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
     TRY(checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(v, &c, err));
     TRY(checkpoint_continues(&c, v->r->o->steps, v->progress->global_batch, err));
-    if (v->r->index == 0) warn_of_changes(v, &c), warn_of_islands(v, &c);
+    if (v->r->index == 0) warn_of_changes(v, &c), warn_of_islands(v, &c), warn_of_sums(v, &c);
     for (int32_t i = 0; i < v->chunks->n; i++) {
         const struct chunk *k = &v->chunks->at[i];
         for (int32_t j = 0; j < k->stage->n_parameters; j++) {

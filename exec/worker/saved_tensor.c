@@ -1,6 +1,8 @@
 #include "exec/worker/saved_tensor.h"
 
 #include "core/graph/half.h"
+#include "core/program/period.h"
+#include "exec/checkpoint/checkpoint.h"
 #include "exec/worker/chunks.h"
 
 #include <inttypes.h>
@@ -8,12 +10,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const SUFFIX[] = {"", "#m", "#v", "#anchor", "#velocity"};
+static const char *const SUFFIX[] = {"", "#m", "#v", "#anchor", "#velocity", "#sum"};
 
 int32_t saved_tensor_slot(const struct program_parameter *p, int which)
 {
     if (which == 0) return p->master >= 0 ? p->master : p->slot;
     return which < 3 ? p->state[which - 1] : p->outer[which - 3] - 1;
+}
+
+bool saved_tensor_kept(const struct program *p, const struct program_parameter *x, int32_t island, int which,
+                       int64_t steps)
+{
+    if (saved_tensor_slot(x, which) < 0) return false;
+    if (which == 5 && !period_in_flight(&p->outer, x->fragment, steps)) return false;
+    return which < 3 || !island;
 }
 
 const struct program_parameter *saved_tensor_parameter(const struct program_stage *s,
@@ -41,6 +51,58 @@ enum status saved_tensor_name(char *out, size_t n, const struct program_paramete
     if ((size_t)snprintf(out, n, "%s%s%s", p->name, SUFFIX[which], of) < n) return OK;
     return error_set(err, ERR_INPUT, "parameter %s: its name is too long for a checkpoint",
                      p->name);
+}
+
+static void add_part(enum dtype t, const void *from, double weight, int64_t n, double *sum)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += weight * (t == DTYPE_fp64 ? ((const double *)from)[i] : (double)((const float *)from)[i]);
+}
+
+static void round_to(enum dtype t, const double *from, int64_t n, void *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (t == DTYPE_fp64)
+            ((double *)to)[i] = from[i];
+        else
+            ((float *)to)[i] = (float)from[i];
+}
+
+static enum status load_mean(struct arena *a, const struct checkpoint *c, const struct program_parameter *x, int which,
+                             const struct shape *whole, enum dtype t, void *out, struct error *err)
+{
+    int64_t n = shape_elements(whole);
+    double all = 0, *sum = ARENA_ARRAY(a, double, (size_t)n + 1);
+    char name[256];
+    for (int32_t i = 0; i < c->n_islands; i++) all += (double)c->island_sequences[i];
+    for (int32_t i = 0; i < c->n_islands; i++) {
+        TRY(saved_tensor_name(name, sizeof name, x, i, which, err));
+        TRY(checkpoint_load(c, name, whole, t, out, err));
+        add_part(t, out, (double)c->island_sequences[i] / all, n, sum);
+    }
+    round_to(t, sum, n, out);
+    return OK;
+}
+
+enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const struct program *p,
+                              const struct program_parameter *x, int32_t island, int which,
+                              const struct shape *whole, enum dtype t, void *out, struct error *err)
+{
+    char name[256];
+    bool one = c->n_islands < 2;
+    TRY(saved_tensor_name(name, sizeof name, x, one ? 0 : island, which, err));
+    bool has = which < 3 || checkpoint_has(c, name);
+    if (!has && which > 3) return OK;
+    if (!has) which = 0;
+    if (which < 3 && !one && c->n_islands != program_islands(p)) return load_mean(a, c, x, which, whole, t, out, err);
+    TRY(saved_tensor_name(name, sizeof name, x, one ? 0 : island, which, err));
+    return checkpoint_load(c, name, whole, t, out, err);
+}
+
+bool saved_tensor_is_sum(const char *name)
+{
+    const char *at = strrchr(name, '#');
+    return at && !strcmp(at, SUFFIX[5]);
 }
 
 bool saved_tensor_finite(const void *values, enum dtype t, int64_t n)

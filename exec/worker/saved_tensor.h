@@ -3,7 +3,8 @@
  * The parameter itself has its own name; its fp32 master is saved if it has one, so that a run in either precision
  * can resume. The optimizer state has the names "name#m" and "name#v". With local SGD each island has parameters and state of its own:
  * those of island k > 0 have the names "name@k", "name#m@k"; all islands have the same anchor "name#anchor" and velocity
- * "name#velocity". */
+ * "name#velocity". Between the start of a delayed sum of changes and its use the sum is complete when a checkpoint is written, and saved as
+ * "name#sum". */
 #ifndef EXEC_WORKER_SAVED_TENSOR_H
 #define EXEC_WORKER_SAVED_TENSOR_H
 
@@ -14,26 +15,32 @@
 #include <stdint.h>
 
 struct arena;
+struct checkpoint;
 struct chunk;
 struct rank;
 
-enum { SAVED_TENSORS = 5 }; /* of a parameter; `which` below: 0 itself, 1 m, 2 v, 3 anchor, 4 velocity */
+enum { SAVED_TENSORS = 6 }; /* of a parameter; `which` below: 0 itself, 1 m, 2 v, 3 anchor, 4 velocity, 5 sum */
 
 /* ERR_INPUT: the name is too long. */
 MUST_CHECK enum status saved_tensor_name(char *out, size_t n, const struct program_parameter *p,
                                          int32_t island, int which, struct error *err);
 int32_t saved_tensor_slot(const struct program_parameter *p, int which); /* -1: none */
-/* Whether an island saves it. */
-static inline bool saved_tensor_kept(const struct program_parameter *p, int32_t island, int which)
-{
-    return saved_tensor_slot(p, which) >= 0 && (which < 3 || !island);
-}
+/* Whether an island saves it after so many steps of the whole training. */
+bool saved_tensor_kept(const struct program *p, const struct program_parameter *x, int32_t island, int which,
+                       int64_t steps);
 /* The stage's parameter of this name; NULL: none. */
 const struct program_parameter *saved_tensor_parameter(const struct program_stage *s,
                                                        const char *name);
 /* Whether this stage saves the parameter: the first stage of its island that has it. */
 bool saved_tensor_owned(const struct program *p, const struct program_stage *owner,
                         const char *name);
+/* Loads a whole tensor of the stage's island. If the checkpoint has another number of islands than the program, what each of them has of
+ * its own (parameter, m, v) is the mean of the checkpoint's, weighted by their sequences a step. Without local SGD a checkpoint has no
+ * anchor, which is the parameter then, and no velocity or sum, which are zero: *out is left as it is, all zero. */
+MUST_CHECK enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const struct program *p,
+                                         const struct program_parameter *x, int32_t island, int which,
+                                         const struct shape *whole, enum dtype t, void *out, struct error *err);
+bool saved_tensor_is_sum(const char *name);
 bool saved_tensor_finite(const void *values, enum dtype t, int64_t n);
 /* Writes fp32 values to elements [at, at + n) of a half-precision slot. */
 MUST_CHECK enum status saved_tensor_narrow(struct rank *r, struct arena *a, const struct chunk *k,

@@ -26,7 +26,7 @@ struct saving {
     bool finite;
 };
 
-static enum status collect_chunk(struct saver *v, struct arena *a, const struct chunk *k,
+static enum status collect_chunk(struct saver *v, struct arena *a, const struct chunk *k, int64_t step,
                                  struct saving *s, struct error *err)
 {
     for (int32_t i = 0; i < k->stage->n_parameters; i++) {
@@ -35,7 +35,7 @@ static enum status collect_chunk(struct saver *v, struct arena *a, const struct 
             continue;
         for (int part = 0; part < SAVED_TENSORS; part++) {
             int32_t slot = saved_tensor_slot(p, part);
-            if (!saved_tensor_kept(p, k->stage->island, part)) continue;
+            if (!saved_tensor_kept(v->r->p, p, k->stage->island, part, step)) continue;
             struct checkpoint_tensor *t = &s->tensors[s->n];
             const struct slot *x = &k->stage->slots[slot];
             TRY(saved_tensor_name(t->name, sizeof t->name, p, k->stage->island, part, err));
@@ -52,7 +52,7 @@ static enum status collect_chunk(struct saver *v, struct arena *a, const struct 
     return OK;
 }
 
-static enum status collect(struct saver *v, struct arena *a, struct saving *s, struct error *err)
+static enum status collect(struct saver *v, struct arena *a, int64_t step, struct saving *s, struct error *err)
 {
     size_t most = 1;
     for (int32_t i = 0; i < v->chunks->n; i++)
@@ -63,7 +63,7 @@ static enum status collect(struct saver *v, struct arena *a, struct saving *s, s
     s->first = ARENA_ARRAY(a, int32_t, (size_t)v->chunks->n + 1);
     s->feedback = ARENA_ARRAY(a, struct feedback, (size_t)v->chunks->n + 1);
     for (int32_t i = 0; i < v->chunks->n; i++) {
-        TRY(collect_chunk(v, a, &v->chunks->at[i], s, err));
+        TRY(collect_chunk(v, a, &v->chunks->at[i], step, s, err));
         TRY(feedback_collect(v->r, a, &v->chunks->at[i], &s->feedback[i], &s->finite, err));
         s->first[i + 1] = s->n;
     }
@@ -157,6 +157,17 @@ static enum status begin(struct saver *v, struct arena *a, int64_t step, char *f
     return OK;
 }
 
+static void note_islands(struct arena *a, const struct program *p, struct checkpoint *c)
+{
+    int32_t n = program_islands(p);
+    if (n < 2) return;
+    c->n_islands = n;
+    c->island_sequences = ARENA_ARRAY(a, int64_t, (size_t)n);
+    for (int32_t s = 0; s < p->n_stages; s++) /* one stage of each replica */
+        if (!s || p->stages[s].replica != p->stages[s - 1].replica)
+            c->island_sequences[p->stages[s].island] += p->stages[s].microbatches * p->microbatch;
+}
+
 static enum status save(struct saver *v, struct arena *a, int64_t step, char *folder,
                         struct error *err)
 {
@@ -164,8 +175,8 @@ static enum status save(struct saver *v, struct arena *a, int64_t step, char *fo
     enum status status = OK;
     if (!step_log_finite(v->log, v->r, v->progress->first_step))
         return skip(v, step, "the loss is");
-    TRY(comm_agree(v->r->comm, collect(v, a, &mine, err), err));
-    TRY(shards_collect(v->r, v->chunks, a, &mine.shards, &mine.finite, err));
+    TRY(comm_agree(v->r->comm, collect(v, a, step, &mine, err), err));
+    TRY(shards_collect(v->r, v->chunks, a, step, &mine.shards, &mine.finite, err));
     if (comm_max(v->r->comm, !mine.finite))
         return skip(v, step, "parameters or optimizer state are");
     TRY(begin(v, a, step, folder, err));
@@ -181,6 +192,7 @@ static enum status save(struct saver *v, struct arena *a, int64_t step, char *fo
                            .seed = v->r->p->seed,
                            .optimizer = v->r->p->optimizer.kind,
                            .dtype = v->r->p->dtype};
+    note_islands(a, v->r->p, &c);
     scale_log_after(v->scales, step - v->progress->first_step, c.scale);
     c.tensors =
         comm_gather(v->r->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
@@ -227,7 +239,7 @@ static int64_t bytes_of_all(const struct program *p)
                 tensor_shard_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].shard : NULL);
             bytes += shape_elements(&whole) * dtype_bytes(dtype_master(p->dtype)) *
                      (1 + (state[0] >= 0) + (state[1] >= 0) +
-                      (s->island ? 0 : (x->outer[0] > 0) + (x->outer[1] > 0)));
+                      (s->island ? 0 : (x->outer[0] > 0) + (x->outer[1] > 0) + (x->outer[2] > 0)));
         }
     return bytes;
 }

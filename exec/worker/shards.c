@@ -89,7 +89,7 @@ static size_t max_rows(const struct program *p)
 }
 
 /* All ranks visit the same tensors in the same order. */
-enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
+enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a, int64_t steps,
                            struct shards *out, bool *finite, struct error *err)
 {
     size_t most = max_rows(r->p);
@@ -103,7 +103,7 @@ enum status shards_collect(struct rank *r, const struct chunks *chunks, struct a
             const struct program_parameter *p = &owner->parameters[k];
             if (!shards_held(owner, p) || !saved_tensor_owned(r->p, owner, p->name)) continue;
             for (int part = 0; part < SAVED_TENSORS; part++)
-                if (saved_tensor_kept(p, owner->island, part))
+                if (saved_tensor_kept(r->p, p, owner->island, part, steps))
                     TRY(collect_whole(r, chunks, a, owner, p, part, out, finite, err));
         }
     }

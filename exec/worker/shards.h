@@ -19,9 +19,9 @@ struct shards { /* unsharded tensors on rank 0; empty elsewhere */
 
 /* Whether the stage holds only a shard of its parameter x. */
 bool shards_held(const struct program_stage *s, const struct program_parameter *x);
-/* All ranks together; *finite becomes false if a tensor has a non-finite value. */
+/* After so many steps of the whole training. All ranks together; *finite becomes false if a tensor has a non-finite value. */
 MUST_CHECK enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
-                                      struct shards *out, bool *finite, struct error *err);
+                                      int64_t steps, struct shards *out, bool *finite, struct error *err);
 /* All ranks together: rank 0 writes a file of the folder. */
 MUST_CHECK enum status shards_write(struct rank *r, struct arena *a, const char *folder,
                                     const struct shards *p, struct error *err);

@@ -111,10 +111,9 @@ static enum status take_reduce(struct worker *w, int32_t group, enum phase phase
 static enum status take_await(struct worker *w, int32_t group, struct error *err)
 {
     int64_t end_ns = 0;
-    int64_t last =
-        program_collective_repeats(&w->rank.p->collectives[group]) && w->launches[group].number
-            ? w->launches[group].number - 1
-            : w->progress.step;
+    bool repeats = program_collective_repeats(&w->rank.p->collectives[group]);
+    int64_t last = repeats ? w->launches[group].number - 1 : w->progress.step;
+    if (last < 0) return OK; /* its sum was in flight in a checkpoint, which has it */
     if (w->rank.discrete && w->transports.group[group] == TRANSPORT_LOCAL) return OK;
     if (w->transports.group[group] == TRANSPORT_DEVICE) {
         async_issue_break(&w->ahead);
@@ -189,6 +188,14 @@ static enum status note_update(struct worker *w, struct error *err)
     if (w->rank.discrete) TRY(async_issue_updated(&w->ahead, err));
     if (!w->rank.discrete || w->clock.slowdown > 0)
         step_log_end(&w->log, w->progress.step, clock_wall_ns() - w->clock.zero_ns);
+    return OK;
+}
+
+enum status worker_await_sums(struct worker *w, struct error *err)
+{
+    const struct program *p = w->rank.p;
+    for (int32_t g = 0; p->outer.delay && g < p->n_collectives; g++)
+        if (program_collective_repeats(&p->collectives[g]) && w->launches[g].number) TRY(take_await(w, g, err));
     return OK;
 }
 

@@ -218,6 +218,7 @@ static void take_priority(struct worker *w, bool wanted)
 /* The run's clock stops while all ranks write. */
 static enum status save_between(struct worker *w, int64_t offset_ns, struct error *err)
 {
+    if (w->rank.discrete) TRY(worker_await_sums(w, err));
     if (w->rank.discrete) TRY(async_issue_drain(&w->ahead, err));
     TRY(comm_thread_pause(&w->transports.comm_thread, err));
     take_priority(w, false);

@@ -23,6 +23,7 @@
 #ifndef SIM_ENGINE_ENGINE_H
 #define SIM_ENGINE_ENGINE_H
 
+#include "core/program/period.h"
 #include "sim/engine/code.h"
 #include "sim/engine/sim.h"
 #include "sim/event_queue.h"
@@ -136,7 +137,7 @@ struct engine {
     enum engine_stop stop;
     enum status status; /* STOP_ERROR */
     struct error error;
-    int32_t period; /* of procedures with a period, as simulated; 0: the program has none */
+    struct period period; /* of procedures with a period, as simulated; n 0: the program has none */
     /* (steps): lanes that have ended the step, its end, and the common shift of all lanes' ends since the previous step (-1:
      * shifts differ). After a common shift all following steps repeat this one. step_last: the lane that ended last, the
      * lowest index among equals */

@@ -17,7 +17,6 @@ struct lane_use lane_period_use(const struct engine *e, int32_t lane)
     const struct lane_state *l = &e->lanes[lane];
     int32_t every = e->program->outer.every;
     struct lane_use use = l->period[1];
-    add_use(&use, &l->ended[(e->steps - 2) & 1], every - e->period);
     use.busy_ns /= every, use.carried_ns /= every;
     for (int w = 0; w < SIM_WAIT_COUNT; w++) use.wait_ns[w] /= every;
     return use;
@@ -37,13 +36,14 @@ static void step_ended(struct engine *e, struct lane_state *l)
         e->step_shift_ns[s] = -1;
     l->last_end_ns = end;
     l->ended[s & 1] = l->use;
-    if (e->period) add_use(&l->period[0], &l->use, 1);
-    if (e->period && (s + 1) % e->period == 0)
+    int32_t period = e->period.n;
+    if (period) add_use(&l->period[0], &l->use, e->period.times[s % period]);
+    if (period && (s + 1) % period == 0)
         l->period[1] = l->period[0], l->period[0] = (struct lane_use){0};
     bool all = ++e->step_lanes[s] == e->program->n_devices;
     /* With jitter no step repeats another, even if a single lane has no other lane to differ from. */
     if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&
-        !e->jitter && !e->period) {
+        !e->jitter && !period) {
         e->steady_step = s;
         for (int32_t i = 0; i < e->program->n_devices; i++)
             e->lanes[i].steady = e->lanes[i].ended[s & 1];
@@ -58,9 +58,9 @@ static void step_ended(struct engine *e, struct lane_state *l)
 
 static bool is_left_out(const struct engine *e, const struct lane_state *l)
 {
-    if (!e->period) return false;
+    if (!e->period.n) return false;
     const struct program_stage *s = program_called(e->program, (int32_t)(l - e->lanes), &l->call);
-    return s->procedures[l->call.procedure].period && (l->step + 1) % e->period;
+    return !procedure_runs(&s->procedures[l->call.procedure], period_step(&e->period, l->step));
 }
 
 /* Fetches the next call; procedure is NULL if there is none left. */

@@ -193,7 +193,8 @@ void report_steps(struct engine *e, const struct sim_result *r, const struct cos
     trace_sort(t);
     t->clock = "simulated";
     t->profile_id = cost_profile_id(k);
-    t->iteration_ns = r->iteration_ns, t->period = e->period;
+    t->iteration_ns = r->iteration_ns, t->period = e->period.n;
+    if (e->period.n < e->period.every) t->period_times = e->period.times;
     t->steps = e->steps;
     for (int32_t i = 0; i < t->n_devices; i++) t->devices[i].peak_bytes = r->devices[i].peak_bytes;
 }

@@ -17,9 +17,6 @@
 /* The first step starts from rest, and nothing disturbs the end of the last: the third of four is steady in 1500 of
  * 1500 random plans, the second in 1498, the third of three, being the last, in 1465. */
 enum { MIN_STEPS = 4 };
-/* Steps of a period that are simulated where the number of steps is not given: one after the exchange, which starts late on some
- * devices, one more, a steady one, and the one that ends with the exchange. The others of a longer period are steady ones. */
-enum { PERIOD_STEPS = 4 };
 
 void engine_fail(struct engine *e, enum status status, const char *fmt, ...)
 {
@@ -102,9 +99,9 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
                           struct error *err)
 {
     const struct program *p = e->program;
-    e->period = o->steps > 0 || p->outer.every < PERIOD_STEPS ? p->outer.every : PERIOD_STEPS;
+    period_make(e->arena, &p->outer, o->steps > 0, &e->period);
     e->steps = o->steps > 0          ? o->steps
-               : e->period           ? 2 * e->period
+               : e->period.n         ? 2 * e->period.n
                : p->steps > MIN_STEPS ? p->steps
                                       : MIN_STEPS;
     e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
@@ -250,14 +247,14 @@ static int64_t step_ns(const struct engine *e, int32_t step)
     return e->step_end_ns[step] - (step > 0 ? e->step_end_ns[step - 1] : 0);
 }
 
-/* The mean over a period: that of its last simulated steps, and for those of the program's period that are not simulated the step
- * before the last. */
+/* The mean step of the last whole period. */
 static int64_t period_ns(const struct engine *e)
 {
-    int32_t last = e->steps / e->period * e->period - 1, every = e->program->outer.every;
-    int64_t ns = e->step_end_ns[last] - (last >= e->period ? e->step_end_ns[last - e->period] : 0);
-    if (every > e->period) ns += (every - e->period) * step_ns(e, last - 1);
-    return (ns + every / 2) / every;
+    const struct period *x = &e->period;
+    int32_t first = (e->steps / x->n - 1) * x->n;
+    int64_t ns = 0;
+    for (int32_t i = 0; i < x->n; i++) ns += x->times[i] * step_ns(e, first + i);
+    return (ns + x->every / 2) / x->every;
 }
 
 /* The step whose duration is the iteration: the steady one, else the last one that another follows. */
@@ -286,7 +283,7 @@ static void fill_use(const struct lane_use *use, int64_t iteration_ns, struct si
 static enum status fill_times(const struct engine *e, struct sim_result *out, struct error *err)
 {
     int32_t steady = steady_step(e), last = e->stop == STOP_STEADY ? steady : e->steps - 1;
-    bool periods = e->period && e->steps >= e->period;
+    bool periods = e->period.n && e->steps >= e->period.n;
     int64_t iteration = periods ? period_ns(e) : step_ns(e, steady), end = e->step_end_ns[last];
     out->steps = last + 1;
     if (iteration > 0 && (e->steps - 1 - last) > (ENGINE_MAX_NS - end) / iteration)
@@ -312,7 +309,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
     if (e->stop == STOP_ORDER) return OK;
     if (e->stop == STOP_NOT) TRY(report_blocked(e, err));
     *out = (struct sim_result){.events = e->events,
-                               .period = e->period,
+                               .period = e->period.n,
                                .operators = e->operators,
                                .work_ns = e->events * e->event_ns,
                                .devices =

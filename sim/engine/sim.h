@@ -99,7 +99,7 @@ struct sim_result {
     int64_t events;    /* taken from the event queue */
     int64_t operators; /* executed COMPUTE instructions */
     int64_t work_ns;   /* counted CPU time of the simulation (sim/engine/work.h) */
-    int32_t period; /* of local SGD's exchanges, as simulated: at most 4 steps unless their number was given; 0: none */
+    int32_t period; /* of local SGD's exchanges, in simulated steps (core/program/period.h); 0: none */
     /* simulated; fewer than requested if a steady step was found and no trace is kept */
     int32_t steps;
     struct sim_device *devices; /* (n_devices) */

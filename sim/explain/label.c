@@ -3,6 +3,7 @@
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
+#include "core/program/period.h"
 
 #include <inttypes.h>
 
@@ -29,6 +30,7 @@ struct labelling {
     bool ***writes; /* by stage, procedure, buffer ring: the implicit wait for a free send buffer */
     struct error *err;
     enum status status;
+    struct period period;
 };
 
 static int32_t stage_of(const struct explanation *t, int32_t lane, const struct call *c)
@@ -282,10 +284,10 @@ static void fetch_call(struct explanation *t, int32_t lane, struct walk *w)
     w->at = AT_ROOMS, w->next = 0, w->born = false, w->alone_ns = 0;
 }
 
-static void next_call(struct explanation *t, int32_t lane, struct walk *w)
+static void next_call(struct labelling *g, int32_t lane, struct walk *w)
 {
-    do fetch_call(t, lane, w);
-    while (w->at != AT_DONE && w->procedure->period && (w->step + 1) % t->trace->period);
+    do fetch_call(g->t, lane, w);
+    while (w->at != AT_DONE && !procedure_runs(w->procedure, period_step(&g->period, w->step)));
 }
 
 /* Advances the lane as far as possible; true if it moved. */
@@ -304,7 +306,7 @@ static bool go_on(struct labelling *g, int32_t lane)
             w->next++;
         } else {
             end_call(g->t, lane, w);
-            next_call(g->t, lane, w);
+            next_call(g, lane, w);
         }
     }
     return any;
@@ -360,6 +362,7 @@ enum status explain_label_lanes(struct explanation *t, struct error *err)
     const struct program *p = t->program;
     struct labelling g = {
         .t = t, .walks = ARENA_ARRAY(t->arena, struct walk, (size_t)p->n_devices), .err = err};
+    period_make(t->arena, &p->outer, t->trace->period == p->outer.every, &g.period);
     find_spans(&g);
     find_implied_waits(&g);
     for (int32_t i = 0; i < p->n_devices; i++) {
@@ -369,7 +372,7 @@ enum status explain_label_lanes(struct explanation *t, struct error *err)
         t->lanes[i].records = ARENA_ARRAY(t->arena, struct record, t->lanes[i].capacity);
         cursor_start(&g.walks[i].cursor, o);
         g.walks[i].ordinal = -1;
-        next_call(t, i, &g.walks[i]);
+        next_call(&g, i, &g.walks[i]);
     }
     for (bool any = true; any && g.status == OK;) {
         any = false;

@@ -133,15 +133,40 @@ for every in 3 16; do
     "$MUSHER" simulate -q "$scratch/local.yaml" --explain 2>"$scratch/err" | grep -q "the last of which exchanges parameters" && "$MUSHER" report -q "$scratch/local.yaml" -o "$scratch/page.html" 2>"$scratch/err"
     check "explained, every $every steps" $?
 done
-# Fewer islands than a checkpoint has.
+# What is said.
+plan local "$sgd" '{every: 8}' "${plans[replicas]}"
+"$MUSHER" simulate "$scratch/local.yaml" --steps 3 >"$scratch/out" 2>"$scratch/err" && grep -q "has exchanged all parameters in step 8, after the 3 counted here" "$scratch/err" && grep -q "other training than" "$scratch/out"
+check "simulated steps without an exchange: said" $?
+"$MUSHER" run "$scratch/local.yaml" --data "$text" --steps 1 >"$scratch/out" 2>"$scratch/err" && grep -q "after the 1 counted here" "$scratch/err" && grep -q "(measured, 1 step" "$scratch/out"
+check "and measured ones" $?
+# A trace of some steps states how many each stands for, and compares as the trace of all, but for the edges of the period.
+"$MUSHER" simulate -q "$scratch/local.yaml" --trace "$scratch/some.json" >/dev/null && "$MUSHER" simulate -q "$scratch/local.yaml" --steps 16 --trace "$scratch/all.json" >/dev/null
+for name in some all; do "$MUSHER" compare "$scratch/$name.json" "$scratch/all.json" --json | sed -n 's/.*"sim": *{\(.*\)}.*/\1/p' | tr -c '0-9.e\n-' ' ' | tr -s ' ' '\n' | grep '[0-9]' >"$scratch/$name"; done
+grep -q '"period_times":\[1,1,5,1\]' "$scratch/some.json" && paste "$scratch/some" "$scratch/all" | awk '{ d = $1 - $2; if (!(d < 3e-3 && d > -3e-3) || NF != 2) bad = 1 } END { exit bad || NR < 16 }'
+check "steps of a trace that stand for several count as often" $?
+sed -i 's/"period_times":.1,1,5,1./"period_times":[1,1,5]/' "$scratch/some.json"
+"$MUSHER" compare "$scratch/some.json" "$scratch/all.json" >/dev/null 2>"$scratch/err"
+[[ $? == 3 ]] && grep -q "period_times: 3 steps of a period of 4" "$scratch/err"
+check "and one for each step of the period" $?
+plan local "$sgd" '{every: 1}' "${plans[replicas]}"
+"$MUSHER" show "$scratch/local.yaml" | grep -q "the same training as with every gradient added" && "$MUSHER" show "$scratch/local.yaml" --json | grep -q '"equivalent": *true'
+check "SGD and the average in every step: the same training" $?
+# Another number of islands than a checkpoint has: all begin with the mean, weighted by samples. With a learning rate of 1e-15 a step shows it.
+plan local "$adamw" '{every: 4, islands: [[0, 2], [1, 3]], outer: nesterov}' "${plans[replicas]}"
 losses local 2 --save "$scratch/saved2" >/dev/null
-"$MUSHER" run "$scratch/whole.yaml" --data "$text" --steps 1 --resume "$scratch/saved2" >/dev/null 2>"$scratch/err"
-grep -q "has the parameters of 2 islands, the program 4" "$scratch/err"
-check "more islands than a checkpoint has: said" $?
-plan sync "$adamw" '' "${plans[replicas]}"
-"$MUSHER" run "$scratch/sync.yaml" --data "$text" --steps 1 --resume "$scratch/saved2" >/dev/null 2>"$scratch/err"
-grep -q "since their last exchange is lost" "$scratch/err"
-check "and fewer" $?
+slow='adamw, lr: 1e-15'
+plan sync "$slow" '' "${plans[replicas]}"
+plan four "$slow" '{every: 4, outer: nesterov}' "${plans[replicas]}"
+plan zero "$slow" '' "${plans[replicas]//device: n.0/device: n.0, zero: 1}"
+sed -i 's/device: n.\([123]\)/&, zero: 1/' "$scratch/zero.yaml"
+for name in sync four zero; do
+    rm -rf "$scratch/saved3"
+    "$MUSHER" run "$scratch/$name.yaml" --data "$text" --steps 1 --resume "$scratch/saved2" --save "$scratch/saved3" >/dev/null 2>"$scratch/err"
+    grep -q "has the parameters of 2 islands, the program [14]: it continues with their mean" "$scratch/err" &&
+        paste <(checkpoint_values "$scratch/saved2" $weight) <(checkpoint_values "$scratch/saved2" $weight@1) <(checkpoint_values "$scratch/saved3" $weight) |
+        awk '{ d = 0.375 * $1 + 0.625 * $2 - $3; if (!(d < 1e-12 && d > -1e-12) || NF != 3) bad = 1; if ($1 != $2) n++ } END { exit bad || !n }'
+    check "2 islands are resumed as their mean: $name" $?
+done
 
 # refused PATTERN LOCAL [REPLICAS]: exit 3 with this message
 refused() {

@@ -58,6 +58,16 @@ grep -q "collectives: 0, 0, [1-9]" "$scratch/devices.err" && grep -q "collective
 [[ $(wc -l < "$scratch/devices.losses") == 8 ]] && within "$(distance "$scratch/devices.losses" "$scratch/host.losses")" 1e-3 && ok "losses are alike" ||
     not_ok "losses are alike" "$(paste "$scratch/devices.losses" "$scratch/host.losses")"
 
+# ---- delayed sums of two islands, over NCCL and over the host; resumed while one is in flight
+sed 's/^replicas:/local_sgd: {every: 4, outer: nesterov, fragments: 3, delay: 2}\n&/' "$scratch/pair.yaml" > "$scratch/streaming.yaml"
+losses() { "$MUSHER" run -q "$scratch/streaming.yaml" --data LICENSE --json "$@" 2> "$scratch/err" | sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' | tr ',' '\n' | tr -d ' '; }
+for by in devices host; do MUSHER_TRANSPORT=$by losses --steps 7 > "$scratch/$by.losses"; done
+[[ $(wc -l < "$scratch/devices.losses") == 7 ]] && within "$(distance "$scratch/devices.losses" "$scratch/host.losses")" 1e-4 && ok "streaming exchanges by GPUs and by the host" ||
+    not_ok "streaming exchanges by GPUs and by the host" "$(paste "$scratch/devices.losses" "$scratch/host.losses") $(cat "$scratch/err")"
+{ losses --steps 7 --save "$scratch/flight" --save-every 5 | head -5; losses --steps 2 --resume "$scratch"/flight/step-*5; } > "$scratch/parts"
+grep -q '#sum"' "$scratch"/flight/step-*5/manifest.json && cmp -s "$scratch/devices.losses" "$scratch/parts" && ok "and resumed while a sum is in flight: the same bits" ||
+    not_ok "and resumed while a sum is in flight: the same bits" "$(paste "$scratch/devices.losses" "$scratch/parts")"
+
 # ---- a tied embedding, replicated for one use and sharded for the other: partial gradients are half precision, their sum fp32
 split='  - {microbatches: 4, stages: [{layers: [0, 7], devices: [n.0, m.1], sharding: {ratios: [[3, 1]], operators: [{match: lm_head, shard: vocabulary}, {match: "*", shard: positions}]}}]}'
 plan whole 1 "" "${pair%%$'\n'*}"

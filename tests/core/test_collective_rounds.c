@@ -285,7 +285,7 @@ static int64_t simulated(struct met *m, const struct collective *x)
     met_links(m, g);
     for (int32_t i = 0; i < m->p.n_stages; i++) {
         m->p.stages[i].n_procedures = 1;
-        m->p.stages[i].procedures[0] = (struct procedure){'F', "", 0, 1, &collective};
+        m->p.stages[i].procedures[0] = (struct procedure){'F', "", 0, 0, 1, &collective};
         order_code(arena, &call, 1, &m->p.orders[i]);
     }
     m->p.n_collectives = 1;

@@ -336,7 +336,7 @@ static int64_t alone(enum collective_kind kind, enum collective_algorithm algori
     static const struct call call = {0, 0, 0};
     for (int32_t i = 0; i < 4; i++) {
         m->p.stages[i].n_procedures = 1;
-        m->p.stages[i].procedures[0] = (struct procedure){'F', "", 0, 1, &collective};
+        m->p.stages[i].procedures[0] = (struct procedure){'F', "", 0, 0, 1, &collective};
         order_code(arena, &call, 1, &m->p.orders[i]);
     }
     m->p.n_collectives = 1;

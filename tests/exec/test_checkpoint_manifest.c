@@ -69,6 +69,7 @@ static enum status written_and_read(const struct checkpoint *c, struct checkpoin
     X(c->scale[2] = 1e30f, "loss_scale.skipped: must be") \
     X(c->scale[2] = 0.5f, "loss_scale.skipped: 0.5 is not a number of steps") \
     X(c->scale[0] = -1, "loss_scale.now: must be") \
+    X((c->n_islands = 2, c->island_sequences = no_sequences), "islands[0]: must be a whole number from 1") \
     X(t->shape.dim[0] = INT64_MAX, "tensors[1].shape[0]: must be") \
     X(t->shape.dim[1] = -3, "tensors[1].shape[1]: must be") \
     X(t->shape.dim[0] = t->shape.dim[1] = INT64_C(1) << 40, "tensors[1].shape: more than 9007199254740992 elements") \
@@ -91,6 +92,7 @@ static enum status written_and_read(const struct checkpoint *c, struct checkpoin
     X(memcpy(t->file, "../w", 5), "file: '../w' is not in this folder") \
     X(memcpy(t->file, "sub/w", 6), "file: 'sub/w' is not in this folder")
 /* clang-format on */
+static int64_t no_sequences[2];
 static const char *const bad_numbers[] = {
 #define X(change, why) why,
     BAD_NUMBERS(X)

@@ -41,8 +41,8 @@ static void procedures(struct line *l, int32_t s)
     if (s) back[b++] = (struct instr){INSTR_SEND, l->grad_out[s]};
     x->procedures = ARENA_ARRAY(l->m->a, struct procedure, 2);
     x->n_procedures = 2;
-    x->procedures[0] = (struct procedure){'F', "", 0, f, list};
-    x->procedures[1] = (struct procedure){'B', "", 0, b, back};
+    x->procedures[0] = (struct procedure){'F', "", 0, 0, f, list};
+    x->procedures[1] = (struct procedure){'B', "", 0, 0, b, back};
 }
 
 static void make_line(struct line *l, struct arena *a, uint64_t seed, int32_t n)

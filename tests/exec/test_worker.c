@@ -75,7 +75,7 @@ static struct program *halving(struct arena *a)
     s->class_bytes[SLOT_PARAMETER] = s->class_bytes[SLOT_GRADIENT] = 64;
     s->parameters = ARENA_ARRAY(a, struct program_parameter, 1);
     s->parameters[0] =
-        (struct program_parameter){"p", one, INIT_ONES, 0, false, 0, {1, -1}, {-1, -1}, -1, {0, 0}, {0}, NULL};
+        (struct program_parameter){"p", one, INIT_ONES, 0, false, 0, {1, -1}, {-1, -1}, -1, {0}, 0, {0}, NULL};
     s->ops = ARENA_ARRAY(a, struct program_op, 2);
     s->ops[0] = (struct program_op){.kind = OP_accumulate,
                                     .phase = PHASE_W,
@@ -98,8 +98,8 @@ static struct program *halving(struct arena *a)
     }
     static struct instr f[] = {{INSTR_LOSS, 0}, {INSTR_COMPUTE, 0}}, u[] = {{INSTR_COMPUTE, 1}};
     s->procedures = ARENA_ARRAY(a, struct procedure, 2);
-    s->procedures[0] = (struct procedure){PHASE_F, "", 0, 2, f};
-    s->procedures[1] = (struct procedure){PHASE_U, "", 0, 1, u};
+    s->procedures[0] = (struct procedure){PHASE_F, "", 0, 0, 2, f};
+    s->procedures[1] = (struct procedure){PHASE_U, "", 0, 0, 1, u};
     const struct call calls[] = {{0, 0, 0}, {1, -1, 0}};
     p->orders = ARENA_ARRAY(a, struct order, 1);
     order_code(a, calls, 2, p->orders);

@@ -144,7 +144,7 @@ static inline void hybrid_fill(struct hybrid_made *m, int32_t index, const struc
     hybrid_code(m, x, 'F', c->x, c->y, 0, collective);
     hybrid_code(m, x, 'B', c->dy, c->dx, 1, collective);
     struct procedure *u = &x->procedures[x->n_procedures++];
-    *u = (struct procedure){PHASE_U, "", 0, 3, ARENA_ARRAY(m->arena, struct instr, 3)};
+    *u = (struct procedure){PHASE_U, "", 0, 0, 3, ARENA_ARRAY(m->arena, struct instr, 3)};
     u->instrs[0] = (struct instr){INSTR_COLLECTIVE_START, sum},
     u->instrs[1] = (struct instr){INSTR_COLLECTIVE_WAIT, sum};
     u->instrs[2] = (struct instr){INSTR_COMPUTE, 2};

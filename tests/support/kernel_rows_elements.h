@@ -83,6 +83,8 @@ static const struct kernel_row element_rows[] = {
     {OP_outer_average, {.narrows = true}, "35 x 35 x 35", NONE},
     {OP_outer_nesterov, {0}, "1033 x 1033 x 1033 x 1033", NONE},
     {OP_outer_nesterov, {.narrows = true}, "35 x 35 x 35 x 35", NONE},
+    {OP_outer_average, {.scale = 0.25}, "35 x 35 x 35", NONE},
+    {OP_outer_nesterov, {.scale = 0.25, .narrows = true}, "35 x 35 x 35 x 35", NONE},
     {OP_overflow, {0}, "2051", NONE},
     {OP_overflow, {.accumulate = true}, "40007", NONE},
     {OP_overflow, {0}, "0", NONE},

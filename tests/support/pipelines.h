@@ -81,7 +81,7 @@ static inline void pipes_procedure(struct pipes_made *m, struct program_stage *s
                                    const struct instr *x, int32_t n)
 {
     s->procedures[s->n_procedures++] =
-        (struct procedure){phase, "", 0, n, pipes_copy(m->arena, x, (size_t)n * sizeof *x)};
+        (struct procedure){phase, "", 0, 0, n, pipes_copy(m->arena, x, (size_t)n * sizeof *x)};
 }
 
 static inline int32_t pipes_slot(struct program_stage *s, const char *name, int64_t bytes,

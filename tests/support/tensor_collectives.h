@@ -68,7 +68,7 @@ static inline int32_t met_parameter(struct met *m, int32_t s, const char *name, 
     int32_t slot = met_slot(m, s, name, SLOT_PARAMETER, shape, (struct buffer_ring){0});
     x->slots[slot].parameter = x->n_parameters;
     x->parameters[x->n_parameters++] = (struct program_parameter){
-        name, shape, INIT_NORMAL, 1, false, slot, {-1, -1}, {-1, -1}, -1, {0, 0}, {0}, NULL};
+        name, shape, INIT_NORMAL, 1, false, slot, {-1, -1}, {-1, -1}, -1, {0}, 0, {0}, NULL};
     return slot;
 }
 
@@ -335,7 +335,7 @@ static inline void met_reduce(struct met *m)
 static inline struct procedure met_procedure(struct met *m, enum phase phase, const char *variant,
                                              const struct instr *list, int32_t n)
 {
-    return (struct procedure){phase, variant, 0, n,
+    return (struct procedure){phase, variant, 0, 0, n,
                               n ? arena_copy(m->a, list, (size_t)n * sizeof *list) : NULL};
 }
 

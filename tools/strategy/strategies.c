@@ -12,8 +12,8 @@
 
 /* Steps between exchanges; DiLoCo's settings are those of Douillard et al. 2023, section 3. */
 enum { LOCAL_EVERY = 8, DILOCO_EVERY = 500 };
-static const struct outer_optimizer outer_average = {.every = LOCAL_EVERY, .kind = OUTER_AVERAGE};
-static const struct outer_optimizer outer_diloco = {.every = DILOCO_EVERY, .kind = OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9};
+static const struct outer_optimizer outer_average = {.every = LOCAL_EVERY, .kind = OUTER_AVERAGE, .fragments = 1};
+static const struct outer_optimizer outer_diloco = {.every = DILOCO_EVERY, .kind = OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9, .fragments = 1};
 
 const char *const strategy_set_names[] = {
 #define X(id, word, help) word,
