@@ -50,8 +50,9 @@ MUST_CHECK enum status coarse_search_apart(struct coarse *q, int32_t *n_tried,
                                            struct incumbents *out, struct error *err);
 /* Sets t's lower bound of plans of equal pipelines, from the incumbents' best time downwards. About 0.1 s. */
 void coarse_class_bound(struct coarse *q);
-/* The estimate of the best candidate, without a trial; INT64_MAX: there is none. A search that follows begins with its candidates. */
-MUST_CHECK enum status coarse_estimate(struct coarse *q, int64_t *ns, struct error *err);
+/* The estimate of the best candidate of up to most_ns, without a trial; INT64_MAX: there is none. A search that follows begins with its candidates.
+ * Its counted work is charged. */
+MUST_CHECK enum status coarse_estimate(struct coarse *q, int64_t most_ns, int64_t *ns, struct error *err);
 /* The classes, by bit, that have a part in the best candidate by estimate; 0: there is none. */
 uint32_t coarse_leading(const struct coarse *q);
 /* Of the devices that task->idle leaves, with the prices of the whole cluster's q, which lives longer. */

@@ -55,14 +55,22 @@ static int64_t all_within(const struct combining *m, int64_t ns)
     return sum;
 }
 
+/* The time of the worst candidate that may be kept. */
+static int64_t kept_limit(const struct coarse *q)
+{
+    const struct coarse_offer *o = q->offer;
+    int64_t most = q->most_ns ? q->most_ns : INT64_MAX;
+    return o->n_kept < COARSE_KEPT ? most : units_min(most, o->kept[COARSE_KEPT - 1].estimate_ns);
+}
+
 /* Whether the teams may take the batch in less time than the worst candidate kept, with the least tail of each. */
 static bool may_be_kept(struct combining *m, int64_t batch)
 {
-    const struct coarse_offer *o = m->q->offer;
+    int64_t most = kept_limit(m->q);
     m->tail_ns = 0;
     for (int32_t i = 0; i < m->n_teams; i++)
         m->tail_ns = units_max(m->tail_ns, m->team[i]->tail_ns);
-    return o->n_kept < COARSE_KEPT || all_within(m, o->kept[COARSE_KEPT - 1].estimate_ns) >= batch;
+    return most == INT64_MAX || all_within(m, most) >= batch;
 }
 
 /* The least time in which the teams take the batch together. */
@@ -80,8 +88,8 @@ static void share(struct combining *m)
     if (replicas > batch || !may_be_kept(m, batch)) return;
     m->tail_ns = coarse_tail_ns(q, m->team, m->n_teams, replicas);
     high += m->tail_ns;
-    if (q->offer->n_kept == COARSE_KEPT) { /* whether it can be kept at all */
-        high = units_min(high, q->offer->kept[COARSE_KEPT - 1].estimate_ns);
+    if (kept_limit(q) < high) { /* whether it can be kept at all */
+        high = kept_limit(q);
         if (all_within(m, high) < batch) return;
     }
     while (low < high) {
@@ -141,11 +149,11 @@ static int by_classes(const void *x, const void *y)
 }
 
 /* The time of the worst candidate that would be tried. */
-static int64_t limit_of(const struct coarse_offer *o)
+static int64_t limit_of(const struct coarse *q)
 {
-    if (!o->n_kept) return INT64_MAX;
-    int64_t far = o->kept[0].estimate_ns / 100 * COARSE_FAR;
-    return o->n_kept < COARSE_KEPT ? far : units_min(far, o->kept[COARSE_KEPT - 1].estimate_ns);
+    int64_t most = kept_limit(q);
+    const struct coarse_offer *o = q->offer;
+    return o->n_kept ? units_min(most, o->kept[0].estimate_ns / 100 * COARSE_FAR) : most;
 }
 
 /* The least tail of a team beside any others: their rings are no faster, and with ZeRO their updates are shorter. */
@@ -160,7 +168,7 @@ static int64_t least_tail(const struct coarse *q, const struct coarse_template *
 /* Microbatches that each template takes within the limit, and the most that so many teams of a set of classes take. */
 static void find_most(struct combining *m)
 {
-    int64_t limit = limit_of(m->q->offer), batch = m->q->spaces[m->q->size].microbatches;
+    int64_t limit = limit_of(m->q), batch = m->q->spaces[m->q->size].microbatches;
     uint32_t all = (1U << m->q->n_classes) - 1;
     memset(m->most, 0, sizeof m->most);
     for (int32_t i = 0; i < m->n; i++) {
@@ -249,7 +257,7 @@ static bool gives_fewer(const struct coarse *q, uint32_t classes, int32_t replic
 static struct coarse_need need_of(const struct combining *m, uint32_t classes, int32_t replicas)
 {
     const struct coarse *q = m->q;
-    int64_t limit = limit_of(q->offer);
+    int64_t limit = limit_of(q);
     uint32_t others = ((1U << q->n_classes) - 1) & ~classes;
     double rest = m->rate[others] * (double)limit;
     return (struct coarse_need){limit, (q->spaces[q->size].microbatches - rest) / replicas - 1};
@@ -421,6 +429,7 @@ void coarse_combine(struct coarse *q)
         find_most(&m);
         add_teams(&m, 0, 0, 0, teams);
     }
+    q->sets_made += COMBINATIONS - m.left;
     keep_templates(q);
 }
 

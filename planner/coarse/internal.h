@@ -105,6 +105,8 @@ struct coarse {
     struct coarse_class **at_size; /* (n_sizes) the classes with the degrees of a size; NULL: not priced */
     struct coarse *whole;          /* of a part of the cluster: whose prices these are; NULL: own ones */
     int32_t of_whole[COARSE_CLASSES];
+    int64_t most_ns;       /* of an estimate: candidates that take longer are of no use; 0: no limit */
+    int64_t stages_laid, sets_made; /* work of the estimates: stages of the lines that were balanced; sets of teams */
     int64_t trial_ns;      /* counted work of a trial */
     bool all_replicas;     /* trials leave none out: a sample of them took another time */
     int32_t spare_percent; /* of every memory, left for bytes known only to lowering; less than 0 where nothing fits otherwise, because bytes are

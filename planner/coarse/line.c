@@ -238,6 +238,7 @@ static bool fill_back(struct coarse_line *l, int64_t pace_ns, int64_t *slowest_n
         struct paced x;
         struct coarse_stage *y = &l->stage[i];
         int32_t first = longest(l, i, i, end, likely, pace_ns, &x);
+        l->laid++;
         if (first >= end || (i == 0 && first > 0)) return false;
         y->recompute = x.fitted.recompute, y->recompute_blocks = x.fitted.recompute_blocks;
         y->bucket_bytes = x.fitted.bucket_bytes, y->first = first, y->last = end - 1;

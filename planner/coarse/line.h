@@ -24,6 +24,7 @@ struct coarse_line {
     int32_t device[COARSE_LINE]; /* first GPU of each in replica 0 */
     const struct device_route *route[COARSE_LINE]; /* to the next stage */
     int64_t most_ns; /* slowest stage allowed: templates that do worse are of no use */
+    int64_t laid;    /* stages whose layers were sought within a pace: the work of balancing */
 };
 
 /* What a microbatch takes of a stage, for the pace of the pipeline. */

@@ -127,7 +127,7 @@ static int64_t least_fill(const struct coarse_line *l)
 static int64_t slowest_of_use(const struct making *m, const struct coarse_line *l)
 {
     int z = l->zero;
-    int64_t fill = least_fill(l), most = INT64_MAX;
+    int64_t fill = least_fill(l), most = m->need.ns > 0 && fill > m->need.ns ? 0 : INT64_MAX;
     if (m->n[z] == m->most && m->microbatches > 1)
         most = (m->ns[z][m->most - 1] - fill) / (m->microbatches - 1);
     if (m->need.microbatches > 0)
@@ -139,8 +139,10 @@ static int64_t slowest_of_use(const struct making *m, const struct coarse_line *
 static bool balance(const struct making *m, struct coarse_line *l)
 {
     int64_t most = slowest_of_use(m, l);
-    l->most_ns = most < INT64_MAX ? units_max(most, 0) + 1 : 0;
-    return coarse_line_balance(l);
+    l->most_ns = most < INT64_MAX ? units_max(most, 0) + 1 : 0, l->laid = 0;
+    bool balanced = coarse_line_balance(l);
+    m->q->stages_laid += l->n + l->laid;
+    return balanced;
 }
 
 /* Keeps a balanced line in every placement. Only measured layers are divided by their messages, which depend on it. Returns whether weight
