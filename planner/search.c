@@ -10,14 +10,13 @@
 #include "planner/candidate/robust.h"
 #include "planner/candidate/search_context.h"
 #include "planner/coarse/coarse.h"
-#include "planner/exact/candidate.h"
 #include "planner/exact/exact.h"
 #include "planner/exact/repair.h"
 #include "planner/local_search/local_search.h"
 #include "planner/lp.h"
 #include "planner/replan/warm_start.h"
-#include "planner/schedule/plan.h"
 #include "planner/search_check.h"
+#include "planner/search_refine.h"
 #include "planner/search_result.h"
 #include "planner/spmd_stage/spmd_stage.h"
 #include "planner/subsets.h"
@@ -59,6 +58,10 @@ struct search {
     struct arena *spaces, *lists; /* lists: scratch of the exact search */
     struct space space[16];
     int32_t n_spaces, rounds; /* rounds: begun */
+    int32_t n_tried; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
+    /* Of a search by money: its own incumbents, and options and incumbents of the search by time that comes before. */
+    struct incumbents money, timed, symmetric; /* symmetric: of the coarse search apart */
+    struct search_options by_time;
     struct warm_plans warm; /* of the warm start's plan, if any */
 };
 
@@ -106,54 +109,11 @@ static enum status search_class(struct search *q, struct error *err)
     return OK;
 }
 
-/* Whether its busiest device alone, a lower bound for every order, makes a plan too slow to be returned or refined. */
-static bool hopeless(const struct search *q, const struct search_plan *x, int32_t space,
-                     const struct incumbents *refined)
-{
-    struct candidate trial;
-    int32_t among = q->t.o->top > 1 ? q->t.o->top : 1;
-    bool free =
-        q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->min_rate > 0) && !(q->t.o->max_cost > 0);
-    if (!free || refined->n < among) return false;
-    return candidate_of(&x->plan, &q->space[space], &trial) &&
-           candidate_work(&trial) >= refined->plans[among - 1].iteration_ns;
-}
-
-static bool has_orders(const struct plan *p)
-{
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        if (p->replicas[r].stages[0].order) return true;
-    return false;
-}
-
-static enum status refine_one(struct search *q, const struct search_plan *x,
-                              struct incumbents *refined, struct error *err)
-{
-    struct search_context *t = &q->t;
-    struct plan better = x->plan;
-    int64_t ns = x->iteration_ns;
-    int32_t s = 0;
-    while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-    if (!search_context_over(t) && s < q->n_spaces && !has_orders(&better) &&
-        !hopeless(q, x, s, refined)) /* the size of a baseline may not have been searched */
-        TRY(schedule_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
-                          &t->evaluations_left, t->o->stop, err));
-    incumbents_add(refined, &better, ns);
-    search_context_report(t);
-    return OK;
-}
-
 /* After a search by named schedules: orders of the incumbents. */
 static enum status refine_kept(struct search *q, struct error *err)
 {
-    struct search_context *t = &q->t;
-    struct incumbents refined;
     begin(q, REFINEMENT);
-    incumbents_init(&refined, t->arena, t->incumbents.most, t->o, q->cluster);
-    for (int32_t i = 0; i < t->incumbents.n; i++)
-        TRY(refine_one(q, &t->incumbents.plans[i], &refined, err));
-    t->incumbents = refined;
-    return OK;
+    return search_refine(&q->t, q->cluster, q->space, q->n_spaces, err);
 }
 
 static void put_bound(const struct search *q, struct search_result *out,
@@ -282,12 +242,12 @@ static struct baselines_request request_of(const struct search *q, int32_t n_gro
         .task = &q->task, .coarse = q->coarse, .n_grouped = n_grouped};
 }
 
-/* The baselines, or the one requested. n_tried, found: sizes and plans of the coarse search. */
-static enum status score_presets(struct search *q, int32_t n_tried, const struct incumbents *found,
+/* The baselines, or the one requested; scored once. found: plans of the coarse search. */
+static enum status score_presets(struct search *q, const struct incumbents *found,
                                  struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    struct baselines_request r = request_of(q, n_tried ? n_tried : q->task.n_sizes);
+    struct baselines_request r = request_of(q, q->n_tried ? q->n_tried : q->task.n_sizes);
     if (found->n && t->o->objective == OBJECTIVE_TIME) r.known_ns = found->plans[0].iteration_ns;
     begin(q, t->o->baseline ? PRESET_ALONE : PRESETS);
     enum status st = baselines_score(t, &r, out, err);
@@ -296,10 +256,10 @@ static enum status score_presets(struct search *q, int32_t n_tried, const struct
 }
 
 /* Parts of the cluster, and local search behind them: always, or where a part has a better plan. */
-static enum status search_parts(struct search *q, int32_t n_tried, bool always, struct error *err)
+static enum status search_parts(struct search *q, bool always, struct error *err)
 {
     struct search_context *t = &q->t;
-    struct baselines_request r = request_of(q, n_tried);
+    struct baselines_request r = request_of(q, q->n_tried);
     struct search_plan before = {.iteration_ns = INT64_MAX};
     if (t->incumbents.n) before = t->incumbents.plans[0];
     begin(q, SUBSETS);
@@ -310,30 +270,56 @@ static enum status search_parts(struct search *q, int32_t n_tried, bool always, 
 }
 
 /* Scores the presets behind the coarse search of the first round, whose best plan limits their settings. */
-static enum status search_teams(struct search *q, int32_t *n_tried, struct search_result *out,
-                                struct error *err)
+static enum status search_teams(struct search *q, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    TRY(coarse_search(q->coarse, n_tried, err));
+    TRY(coarse_search(q->coarse, &q->n_tried, err));
     if (q->rounds++) return OK;
-    TRY(score_presets(q, *n_tried, &t->incumbents, out, err));
+    TRY(score_presets(q, &t->incumbents, out, err));
     if (t->incumbents.n) out->class_ns = t->incumbents.plans[0].iteration_ns;
     return OK;
 }
 
 /* All strategies with the budgets of a round, from the incumbents of the rounds before. */
-static enum status search_round(struct search *q, struct search_result *out, struct error *err)
+static enum status search_whole(struct search *q, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    int32_t n_tried = 0; /* sizes of the coarse search; 0: it does not apply, or nothing fits */
-    TRY(search_teams(q, &n_tried, out, err));
+    TRY(search_teams(q, out, err));
     TRY(search_around(q, out, err));
     bool apart = q->cluster->n_devices > SPACE_TABLES_MAX; /* spaces also of the bound */
     if (apart && !q->n_spaces)
-        TRY(make_spaces(q, q->task.sizes, n_tried ? n_tried : q->task.n_sizes, err));
+        TRY(make_spaces(q, q->task.sizes, q->n_tried ? q->n_tried : q->task.n_sizes, err));
     baselines_keep(t, out);
     keep_warm(q);
-    return search_parts(q, n_tried, apart, err);
+    return search_parts(q, apart, err);
+}
+
+typedef enum status strategy_pass(struct search *q, struct search_result *out, struct error *err);
+
+/* A pass of a search by money as one by time: the plan of the search by time is never cheaper than that by money, because its plans are candidates
+ * of both. The evaluations are those of each. */
+static enum status by_time_first(struct search *q, strategy_pass *pass, struct search_result *out,
+                                 struct error *err)
+{
+    struct search_context *t = &q->t;
+    const struct search_options *o = t->o;
+    int64_t evaluations = t->evaluations_left;
+    if (!incumbents_by_money(o)) return pass(q, out, err);
+    incumbents_add_all(&q->timed, &t->incumbents); /* of a warm start */
+    q->money = t->incumbents, q->timed.also = &q->money;
+    t->incumbents = q->timed, t->o = &q->by_time;
+    enum status st = pass(q, out, err);
+    q->timed = t->incumbents, t->incumbents = q->money, t->o = o;
+    t->evaluations_left = evaluations;
+    return st;
+}
+
+static enum status search_round(struct search *q, struct search_result *out, struct error *err)
+{
+    TRY(by_time_first(q, search_whole, out, err));
+    if (!incumbents_by_money(q->t.o)) return OK;
+    TRY(search_around(q, out, err));
+    return search_parts(q, q->cluster->n_devices > SPACE_TABLES_MAX, err);
 }
 
 /* Rounds with budgets of FIRST_ROUND, 1, 2, 4 … default budgets, up to that of the search. A larger budget adds rounds and changes none, so its
@@ -380,10 +366,9 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     return OK;
 }
 
-/* The class of plans on single devices, and local searches around the best plans. An eighth of the evaluations is reserved for what
- * follows the class. others: of the coarse search. */
-static enum status search_small(struct search *q, int32_t n_tried, const struct incumbents *others,
-                                struct search_result *out, struct error *err)
+/* The class of plans on single devices, and local searches around the best plans, of the coarse search too. An eighth of the evaluations is reserved
+ * for what follows the class. */
+static enum status search_small(struct search *q, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
     int64_t reserved = t->evaluations_left / 8;
@@ -392,26 +377,30 @@ static enum status search_small(struct search *q, int32_t n_tried, const struct 
     TRY(warm_start_class(t, q->space, q->n_spaces, &q->warm, err));
     TRY(search_class(q, err));
     t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + reserved;
-    TRY(improve_class(q, others, out, err));
+    TRY(improve_class(q, &q->symmetric, out, err));
     baselines_keep(t, out);
-    incumbents_add_all(&t->incumbents, others);
+    incumbents_add_all(&t->incumbents, &q->symmetric);
     keep_warm(q);
-    return search_parts(q, n_tried, false, err);
+    return search_parts(q, false, err);
 }
 
 /* The coarse search comes first, because its best plan limits the settings of the baselines. */
-static enum status search_few(struct search *q, const struct profile *p, struct search_result *out,
-                              struct error *err)
+static enum status search_few(struct search *q, struct search_result *out, struct error *err)
 {
     struct search_context *t = &q->t;
-    struct incumbents symmetric = {.n = 0};
-    int32_t n_tried = 0;
-    if (!t->o->baseline) TRY(coarse_search_apart(q->coarse, &n_tried, &symmetric, err));
-    TRY(score_presets(q, n_tried, &symmetric, out, err));
+    if (!t->o->baseline) TRY(coarse_search_apart(q->coarse, &q->n_tried, &q->symmetric, err));
+    TRY(score_presets(q, &q->symmetric, out, err));
     TRY(make_spaces(q, q->task.sizes, q->task.n_sizes, err));
-    if (!t->o->baseline) TRY(search_small(q, n_tried, &symmetric, out, err));
+    return t->o->baseline ? OK : search_small(q, out, err);
+}
+
+static enum status search_exact(struct search *q, const struct profile *p,
+                                struct search_result *out, struct error *err)
+{
+    TRY(by_time_first(q, search_few, out, err));
+    if (incumbents_by_money(q->t.o) && !q->t.o->baseline) TRY(search_small(q, out, err));
     coarse_class_bound(q->coarse);
-    TRY(search_result_conclude(t, p, out, err));
+    TRY(search_result_conclude(&q->t, p, out, err));
     return certify(q, out, err);
 }
 
@@ -438,7 +427,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         if (!is_large(q))
             q->t.incumbents.n = 0; /* may be outside every class: warm_start_class, keep_warm */
     }
-    return is_large(q) ? search_large(q, p, out, err) : search_few(q, p, out, err);
+    return is_large(q) ? search_large(q, p, out, err) : search_exact(q, p, out, err);
 }
 
 static enum status conclude_early(struct search *q, const struct profile *p,
@@ -481,6 +470,8 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .spaces = arena_new(),
         .lists = arena_new()};
     incumbents_init(&q.t.incumbents, a, o->top > INCUMBENTS_MIN ? o->top : INCUMBENTS_MIN, o, c);
+    q.by_time = *o, q.by_time.objective = OBJECTIVE_TIME, q.by_time.min_rate = q.by_time.max_cost = 0;
+    incumbents_init(&q.timed, a, q.t.incumbents.most, &q.by_time, c);
     q.t.spmd_stage = spmd_stage_new();
     const volatile sig_atomic_t *before = stop_watch(o->stop);
     struct error why = {0};

@@ -87,7 +87,7 @@ static void make_task(const struct listing *l, struct subset *x)
 
 static bool by_money(const struct listing *l)
 {
-    return l->t->o->objective != OBJECTIVE_TIME || l->t->o->max_cost > 0;
+    return incumbents_by_money(l->t->o);
 }
 
 /* Whether class i comes before class k: the faster device, or the one of more speed for its price. */

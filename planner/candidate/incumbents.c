@@ -62,6 +62,11 @@ double incumbents_max_ns(const struct search_options *o)
     return o->min_rate > 0 ? 1e9 / o->min_rate : 0;
 }
 
+bool incumbents_by_money(const struct search_options *o)
+{
+    return o->objective != OBJECTIVE_TIME || o->max_cost > 0;
+}
+
 bool incumbents_inside(const struct incumbents *k, const struct search_plan *x)
 {
     return excess_of(k->o, (double)x->iteration_ns, x->cost) <= 1;
@@ -116,6 +121,7 @@ static int32_t place_of(const struct incumbents *k, uint64_t layout)
 void incumbents_add(struct incumbents *k, const struct plan *p, int64_t iteration_ns)
 {
     struct search_plan x = {.iteration_ns = iteration_ns};
+    if (k->also) incumbents_add(k->also, p, iteration_ns);
     if (iteration_ns >= incumbents_limit(k)) return;
     x.cost = plan_cost(p, iteration_ns);
     if (k->n == k->most && !incumbents_better(k, &x, &k->plans[k->n - 1])) return;

@@ -19,6 +19,7 @@ struct incumbents {
     int32_t n, most;
     struct search_plan *plans; /* (n) best first; ties in order of arrival */
     uint64_t *layout;          /* (n) hashes */
+    struct incumbents *also;   /* receive every plan too, in the order of their own objective; NULL: none */
 };
 
 /* Kept by a search, more if more are asked for. */
@@ -32,6 +33,8 @@ int64_t incumbents_limit(const struct incumbents *k);
 int64_t incumbents_reach_ns(const struct incumbents *k, double price_per_h);
 /* Longest iteration that satisfies min_rate, in ns; 0: no such limit. */
 double incumbents_max_ns(const struct search_options *o);
+/* Whether the objective or a limit is money. */
+bool incumbents_by_money(const struct search_options *o);
 /* Whether x satisfies the limits of rate and cost. */
 bool incumbents_inside(const struct incumbents *k, const struct search_plan *x);
 /* Whether x precedes y: inside the limits before outside; outside, the nearer one first; then by the objective. */

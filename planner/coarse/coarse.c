@@ -217,6 +217,7 @@ enum status coarse_search_apart(struct coarse *q, int32_t *n_tried, struct incum
     struct search_context *t = q->t;
     struct incumbents before = t->incumbents;
     incumbents_init(&t->incumbents, t->arena, before.most, t->o, q->task->cluster);
+    t->incumbents.also = before.also;
     enum status st = coarse_search(q, n_tried, err);
     *out = t->incumbents;
     t->incumbents = before;

@@ -115,9 +115,7 @@ static void insert_plan(struct warm *q, struct warm_plans *out, const struct pla
  * slower variant on fewer devices may be the best one. */
 static bool is_left_out(const struct warm *q, const struct variant *x)
 {
-    const struct search_options *o = q->t->o;
-    bool money = o->objective != OBJECTIVE_TIME || o->max_cost > 0;
-    if (money && x->idle) return false;
+    if (incumbents_by_money(q->t->o) && x->idle) return false;
     return (double)x->estimate_ns > ENOUGH * (double)q->variants[0].estimate_ns ||
            scorer_work(q->t->scorer) + q->each > q->end;
 }

@@ -1,6 +1,8 @@
 /* Who asks for more gets no slower plan: wider offers, more budget, more memory, more devices, the same cluster in other words. No preset
- * and no plan given as a start is better than the answer, which is the same on any number of threads. On random questions. */
+ * and no plan given as a start is better than the answer, and no answer by time is cheaper than that by cost. The answer is the same on any number
+ * of threads. On random questions. */
 #include "core/base/arena.h"
+#include "core/base/rng.h"
 #include "planner/search.h"
 #include "planner/search_check.h"
 #include "profiles/team.h"
@@ -54,6 +56,8 @@ static struct asked *ask_of(const struct random_question *q, enum random_questio
     x->job = texts_job(arena, q->job);
     x->cluster = texts_cluster(arena, text);
     random_questions_profile(arena, q, &x->cluster, &x->profile);
+    for (int32_t i = 0; i < x->cluster.n_types; i++)
+        x->cluster.types[i].priced = true, x->cluster.types[i].price_per_h = 0.25 + 4 * rng_uniform(q->seed, 91, (uint64_t)i);
     int32_t all = search_check_sizes(&x->job, x->job.microbatch_sizes);
     x->job.n_microbatches_sizes = sizes && sizes < all ? sizes : all;
     struct search_options own = *o;
@@ -260,11 +264,32 @@ static void threads(struct comparing *c)
     }
 }
 
+static int64_t cost_of(const struct asked *x)
+{
+    return x->ns < INT64_MAX ? (int64_t)(1e15 * x->r.plans[0].cost) : INT64_MAX;
+}
+
+/* The default's plan is a candidate of every search by money. Costs are in 1e-15 of the currency. */
+static void money(struct comparing *c)
+{
+    if (c->answer->ns == INT64_MAX) return;
+    double cost = c->answer->r.plans[0].cost, rate = 0.999999e9 / (double)c->answer->ns;
+    struct search_options o[] = {{.top = 1, .objective = OBJECTIVE_COST},
+                                 {.top = 1, .objective = OBJECTIVE_COST, .min_rate = rate},
+                                 {.top = 1, .max_cost = cost}};
+    struct asked *x = ask(&c->q, RANDOM_QUESTIONS_COUNTED, &o[0]);
+    compare(c, 'e', "cost of the default, then by cost", cost_of(c->answer), cost_of(x), 0, x->cpu_s);
+    x = ask(&c->q, RANDOM_QUESTIONS_COUNTED, &o[1]);
+    compare(c, 'e', "cost of the default, then by cost at its rate", cost_of(c->answer), cost_of(x), 0, x->cpu_s);
+    x = ask(&c->q, RANDOM_QUESTIONS_COUNTED, &o[2]);
+    compare(c, 'e', "the default, then by time at its cost", c->answer->ns, x->ns, 0, x->cpu_s);
+}
+
 static const struct {
     char letter;
     void (*of)(struct comparing *c);
 } properties[] = {{'o', offers}, {'b', budgets}, {'m', memory}, {'d', devices},
-                  {'c', classes}, {'w', words},  {'p', presets}, {'f', starts}, {'t', threads}};
+                  {'c', classes}, {'w', words},  {'p', presets}, {'f', starts}, {'t', threads}, {'e', money}};
 enum { PROPERTIES = sizeof properties / sizeof *properties };
 
 /* --- questions ------------------------------------------------------------------------------- */
