@@ -21,6 +21,10 @@
  *
  * Parts of the cluster, with all other devices idle, are searched behind them (planner/subsets.h).
  *
+ * Where the objective or a limit is money, every round is made by time first, without limits, and its plans are candidates: an answer by cost is
+ * never dearer than the answer by time. Then parts of the cluster, and up to 12 devices the class, are searched by money. One budget of counted
+ * work holds for both; each has the evaluations.
+ *
  * For any number of devices lower_bound_ns holds for every plan of bound_class.
  *
  * In the class, a candidate whose lower bound (planner/bound/pipeline_bound.h) is not below the incumbent is never built; the

@@ -9,7 +9,9 @@
  *
  * The value of a subset is a bound at first: the time with every device busy all the time, and every device paid for. The coarse search takes the
  * subset of the best value: its bound becomes the estimate of its best candidate, and an estimated subset is searched. A subset whose value cannot
- * precede the best plan is skipped. Presets (planner/baseline/baselines.h) are tried on the subsets in the order of their values.
+ * precede the best plan is skipped, and an estimate ends where its candidates cannot. Estimates of all subsets together have a budget of counted
+ * work, and so have the searches. Presets (planner/baseline/baselines.h) are tried on the subsets in the order of their values, as far as the bound
+ * may precede the best plan.
  *
  * By money the coarse search comes first, because the cheapest plans are often on few devices, where the bounds of all numbers of devices of a class
  * are equal. By time presets come first, and the coarse search of the whole cluster has tried idle devices already, so only the classes of its best

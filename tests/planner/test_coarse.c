@@ -318,36 +318,6 @@ START_TEST(stages_of_groups_have_orders)
 }
 END_TEST
 
-/* A limit below the estimate leaves no candidate and most of the work; one above it leaves the candidate. */
-START_TEST(estimates_of_a_part_end_at_their_limit)
-{
-    struct coarse_rack m;
-    struct error err = {0};
-    int64_t work[3], ns[3] = {0};
-    bool idle[24] = {[22] = true, [23] = true};
-    coarse_rack_make(arena, &m, coarse_rack_cluster(arena), coarse_rack_job);
-    struct coarse *whole = coarse_new(&m.context, &m.task, false);
-    ck_assert_msg(coarse_estimate(whole, 0, &ns[0], &err) == OK, "%s", err.text);
-    struct search_task task = m.task;
-    task.idle = idle;
-    for (int i = 0; i < 3; i++) {
-        struct coarse *part = coarse_part(whole, &task);
-        const int64_t most = i == 0 ? 0 : i == 1 ? ns[0] : ns[0] / 100 * 98, before = scorer_work(m.context.scorer);
-        ck_assert_msg(coarse_estimate(part, most, &ns[i], &err) == OK, "%s", err.text);
-        work[i] = scorer_work(m.context.scorer) - before;
-        coarse_free(part);
-    }
-    ck_assert_int_lt(ns[0], INT64_MAX);
-    ck_assert_int_eq(ns[1], ns[0]);
-    ck_assert_int_eq(ns[2], INT64_MAX);
-    ck_assert_int_gt(work[2], 0);
-    ck_assert_int_lt(work[1], work[0]);
-    ck_assert_int_lt(work[2], work[0] / 2);
-    coarse_free(whole);
-    coarse_rack_end(&m);
-}
-END_TEST
-
 /* By hand: 8 replicas of two A100 and an H100, ZeRO 1, 7.74 s (2026-08, catalogue's prior). */
 START_TEST(no_plan_by_hand_is_better)
 {
@@ -514,7 +484,6 @@ Suite *coarse_suite(void)
     tcase_add_test(c, a_replica_takes_no_more_gpus_than_its_team_has);
     tcase_add_test(c, no_rules_are_offered_that_others_cover);
     tcase_add_test(c, a_templates_estimate_is_near_its_simulation);
-    tcase_add_test(c, estimates_of_a_part_end_at_their_limit);
     tcase_add_test(c, no_plan_by_hand_is_better);
     suite_add_tcase(suite, c);
     return suite;

@@ -20,7 +20,7 @@ enum { QUESTIONS = 300, DEVICES = 512 };
 static const struct {
     int seed;
     char property;
-} quick[] = {{12, 'o'}, {20, 'b'}, {373, 'b'}, {377, 'b'}, {39, 'm'}, {7, 'd'}, {39, 'd'}, {37, 'w'}, {27, 'p'}, {27, 'f'}, {34, 't'}};
+} quick[] = {{12, 'o'}, {20, 'b'}, {373, 'b'}, {377, 'b'}, {39, 'm'}, {7, 'd'}, {39, 'd'}, {37, 'w'}, {27, 'p'}, {27, 'f'}, {34, 't'}, {9, 'e'}, {10, 'e'}};
 enum { QUICK = sizeof quick / sizeof *quick };
 #define TOLERANCE 0.005
 
