@@ -6,6 +6,7 @@
 #include "core/lower/stage_graph.h"
 #include "core/sharding/shard.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 struct space_group {
@@ -17,6 +18,7 @@ struct space_group {
     int64_t forward_ns, backward_ns; /* of one border */
     int32_t copies; /* of an activation at a border, over all GPUs */
     int32_t *rings; /* (n_layers + 1) of the layers before */
+    double *excess_bytes; /* (n_layers + 1) likewise: parameters of this GPU beyond an equal share of every parameter */
 };
 
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
@@ -178,11 +180,37 @@ static int by_place(const void *x, const void *y)
     return (a->parameter > b->parameter) - (a->parameter < b->parameter);
 }
 
-static void count_rings(struct space *s, struct space_group *x)
+/* Bytes of a GPU's shard of a parameter, over the GPUs that hold the same, beyond the n-th part of the parameter: 3 of 8 experts on one of
+ * three GPUs. */
+static double excess_of(const struct tensor *x, int32_t n)
+{
+    double share = 1;
+    for (int32_t k = 0; k < x->shard.n_cuts; k++)
+        share *= (double)x->shape.dim[x->shard.cut[k].dim] / (double)x->shard.cut[k].whole;
+    double copies = fmax(1, round(n * share));
+    return (double)(shape_elements(&x->shape) * dtype_bytes(x->dtype)) * (1 / copies - 1 / (n * share));
+}
+
+static void count_excess(struct space *s, struct space_group *x, const struct graph *g)
+{
+    x->excess_bytes = ARENA_ARRAY(s->arena, double, (size_t)s->n_layers + 1);
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        const struct tensor *y = &g->tensors[t];
+        if (y->role == TENSOR_PARAMETER_GRADIENT && y->producer >= 0 && !y->use)
+            x->excess_bytes[g->ops[y->producer].layer + 1] += excess_of(&g->tensors[y->of], x->n);
+    }
+    for (int32_t k = 0; k < s->n_layers; k++) x->excess_bytes[k + 1] += x->excess_bytes[k];
+}
+
+static const struct graph *whole_view(const struct space *s, const struct space_group *x)
 {
     const struct group_view *v = s->views;
     while (v->sharding != x->stage.sharding || v->first > 0 || v->last + 1 < s->n_layers) v = v->next;
-    const struct graph *g = v->graph;
+    return v->graph;
+}
+
+static void count_rings(struct space *s, struct space_group *x, const struct graph *g)
+{
     struct arena *scratch = arena_new();
     struct use *uses = ARENA_ARRAY(scratch, struct use, (size_t)g->n_tensors + 1);
     int32_t n = 0;
@@ -231,7 +259,11 @@ int64_t group_zero_bytes(const struct space *s, int32_t type, int32_t first, int
 {
     const struct space_group *x = s->groups ? s->groups[type] : NULL;
     int32_t base = x ? x->base : type;
-    int64_t whole = space_stage_type(s, base, first, last)->state_bytes, holders = (x ? x->n : 1) * (int64_t)replicas;
+    const struct stage_cost *one = space_stage_type(s, base, first, last);
+    int64_t whole = one->state_bytes, holders = (x ? x->n : 1) * (int64_t)replicas;
+    if (x && one->parameter_bytes)
+        whole += (int64_t)(x->n * (x->excess_bytes[last + 1] - x->excess_bytes[first]) * (double)whole /
+                           (double)one->parameter_bytes);
     if (!s->ties || s->ties[first] == s->ties[last + 1]) return whole / holders;
     return group_tied_bytes(s, type, first, last) + (whole - group_tied_bytes(s, base, first, last)) / holders;
 }
@@ -263,7 +295,8 @@ enum status group_add(struct space *s, int32_t type, const struct group_request 
         x->forward_ns = units_max(0, block.cost.forward_ns - within.forward_ns) / 2;
         x->backward_ns = units_max(0, block.cost.input_ns - within.input_ns) / 2;
     }
-    count_rings(s, x);
+    count_rings(s, x, whole_view(s, x));
+    count_excess(s, x, whole_view(s, x));
     s->groups[type] = x;
     return OK;
 }

@@ -180,11 +180,13 @@ static bool in_tiers(const struct spmd_question *q, const struct exchange *e)
     return each > 1 && each < e->n;
 }
 
+/* Also entries of a single layer, if the rules are for any stage: lowering refuses those that apply to no collective of one. */
 static void leave_out_idle(struct meanings *m, struct sharding *s)
 {
     const struct spmd_question *q = m->q;
     struct graph forward = *q->g, *view; /* name without the suffix of core/graph/gradient */
     struct error none = {0};
+    int32_t *layer = ARENA_ARRAY(m->a, int32_t, (size_t)s->n_algorithms); /* 1 + that of its first use; 0: none */
     bool *used = ARENA_ARRAY(m->a, bool, (size_t)s->n_algorithms);
     int32_t n = 0;
     forward.n_ops = forward.n_forward;
@@ -203,7 +205,9 @@ static void leave_out_idle(struct meanings *m, struct sharding *s)
         if (!mine || !kind_of(op->kind, &kind)) continue;
         int32_t entry = sharding_algorithm_for(s, op->name, kind, op->attrs.exchange->n,
                                          in_tiers(q, op->attrs.exchange));
-        if (entry >= 0) used[entry] = true;
+        if (entry < 0) continue;
+        if (!layer[entry]) layer[entry] = op->layer + 1;
+        used[entry] |= !q->complete_cuts || layer[entry] != op->layer + 1;
     }
     struct sharding_algorithm *algorithms = (struct sharding_algorithm *)(uintptr_t)s->algorithms; /* say's own */
     for (int32_t k = 0; k < s->n_algorithms; k++)
