@@ -132,7 +132,7 @@ static void tell_gpus(struct coarse *q)
     q->graph->gpus = gpus;
 }
 
-static void find_crossings(struct coarse *q)
+void coarse_find_crossings(struct coarse *q)
 {
     for (int32_t i = 0; i < q->n_classes; i++)
         for (int32_t k = 0; k < q->n_classes; k++) {
@@ -141,6 +141,11 @@ static void find_crossings(struct coarse *q)
                 q->crossing[i][k] =
                     device_graph_route(q->graph, x->device[0], y->device[0], x->type, y->type);
         }
+}
+
+int32_t coarse_class_groups(const struct coarse_class *k, int32_t n)
+{
+    return k->n / k->per_node * (k->per_node / n) + k->n % k->per_node / n;
 }
 
 enum status coarse_classes(struct coarse *q, struct error *err)
@@ -160,50 +165,10 @@ enum status coarse_classes(struct coarse *q, struct error *err)
     sort_classes(q);
     add_degrees(q);
     q->graph->n_types = q->priced.n_types;
-    find_crossings(q);
+    for (int32_t k = 0; k < q->n_classes; k++) q->of_whole[k] = k;
+    coarse_find_crossings(q);
     if (q->task->job->model.measured) tell_gpus(q);
     return OK;
-}
-
-/* --- a part of the cluster --- */
-
-/* The GPUs of a class that are not idle; n 0: none. */
-static struct coarse_class part_of(struct coarse *q, const struct coarse_class *x)
-{
-    struct coarse_class y = *x;
-    y.device = ARENA_ARRAY(q->arena, int32_t, (size_t)x->n);
-    y.n = 0;
-    for (int32_t i = 0; i < x->n; i++)
-        if (!q->task->idle[x->device[i]]) y.device[y.n++] = x->device[i];
-    return y;
-}
-
-struct coarse *coarse_part(struct coarse *q, const struct search_task *task)
-{
-    struct coarse *x = coarse_new(q->t, task, q->parameters_only);
-    x->trial_ns = q->trial_ns, x->all_replicas = q->all_replicas;
-    x->whole = q, x->priced = q->priced, x->cost = q->cost, x->graph = q->graph;
-    for (int32_t k = 0; k < q->n_classes; k++) {
-        struct coarse_class y = part_of(x, &q->classes[k]);
-        if (!y.n) continue;
-        x->of_whole[x->n_classes] = k;
-        x->classes[x->n_classes++] = y;
-    }
-    find_crossings(x);
-    return x;
-}
-
-/* Space and degrees of a size as the whole cluster's; false: it has none. */
-static bool take_priced(struct coarse *q, int32_t size)
-{
-    if (!q->whole || !q->whole->at_size[size]) return false;
-    q->spaces[size] = q->whole->spaces[size];
-    for (int32_t k = 0; k < q->n_classes; k++) {
-        struct coarse_class own = q->classes[k], *x = &q->classes[k];
-        *x = q->whole->at_size[size][q->of_whole[k]];
-        x->device = own.device, x->n = own.n;
-    }
-    return true;
 }
 
 /* --- the rules of a group ---------------------------------------------------------------------- */
@@ -300,7 +265,7 @@ enum status coarse_space(struct coarse *q, int32_t size, struct error *err)
     struct space *s = &q->spaces[size];
     struct group_scratch scratch = {arena_new(), NULL};
     q->size = size;
-    if (take_priced(q, size)) {
+    if (coarse_take_priced(q, size)) {
         arena_free(scratch.arena);
         return OK;
     }
@@ -327,7 +292,7 @@ enum status coarse_priced(struct coarse *q, int32_t size, bool groups, struct sp
     if (s->arena && (s->groups || !groups)) return OK;
     if (q->whole) {
         TRY(coarse_priced(q->whole, size, groups, out, err));
-        if (!take_priced(q, size)) *s = **out;
+        if (!coarse_take_priced(q, size)) *s = **out;
         *out = s;
         return OK;
     }

@@ -23,18 +23,26 @@ enum {
     SET_NS = 300
 };
 
-/* Any number of GPUs a stage that nodes allow, and each number by itself if there are several. */
+static void add_offer(struct coarse *q, struct coarse *of, int32_t n)
+{
+    if (of && q->n_offers < COARSE_OFFERS)
+        q->offers[q->n_offers++] = (struct coarse_offer){.n = n, .of = of};
+}
+
+/* Any number of GPUs a stage that nodes allow, each number by itself if there are several, and any number on divided nodes. */
 static void list_offers(struct coarse *q)
 {
-    q->offers[0].n = 0, q->n_offers = 1;
+    add_offer(q, q, 0);
     for (int32_t k = 0; k < q->n_classes; k++)
         for (int32_t d = 0; d < q->classes[k].n_degrees; d++) {
             int32_t n = q->classes[k].degree[d].n, at = 1;
             if (d == 0 && !q->classes[k].degree[d].usable) continue;
             while (at < q->n_offers && q->offers[at].n != n) at++;
-            if (at == q->n_offers && at < COARSE_OFFERS) q->offers[q->n_offers++].n = n;
+            if (at == q->n_offers) add_offer(q, q, n);
         }
     if (q->n_offers == 2) q->n_offers = 1;
+    for (int how = 0; how < COARSE_HALVINGS; how++)
+        add_offer(q, coarse_divided(q, (enum coarse_halving)how), 0);
 }
 
 static bool found_any(const struct coarse *q)
@@ -56,10 +64,12 @@ static bool combine_offers(struct coarse *q)
 {
     bool more = false;
     for (int32_t k = 0; k < q->n_offers; k++) {
-        struct coarse_offer *o = q->offer = &q->offers[k];
+        struct coarse_offer *o = &q->offers[k];
         if (o->ended) continue;
         int64_t best = o->n_kept ? o->kept[0].estimate_ns : INT64_MAX;
-        coarse_combine(q);
+        if (o->of->divided) coarse_divided_take(o->of, q);
+        o->of->offer = o;
+        coarse_combine(o->of);
         o->ended = o->n_kept ? o->kept[0].estimate_ns >= best : !goes_on(q);
         more |= !o->ended;
     }
@@ -136,7 +146,7 @@ static enum status rescue(struct coarse *q, struct error *err)
         int64_t ns = INT64_MAX;
         struct error why;
         s.cluster = q->task->cluster;
-        if (!coarse_place(q, &o->kept[i], q->t->arena, &p)) continue;
+        if (!coarse_place(o->of, &o->kept[i], q->t->arena, &p)) continue;
         st = stopped ? sample_now(q, &s, &p, &ns, &why)
                      : scorer_fit(q->t->scorer, &s, &p, &ns, &why);
         if (st == ERR_INPUT) st = OK; /* no such stage */
@@ -191,8 +201,11 @@ enum status coarse_estimate(struct coarse *q, int64_t most_ns, int64_t *ns, stru
 {
     q->most_ns = most_ns;
     enum status st = find_candidates(q, err);
-    scorer_charge(q->t->scorer, LAID_NS * q->stages_laid + SET_NS * q->sets_made);
-    q->stages_laid = q->sets_made = 0;
+    for (int32_t k = 0; k < q->n_offers; k++) { /* offers on undivided nodes share their counts */
+        struct coarse *of = q->offers[k].of;
+        scorer_charge(q->t->scorer, LAID_NS * of->stages_laid + SET_NS * of->sets_made);
+        of->stages_laid = of->sets_made = 0;
+    }
     *ns = INT64_MAX;
     for (int32_t k = 0; k < q->n_offers && st == OK; k++)
         if (q->offers[k].n_kept) *ns = units_min(*ns, q->offers[k].kept[0].estimate_ns);
@@ -201,13 +214,15 @@ enum status coarse_estimate(struct coarse *q, int64_t most_ns, int64_t *ns, stru
 
 uint32_t coarse_leading(const struct coarse *q)
 {
-    const struct coarse_candidate *best = NULL;
-    uint32_t classes = 0;
+    const struct coarse_offer *best = NULL;
+    uint32_t classes = 0, own = 0;
     for (int32_t k = 0; k < q->n_offers; k++) {
         const struct coarse_offer *o = &q->offers[k];
-        if (o->n_kept && (!best || o->kept[0].estimate_ns < best->estimate_ns)) best = &o->kept[0];
+        if (o->n_kept && (!best || o->kept[0].estimate_ns < best->kept[0].estimate_ns)) best = o;
     }
-    for (int32_t i = 0; best && i < best->n_teams; i++) classes |= best->team[i]->classes;
+    for (int32_t i = 0; best && i < best->kept[0].n_teams; i++) own |= best->kept[0].team[i]->classes;
+    for (int32_t k = 0; own; k++, own >>= 1)
+        if (own & 1) classes |= 1U << (best->of->divided ? best->of->of_whole[k] : k);
     return classes;
 }
 

@@ -12,6 +12,8 @@
  * and with ZeRO 1; measured layers with ZeRO 1 only where it changes a stage. Under ZeRO 1 all GPUs that hold a parameter divide its
  * optimizer state; the GPUs of one stage may be among them. Each team is placed twice: all stages of a replica on neighbouring GPUs, or the
  * same stage of all replicas.
+ * Nodes whose number of GPUs is no power of two are also divided in two parts, 4 + 3 of 7, as if these were nodes of two classes
+ * (planner/coarse/part.c); stages of the two parts then alternate in a pipeline, or belong to different teams.
  * A *candidate* is a set of teams of disjoint classes. The batch is shared by fill and pace of the teams' pipelines.
  *
  * An iteration of m microbatches is estimated as fill + (m - 1) · pace + tail (planner/coarse/line.c). The pace is the largest of three

@@ -371,7 +371,7 @@ static double class_rate(const struct space *s, const struct coarse_class *x, in
         if (!d->usable || (only && d->n != only)) continue;
         const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
         double ns = (double)(c->forward_ns + c->input_ns + c->weight_ns + 1),
-               rate = x->n / d->n / ns;
+               rate = coarse_class_groups(x, d->n) / ns;
         if (rate > best) best = rate;
     }
     return best;

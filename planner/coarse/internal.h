@@ -20,7 +20,7 @@ enum {
     COARSE_EACH = 8,      /* of them of one division into teams */
     COARSE_ALIKE = 3, /* templates of a team, and candidates of a division, with one number of replicas */
     COARSE_FAR = 160, /* percent of the best estimate, also of the best trial: candidates above are not tried */
-    COARSE_OFFERS = 9,    /* 1, 2, 4 … 128 GPUs, and any of them */
+    COARSE_OFFERS = 11,   /* 1, 2, 4 … 128 GPUs, any of them, and any of divided nodes */
     COARSE_TEMPLATE_LISTS = 4 /* of a team: ZeRO 0 and 1, replicas side by side or stage by stage */
 };
 
@@ -85,6 +85,7 @@ struct coarse_candidate {
  * estimates of different numbers have different errors: what a search with a narrower offer tries is tried with a wider one too. */
 struct coarse_offer {
     int32_t n;
+    struct coarse *of; /* whose classes the candidates have: the search's own, or divided nodes */
     bool ended; /* a microbatch size brought no better estimate, so larger ones are left out */
     int32_t n_kept;
     struct coarse_candidate kept[COARSE_KEPT]; /* by estimate */
@@ -104,7 +105,7 @@ struct coarse {
     struct space *spaces;  /* (n_sizes) */
     struct coarse_class **at_size; /* (n_sizes) the classes with the degrees of a size; NULL: not priced */
     struct coarse *whole;          /* of a part of the cluster: whose prices these are; NULL: own ones */
-    int32_t of_whole[COARSE_CLASSES];
+    int32_t of_whole[COARSE_CLASSES]; /* class of the whole search, or of the undivided nodes */
     int64_t most_ns;       /* of an estimate: candidates that take longer are of no use; 0: no limit */
     int64_t stages_laid, sets_made; /* work of the estimates: stages of the lines that were balanced; sets of teams */
     int64_t trial_ns;      /* counted work of a trial */
@@ -119,8 +120,14 @@ struct coarse {
     int32_t n_offers;
     struct coarse_offer offers[COARSE_OFFERS], *offer; /* the current one */
     bool parameters_only; /* as in coarse_new */
+    bool divided;         /* as by coarse_divided */
 };
 
+/* Two parts of a node whose number of GPUs is no power of two: 4 + 3 of 7, 4 + 1 of 5; or, where it is odd, its halves: 3 + 2 of 5. */
+enum coarse_halving { COARSE_BY_POWER, COARSE_BY_HALF, COARSE_HALVINGS };
+
+/* Groups of n GPUs that the class has, each on one node. */
+int32_t coarse_class_groups(const struct coarse_class *k, int32_t n);
 /* Classes of the cluster, with degrees but without rules. */
 MUST_CHECK enum status coarse_classes(struct coarse *q, struct error *err);
 /* The space of a size, with the prices of all degrees; degrees without rules are dropped. */
@@ -128,6 +135,15 @@ MUST_CHECK enum status coarse_space(struct coarse *q, int32_t size, struct error
 /* The space of a size, made on first use; groups: with the prices of all degrees, else those of single GPUs. */
 MUST_CHECK enum status coarse_priced(struct coarse *q, int32_t size, bool groups,
                                      struct space **out, struct error *err);
+/* Routes between classes. */
+void coarse_find_crossings(struct coarse *q);
+/* Space and degrees of a size as the whole cluster's; false: it has none. */
+bool coarse_take_priced(struct coarse *q, int32_t size);
+/* The same GPUs, the two parts of each node being in two classes as if they were two nodes; in q's arena. NULL: no node is divided in this
+ * way; measured layers and stages without sharding have no use for it. */
+struct coarse *coarse_divided(struct coarse *q, enum coarse_halving how);
+/* Sets its current size, with the prices and rules of q. */
+void coarse_divided_take(struct coarse *divided, const struct coarse *q);
 /* Templates of a team of these classes by estimate for m microbatches a replica, best first: at most `most` for each of ZeRO 0 and 1 and
  * each placement. Their stages are valid until the next coarse_combine. any_order: also of classes and degrees that change from stage to stage.
  * need: slower templates may be left out. */

@@ -73,19 +73,55 @@ static struct coarse_line line_of(const struct making *m)
                                 .alone = m->classes == (1U << m->q->n_classes) - 1};
 }
 
-/* Stages of the classes in this order, each by its degree; false: none, or too many. */
+/* Stages of a class in a replica, of which so many are laid before those of the other part of its nodes. */
+struct laid {
+    struct coarse_stage stage;
+    int32_t left, at_once;
+};
+
+/* alone: the class has no other part. */
+static struct laid laid_of(const struct making *m, int32_t of, int32_t degree, bool alone)
+{
+    const struct coarse_class *x = &m->q->classes[of];
+    int32_t gpus = x->degree[degree].n, n = coarse_class_groups(x, gpus) / m->replicas;
+    return (struct laid){{.of = of, .degree = degree}, n, alone ? n : x->per_node / gpus};
+}
+
+/* false: too many. */
+static bool lay_some(struct coarse_line *l, struct laid *x)
+{
+    for (int32_t i = 0; i < x->at_once && x->left; i++, x->left--) {
+        if (l->n == COARSE_STAGES) return false;
+        l->stage[l->n++] = x->stage;
+    }
+    return true;
+}
+
+/* Stages of the classes in this order, each by its degree; of two parts of the same nodes node by node. false: none, or too many. */
 static bool lay(struct making *m, struct coarse_line *l, const int32_t *order, int32_t n,
                 const int32_t *degree)
 {
     l->n = 0;
-    for (int32_t k = 0; k < n; k++) {
-        const struct coarse_class *x = &m->q->classes[order[k]];
-        int32_t gpus = x->n / m->replicas, width = x->degree[degree[k]].n;
-        if (gpus < width || l->n + gpus / width > COARSE_STAGES) return false;
-        for (int32_t i = 0; i < gpus / width; i++)
-            l->stage[l->n++] = (struct coarse_stage){.of = order[k], .degree = degree[k]};
+    for (int32_t k = 0, parts; k < n; k += parts) {
+        struct laid x[2] = {{.left = 0}};
+        parts = k + 1 < n && m->q->of_whole[order[k]] == m->q->of_whole[order[k + 1]] ? 2 : 1;
+        for (int32_t i = 0; i < parts; i++) {
+            x[i] = laid_of(m, order[k + i], degree[k + i], parts == 1);
+            if (!x[i].left) return false;
+        }
+        while (x[0].left || x[1].left)
+            if (!lay_some(l, &x[0]) || !lay_some(l, &x[1])) return false;
     }
     return l->n > 0;
+}
+
+/* The index behind `count` groups of n GPUs, each on one node, from `at` on. */
+static int32_t behind_groups(const struct coarse_class *x, int32_t at, int32_t n, int32_t count)
+{
+    int32_t here = (x->per_node - at % x->per_node) / n, each = x->per_node / n;
+    if (count <= here) return at + count * n;
+    int32_t node = at / x->per_node + 1 + (count - here - 1) / each;
+    return node * x->per_node + ((count - here - 1) % each + 1) * n;
 }
 
 /* The first GPUs of every class that replica 0 has, each stage on one node; false: they do not suffice, or have no routes. */
@@ -95,10 +131,10 @@ static bool give_devices(const struct making *m, struct coarse_line *l)
     for (int32_t i = 0; i < l->n; i++) {
         const struct coarse_class *x = &m->q->classes[l->stage[i].of];
         int32_t n = x->degree[l->stage[i].degree].n, *at = &used[l->stage[i].of];
-        if (*at % x->per_node + n > x->per_node) *at += x->per_node - *at % x->per_node;
-        if (*at + n > x->n) return false;
-        l->device[i] = x->device[*at];
-        *at += l->by_stage ? n * m->replicas : n;
+        int32_t behind = behind_groups(x, *at, n, 1);
+        if (behind > x->n) return false;
+        l->device[i] = x->device[behind - n];
+        *at = l->by_stage ? behind_groups(x, *at, n, m->replicas) : behind;
     }
     return coarse_line_routes(l) < 0;
 }
@@ -216,7 +252,7 @@ static bool part_of(const struct making *m, const struct coarse_class *x, int32_
 {
     const struct coarse_degree *d = &x->degree[degree];
     const struct space *s = &m->q->spaces[m->q->size];
-    int32_t only = m->q->offer ? m->q->offer->n : 0, here = x->n / m->replicas / d->n;
+    int32_t only = m->q->offer ? m->q->offer->n : 0, here = coarse_class_groups(x, d->n) / m->replicas;
     if (!d->usable || !here || (only && d->n != only)) return false;
     const struct stage_cost *c = space_stage_type(s, d->type, 0, s->n_layers - 1);
     int64_t state = group_zero_bytes(s, d->type, 0, s->n_layers - 1, m->replicas),
@@ -330,6 +366,14 @@ static void swap(int32_t *x, int32_t *y)
     *x = *y, *y = t;
 }
 
+/* The smaller part of divided nodes stays behind the larger one: its GPUs hold larger shards, and a later stage fewer microbatches. */
+static void reverse(const struct coarse *q, int32_t *order, int32_t n)
+{
+    for (int32_t i = 0; i < n / 2; i++) swap(&order[i], &order[n - 1 - i]);
+    for (int32_t i = 0; i + 1 < n; i++)
+        if (q->of_whole[order[i]] == q->of_whole[order[i + 1]]) swap(&order[i], &order[i + 1]);
+}
+
 int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, int32_t most,
                          bool any_order, struct coarse_need need, struct coarse_template *out)
 {
@@ -350,7 +394,7 @@ int32_t coarse_templates(struct coarse *q, uint32_t classes, int32_t replicas, i
              k--)
             swap(&order[k], &order[k - 1]);
     try_order(&m, order, n);
-    for (int32_t i = 0; i < n / 2; i++) swap(&order[i], &order[n - 1 - i]);
+    reverse(q, order, n);
     if (n > 1) {
         try_order(&m, order, n);
         try_rotations(&m);

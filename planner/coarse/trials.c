@@ -57,7 +57,7 @@ static bool place(struct coarse *q, struct arena *a, const struct trial *x, bool
                   struct plan *out)
 {
     int32_t r = 0;
-    if (!coarse_place(q, x->candidate, a, out)) return false;
+    if (!coarse_place(q->offers[x->offer].of, x->candidate, a, out)) return false;
     for (int32_t i = 0; i < x->candidate->n_teams && schedules && !q->task->job->model.measured;
          i++) {
         const struct coarse_template *t = x->candidate->team[i];

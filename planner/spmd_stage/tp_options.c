@@ -19,7 +19,8 @@ bool tp_options_offered(int32_t n, int32_t per_node)
 {
     int32_t power = 1;
     while (power <= per_node / 2) power *= 2;
-    return n <= per_node && (!(n & (n - 1)) || per_node % n == 0 || n == per_node - power);
+    return n <= per_node && (!(n & (n - 1)) || per_node % n == 0 || n == per_node - power ||
+                             n == (per_node + 1) / 2 || n == per_node / 2);
 }
 
 /* Of a type on any node. */
