@@ -39,7 +39,7 @@ value() {
 for name in slow uneven; do
     "$MUSHER" plan "$scratch/job.yaml" "$scratch/$name.yaml" --allow local-sgd,compress -o "$scratch/$name.plan" --json >"$scratch/$name.json" 2>"$scratch/err"
     check "$name: plans" $?
-    for strategy in diloco local-sgd bf16-sums fp16-sums; do
+    for strategy in diloco local-sgd streaming-diloco bf16-sums fp16-sums int8-sums power-sgd; do
         ns=$(value "$scratch/$name.json" $strategy)
         again=$("$MUSHER" simulate "$scratch/$name.plan.$strategy" --json 2>"$scratch/err" | sed -n 's/^ *"iteration_ns": \([0-9]*\).*/\1/p' | head -n 1)
         [[ $ns && $ns == "$again" ]]
@@ -58,8 +58,10 @@ check "progress has its assumption and source" $?
 awk '/^  - microbatches/ { n = $3 } /devices?: *\[?b\./ { b += n } /devices?: *\[?a\./ { a += n } END { exit !(a >= 2 * b && b > 0) }' "$scratch/uneven.plan.diloco"
 check "islands share the batch by their speed" $?
 
-"$MUSHER" run -q "$scratch/slow.plan.diloco" --data "$scratch/text.txt" --steps 3 --json >"$scratch/run.json" 2>"$scratch/err"
-check "DiLoCo's plan really runs" $?
+for strategy in diloco streaming-diloco int8-sums power-sgd; do
+    "$MUSHER" run -q "$scratch/slow.plan.$strategy" --data "$scratch/text.txt" --steps 3 --json >"$scratch/run.json" 2>"$scratch/err"
+    check "the plan of $strategy really runs" $?
+done
 
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" --allow local-sgd -o "$scratch/p.yaml" >"$scratch/out" 2>"$scratch/err"
 grep -q 'plans that train differently' "$scratch/out" && grep -q 'diloco .*times as fast' "$scratch/out" && ! grep -q 'fp16-sums' "$scratch/out"

@@ -11,8 +11,10 @@
 #include <math.h>
 
 /* Steps between exchanges; DiLoCo's settings are those of Douillard et al. 2023, section 3. */
-enum { LOCAL_EVERY = 8, DILOCO_EVERY = 500 };
+enum { LOCAL_EVERY = 8, DILOCO_EVERY = 500, STREAMING_EVERY = 100 };
 static const struct outer_optimizer outer_average = {.every = LOCAL_EVERY, .kind = OUTER_AVERAGE, .fragments = 1};
+static const struct outer_optimizer outer_streaming = {
+    .every = STREAMING_EVERY, .kind = OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9, .fragments = 4, .delay = 1, .alpha = 0.5};
 static const struct outer_optimizer outer_diloco = {.every = DILOCO_EVERY, .kind = OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9, .fragments = 1};
 
 const char *const strategy_set_names[] = {
@@ -141,7 +143,7 @@ static bool all_alike(const struct island *x, int32_t n)
     return true;
 }
 
-/* The replicas of all islands in one plan, the k-th of each. zero: as they are, or without ZeRO, which local SGD does not have. false: the
+/* The replicas of all islands in one plan, the k-th of each. zero: as they are, or without ZeRO, which local SGD and codes do not have. false: the
  * microbatch sizes differ. */
 static bool unite(const struct finding *f, const struct island_division *d, int32_t k, bool zero, struct plan *p, const int32_t **of)
 {
@@ -202,16 +204,29 @@ static enum status try_plan(const struct finding *f, const struct plan *p, struc
     return OK;
 }
 
-/* The first plans of the islands that fit beside the state of local SGD. */
-static enum status try_local(const struct finding *f, const struct island_division *d, const struct outer_optimizer *outer,
-                             struct strategy_plan *x, struct error *err)
+/* What a strategy adds to a plan. */
+struct change {
+    const struct outer_optimizer *outer;
+    struct compressor sums;
+    bool zero; /* ZeRO may stay */
+};
+
+static void apply(const struct change *x, struct plan *p, int32_t n_islands, const int32_t *island)
+{
+    if (x->outer) p->local_sgd = (struct plan_local_sgd){.outer = *x->outer, .n_islands = n_islands, .island = island};
+    p->compression.gradients = x->sums;
+}
+
+/* The first plans of the islands that fit beside what the strategy keeps. */
+static enum status try_islands(const struct finding *f, const struct island_division *d, const struct change *change,
+                               struct strategy_plan *x, struct error *err)
 {
     const char *why = d->why;
     for (int32_t k = 0; !d->why && k < d->n_plans; k++) {
         struct plan p;
         const int32_t *island;
-        if (!unite(f, d, k, false, &p, &island)) continue;
-        p.local_sgd = (struct plan_local_sgd){.outer = *outer, .n_islands = d->by.n, .island = island};
+        if (!unite(f, d, k, change->zero, &p, &island)) continue;
+        apply(change, &p, d->by.n, island);
         TRY(try_plan(f, &p, x, &why, err));
         if (!why) return OK;
     }
@@ -219,45 +234,43 @@ static enum status try_local(const struct finding *f, const struct island_divisi
     return OK;
 }
 
-static enum status try_sums(const struct finding *f, const struct plan *sync, enum compression by, struct strategy_plan *x,
-                            struct error *err)
+/* The synchronous plan with other sums. */
+static enum status try_sync(const struct finding *f, const struct search_plan *sync, const struct change *change,
+                            struct strategy_plan *x, struct error *err)
 {
-    struct plan p = *sync;
-    const char *why;
-    p.compression.gradients = (struct compressor){.kind = by};
+    const char *why, *missing;
+    struct plan p;
+    replan_carry(f->a, &sync->plan, f->cluster, &p, &missing);
+    if (missing) return OK;
+    for (int32_t r = 0; r < p.n_replicas && !change->zero; r++)
+        for (int32_t s = 0; s < p.replicas[r].n_stages; s++)
+            p.replicas[r].stages[s].zero = 0, p.replicas[r].stages[s].hybrid_shard = false;
+    apply(change, &p, 0, NULL);
     TRY(try_plan(f, &p, x, &why, err));
     if (why && x->why) x->why = why;
-    return OK;
-}
-
-/* On the synchronous plan, and on the islands' together. */
-static enum status try_all_sums(const struct finding *f, enum compression by, const struct island_division *d, int32_t n,
-                                const struct search_plan *sync, struct strategy_plan *x, struct error *err)
-{
-    enum dtype job = f->job->precision;
-    if ((by == COMPRESSION_BF16 && job == DTYPE_bf16) || (by == COMPRESSION_FP16 && dtype_is_half(job))) {
-        x->why = arena_printf(f->a, "messages of gradients of a job in %s have 16 bits anyway", dtype_name(job));
-        return OK;
-    }
-    TRY(try_sums(f, &sync->plan, by, x, err));
-    for (int32_t i = 0; i < n; i++) {
-        struct plan p;
-        const int32_t *island;
-        if (!d[i].why && unite(f, &d[i], 0, true, &p, &island)) TRY(try_sums(f, &p, by, x, err));
-    }
     return OK;
 }
 
 static enum status try_strategy(const struct finding *f, enum strategy_id id, const struct island_division *d, int32_t n,
                                 const struct search_plan *sync, struct strategy_plan *x, struct error *err)
 {
-    static const struct outer_optimizer *const outer[STRATEGY_COUNT] = {[STRATEGY_local_sgd] = &outer_average,
-                                                                        [STRATEGY_diloco] = &outer_diloco};
-    static const enum compression sums[STRATEGY_COUNT] = {[STRATEGY_bf16_sums] = COMPRESSION_BF16,
-                                                          [STRATEGY_fp16_sums] = COMPRESSION_FP16};
+    static const struct change changes[STRATEGY_COUNT] = {
+        [STRATEGY_local_sgd] = {.outer = &outer_average},
+        [STRATEGY_diloco] = {.outer = &outer_diloco},
+        [STRATEGY_streaming_diloco] = {.outer = &outer_streaming},
+        [STRATEGY_bf16_sums] = {.sums = {.kind = COMPRESSION_BF16}, .zero = true},
+        [STRATEGY_fp16_sums] = {.sums = {.kind = COMPRESSION_FP16}, .zero = true},
+        [STRATEGY_int8_sums] = {.sums = {.kind = COMPRESSION_INT8, .stochastic = true, .block = 256}},
+        [STRATEGY_power_sgd] = {.sums = {.kind = COMPRESSION_POWER_SGD, .feedback = FEEDBACK_EF, .rank = 4}}};
+    const struct change *change = &changes[id];
+    enum dtype job = f->job->precision;
+    if (change->zero && (change->sums.kind == COMPRESSION_FP16 ? dtype_is_half(job) : job == DTYPE_bf16)) {
+        x->why = arena_printf(f->a, "messages of gradients of a job in %s have 16 bits anyway", dtype_name(job));
+        return OK;
+    }
     x->why = "no links divide the cluster into islands";
-    if (sums[id]) return try_all_sums(f, sums[id], d, n, sync, x, err);
-    for (int32_t i = 0; i < n; i++) TRY(try_local(f, &d[i], outer[id], x, err));
+    if (!change->outer) TRY(try_sync(f, sync, change, x, err));
+    for (int32_t i = 0; i < n; i++) TRY(try_islands(f, &d[i], change, x, err));
     return OK;
 }
 

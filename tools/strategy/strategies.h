@@ -18,7 +18,7 @@ struct arena;
 /* Sets of strategies that a user may allow: id, word, what changes. */
 #define STRATEGY_SETS(X)                                                                           \
     X(LOCAL_SGD, "local-sgd", "islands exchange parameters every few steps")                       \
-    X(COMPRESS, "compress", "gradients are rounded before they are added")
+    X(COMPRESS, "compress", "gradients are rounded or approximated before they are added")
 enum strategy_set {
 #define X(id, word, help) STRATEGY_SET_##id,
     STRATEGY_SETS(X)
@@ -37,10 +37,21 @@ extern const char *const strategy_set_names[]; /* NULL-ended */
       "islands exchange every 500 steps, Nesterov momentum 0.9 and rate 0.7 outside", 1,           \
       "assumed 1: Douillard et al. 2023 report the loss of synchronous training for 8 islands, "   \
       "500 steps and models of up to 400M parameters")                                             \
+    X(streaming_diloco, LOCAL_SGD, "streaming-diloco",                                             \
+      "DiLoCo every 100 steps in 4 fragments in turn, applied one step late", 1,                   \
+      "assumed 1: Douillard et al. 2025 report the quality of DiLoCo, with billions of "           \
+      "parameters")                                                                                \
     X(bf16_sums, COMPRESS, "bf16-sums", "gradient sums in bf16 (PyTorch's bf16_compress_hook)", 1, \
       "assumed 1: messages have 8 significant bits, sums are fp32")                                \
     X(fp16_sums, COMPRESS, "fp16-sums", "gradient sums in fp16 (Horovod's Compression.fp16)", 1,   \
-      "assumed 1: messages have 11 significant bits and overflow above 65,504, sums are fp32")
+      "assumed 1: messages have 11 significant bits and overflow above 65,504, sums are fp32")      \
+    X(int8_sums, COMPRESS, "int8-sums",                                                            \
+      "gradients in int8 with a scale for 256 elements, rounded stochastically (QSGD)", 1,         \
+      "assumed 1: Alistarh et al. 2017 report the accuracy of fp32 with 8 bits, of image and "     \
+      "speech models")                                                                             \
+    X(power_sgd, COMPRESS, "power-sgd", "gradients of matrices of rank 4 with error feedback", 1,  \
+      "assumed 1: Vogels et al. 2019 report the accuracy of SGD with rank 4, of a ResNet and an "  \
+      "LSTM")
 enum strategy_id {
 #define X(id, set, name, help, progress, source) STRATEGY_##id,
     STRATEGIES(X)
