@@ -1,7 +1,6 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
-#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "planner/search.h"
 #include "profiles/team.h"
@@ -126,28 +125,6 @@ static void report(struct arena *a, struct plan_report *x, int64_t tokens, bool 
         print_plan(a, x);
 }
 
-/* The sets that --allow names, several in one text with commas between them. */
-static enum status allowed_sets(struct arena *a, const struct request *q, uint32_t *out, struct error *err)
-{
-    char hint[NEAREST_HINT];
-    *out = 0;
-    for (size_t i = 0; i < q->allow.count; i++)
-        for (const char *at = q->allow.items[i], *end; *at; at = end + (*end == ',')) {
-            int set = 0;
-            end = at + strcspn(at, ",");
-            const char *word = arena_printf(a, "%.*s", (int)(end - at), at);
-            while (set < STRATEGY_SET_COUNT && strcmp(strategy_set_names[set], word) != 0) set++;
-            if (set == STRATEGY_SET_COUNT)
-                return error_set(err, ERR_USAGE, "--allow: no strategies '%.40s'; known:"
-#define X(id, name, help) " " name
-                                 STRATEGY_SETS(X)
-#undef X
-                                 "%s", word, nearest_name_hint(word, strategy_set_names, hint));
-            *out |= 1U << set;
-        }
-    return OK;
-}
-
 /* Plans of the allowed strategies, in files of their own. */
 static enum status find_strategies(struct arena *a, const struct request *q, uint32_t sets, const struct search_options *o,
                                    const struct job *j, const struct cluster *c, const struct profile *p,
@@ -179,7 +156,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     struct strategies *strategies = NULL;
     uint32_t sets;
     int64_t tokens;
-    TRY(allowed_sets(a, q, &sets, err));
+    TRY(strategy_sets(a, &q->allow, &sets, err));
     TRY(common_not_stdout(common->json, "-o", q->out, err));
     if (q->baseline && q->from)
         return error_set(err, ERR_USAGE, "--baseline makes its plan without a search, and --from "
@@ -297,14 +274,7 @@ static const struct option options[] = {
      .unit = "[NAME=]NODE",
      .help = "node added to the cluster of --from: a copy of its node NODE, or of NODE in another "
              "cluster file (FILE:NODE), e.g. d=b"},
-    {.name = "allow",
-     TEXTS_AT(allow),
-     .unit = "SET,...",
-     .help = "also plans whose training is not the synchronous one, in a table and files (PLAN.NAME) of their own:"
-#define X(id, word, help) " " word " (" help ")"
-     STRATEGY_SETS(X)
-#undef X
-    },
+    OPTION_ALLOW(allow, "also plans whose training is not the synchronous one, in a table and files (PLAN.NAME) of their own:"),
     {.name = "top",
      INT_AT(top),
      .unit = "N",

@@ -8,6 +8,7 @@
 #include "tools/objective.h"
 #include "tools/plot.h"
 #include "tools/print/classes.h"
+#include "tools/strategy/strategies.h"
 #include "tools/sweep/picture.h"
 
 #include <signal.h>
@@ -16,7 +17,7 @@
 
 struct request {
     const char *job, *cluster, *db, *out, *picture;
-    struct texts vary;
+    struct texts vary, allow;
     int64_t profile, evaluations, threads, max_points;
     double time_limit;
     bool fastest, no_sharding, all;
@@ -96,6 +97,8 @@ static enum status sweep(struct arena *a, void *request, const struct common *co
     struct cluster c;
     struct profile profile;
     struct sweep_grid s;
+    uint32_t sets;
+    TRY(strategy_sets(a, &q->allow, &sets, err));
     TRY(common_not_stdout(common->json, "-o", q->out, err));
     if (!q->vary.count)
         return error_set(err, ERR_USAGE, "sweep needs --vary, e.g. --vary batch=64,128,256");
@@ -118,7 +121,7 @@ static enum status sweep(struct arena *a, void *request, const struct common *co
                                      .stop = stop};
     objective_put(&q->aim, &o);
     common_stop_after(q->time_limit);
-    TRY(sweep_run(a, &(struct sweep_search){&j, &c, &profile, &o}, &s, err));
+    TRY(sweep_run(a, &(struct sweep_search){&j, &c, &profile, &o, sets}, &s, err));
     common_stop_after(0);
     TRY(write_files(a, q, &s, err));
     print(a, q, &s, &profile, &c, common->json);
@@ -159,6 +162,7 @@ static const struct option options[] = {
     OPTION_DB(db),
     OPTION_PROFILE(profile),
     OPTIONS_OBJECTIVE(aim),
+    OPTION_ALLOW(allow, "at every point also the plan of the highest effective rate of those whose training is not the synchronous one:"),
     {.name = "no-sharding",
      FLAG_AT(no_sharding),
      .help = "do not consider sharded stages (intra-operator parallelism on several devices)"},

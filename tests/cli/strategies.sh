@@ -69,6 +69,17 @@ check "the table has the allowed strategies only" $?
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" >"$scratch/out" 2>"$scratch/err"
 ! grep -q 'train differently' "$scratch/out"
 check "without --allow there is none" $?
+
+# A sweep has the best of them at every point: over a slow link local SGD, over a fast one nothing is gained.
+"$MUSHER" sweep "$scratch/job.yaml" "$scratch/slow.yaml" --vary link:net=1MB/s,10GB/s --allow local-sgd -o "$scratch/s.csv" --picture "$scratch/s.svg" >"$scratch/out" 2>"$scratch/err"
+check "a sweep allows strategies" $?
+awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "strategy_s") at = i; next } { print $2 / $at }' "$scratch/s.csv" >"$scratch/gains"
+awk 'NR == 1 { slow = $1 } NR == 2 { fast = $1 } END { exit !(NR == 2 && slow > 1.3 && fast < 1.1 && fast > 0.5) }' "$scratch/gains"
+check "its gain falls with the bandwidth between islands ($(paste -sd ' ' "$scratch/gains"))" $?
+grep -q -- '--allow' "$scratch/out" && grep -q 'diloco' "$scratch/out"
+check "the table names the strategy of a point" $?
+grep -q 'trained differently' "$scratch/s.svg"
+check "and the picture has its times" $?
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" --allow local-sdg -o "$scratch/p.yaml" >"$scratch/out" 2>"$scratch/err"
 [[ $? == 2 ]] && grep -q "no strategies 'local-sdg'; known: local-sgd compress; did you mean 'local-sgd'?" "$scratch/err"
 check "an unknown set is refused" $?

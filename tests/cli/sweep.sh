@@ -11,7 +11,7 @@ times() { sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' "$1" | tr '\n' ' '; }
 says "a sweep" 0 "predicted with" "$MUSHER" sweep "$job" "$team" --vary batch=6,12 --vary link:lan=20MB/s,200MB/s --evaluations 300 -o "$csv"
 has "its head" out "batch  link:lan"
 [[ $(wc -l < "$scratch/out") == 6 ]] && ok "a row a point" || not_ok "a row a point" "$(cat "$scratch/out")"
-[[ $(head -n 1 "$csv") == "batch,link:lan [B/s],iteration_s,samples_per_s,tokens_per_s,cost,lower_bound_s,gap,devices,devices_used,baseline_s,baseline,exact,evaluated,stopped,plan,why" ]] &&
+[[ $(head -n 1 "$csv") == "batch,link:lan [B/s],iteration_s,samples_per_s,tokens_per_s,cost,lower_bound_s,gap,devices,devices_used,strategy_s,baseline_s,baseline,exact,evaluated,stopped,plan,strategy,why" ]] &&
     ok "the columns of the CSV" || not_ok "the columns of the CSV" "$(head -n 1 "$csv")"
 [[ $(cut -d, -f 1,2 "$csv" | tail -n +2 | tr '\n' ' ') == "6,20000000 6,200000000 12,20000000 12,200000000 " ]] && ok "the last axis varies fastest" || not_ok "the last axis varies fastest" "$(cut -d, -f 1,2 "$csv")"
 
@@ -109,5 +109,5 @@ says "a sequence beyond the model's" 3 "longer than the 32 positions" "$MUSHER" 
 says "another suffix of the picture" 2 "plot writes .png, .svg, .gp" "$MUSHER" sweep "$job" "$team" --vary batch=6 --picture "$scratch/x.jpg"
 says "an output that is an input" 2 "input" "$MUSHER" sweep "$job" "$team" --vary batch=6 -o "$job"
 sed '3s/,[^,]*$//' "$csv" > "$scratch/odd2.csv"
-says "a damaged table" 3 "odd2.csv:3: expected 17 fields" "$MUSHER" plot "$scratch/odd2.csv" -o "$scratch/x.svg"
+says "a damaged table" 3 "odd2.csv:3: expected 19 fields" "$MUSHER" plot "$scratch/odd2.csv" -o "$scratch/x.svg"
 exit $bad

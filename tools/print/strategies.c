@@ -2,7 +2,6 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
-#include "sim/metrics.h"
 #include "tools/print/metrics.h"
 #include "tools/print/replicas.h"
 #include "tools/wrap.h"
@@ -16,18 +15,13 @@ const char *print_strategy_file(struct arena *a, const char *file, const struct 
     return arena_printf(a, "%s.%s", file, x->name);
 }
 
-static double effective_rate(const struct strategy_plan *x)
-{
-    return x->why ? 0 : x->progress * metrics_rate(&x->plan.job, x->iteration_ns).samples_per_s;
-}
-
 /* Indices by effective rate; those without a plan last, in the order of the table. */
 static const int32_t *best_first(struct arena *a, const struct strategies *s)
 {
     int32_t *by = ARENA_ARRAY(a, int32_t, (size_t)s->n + 1);
     for (int32_t i = 0; i < s->n; i++) {
         int32_t at = i;
-        for (; at > 0 && effective_rate(&s->list[i]) > effective_rate(&s->list[by[at - 1]]); at--) by[at] = by[at - 1];
+        for (; at > 0 && strategy_rate(&s->list[i]) > strategy_rate(&s->list[by[at - 1]]); at--) by[at] = by[at - 1];
         by[at] = i;
     }
     return by;
@@ -52,7 +46,7 @@ void print_strategies(struct arena *a, const struct strategies *s, int64_t sync_
         }
         print_line(arena_printf(a, "  %-14s %9s  %.2f times as fast, %s, %.4g samples/s effective (progress %.2g of a sample: %s); %s", x->name,
                                 units_print_ns(text, x->iteration_ns), (double)sync_ns / (double)x->iteration_ns,
-                                print_rate(a, &x->plan.job, x->iteration_ns), effective_rate(x), x->progress, x->source,
+                                print_rate(a, &x->plan.job, x->iteration_ns), strategy_rate(x), x->progress, x->source,
                                 print_strategy_file(a, file, x)));
         fputs("    ", stdout);
         print_replicas(a, &x->plan, (struct print_replicas){.at = STRATEGY_INDENT, .indent = 2 * STRATEGY_INDENT});
@@ -76,7 +70,7 @@ void print_strategies_json(struct arena *a, struct json *j, const struct strateg
             print_rate_json(j, &x->plan.job, x->iteration_ns);
             json_put_double(j, "progress", x->progress);
             json_put_text(j, "assumption", x->source);
-            json_put_double(j, "effective_samples_per_s", effective_rate(x));
+            json_put_double(j, "effective_samples_per_s", strategy_rate(x));
             json_put_text(j, "plan", plan_describe(a, &x->plan));
             json_put_text(j, "file", print_strategy_file(a, file, x));
         }

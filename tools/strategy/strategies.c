@@ -1,14 +1,18 @@
 #include "tools/strategy/strategies.h"
 
 #include "core/base/arena.h"
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "profiles/team.h"
+#include "sim/metrics.h"
+#include "tools/options.h"
 #include "tools/strategy/islands.h"
 #include "tools/team/edit.h"
 #include "tools/team/replan.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 /* Steps between exchanges; DiLoCo's settings are those of Douillard et al. 2023, section 3. */
 enum { LOCAL_EVERY = 8, DILOCO_EVERY = 500, STREAMING_EVERY = 100 };
@@ -22,6 +26,32 @@ const char *const strategy_set_names[] = {
     STRATEGY_SETS(X)
 #undef X
         NULL};
+
+double strategy_rate(const struct strategy_plan *x)
+{
+    return x->why ? 0 : x->progress * metrics_rate(&x->plan.job, x->iteration_ns).samples_per_s;
+}
+
+enum status strategy_sets(struct arena *a, const struct texts *words, uint32_t *out, struct error *err)
+{
+    char hint[NEAREST_HINT];
+    *out = 0;
+    for (size_t i = 0; i < words->count; i++)
+        for (const char *at = words->items[i], *end; *at; at = end + (*end == ',')) {
+            int set = 0;
+            end = at + strcspn(at, ",");
+            const char *word = arena_printf(a, "%.*s", (int)(end - at), at);
+            while (set < STRATEGY_SET_COUNT && strcmp(strategy_set_names[set], word) != 0) set++;
+            if (set == STRATEGY_SET_COUNT)
+                return error_set(err, ERR_USAGE, "--allow: no strategies '%.40s'; known:"
+#define X(id, name, help) " " name
+                                 STRATEGY_SETS(X)
+#undef X
+                                 "%s", word, nearest_name_hint(word, strategy_set_names, hint));
+            *out |= 1U << set;
+        }
+    return OK;
+}
 
 /* --- a plan for every island --- */
 

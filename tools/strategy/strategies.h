@@ -27,6 +27,14 @@ enum strategy_set {
 };
 extern const char *const strategy_set_names[]; /* NULL-ended */
 
+/* The option --allow, of struct texts. */
+#define STRATEGY_SET_HELP(id, word, help) " " word " (" help ")"
+#define OPTION_ALLOW(member, text)                                                                 \
+    {                                                                                              \
+        .name = "allow", TEXTS_AT(member), .unit = "SET,...",                                      \
+        .help = text STRATEGY_SETS(STRATEGY_SET_HELP)                                              \
+    }
+
 /* Strategies: id, set, name, what it does, progress, its assumption and source. */
 #define STRATEGIES(X)                                                                              \
     X(local_sgd, LOCAL_SGD, "local-sgd",                                                           \
@@ -71,6 +79,12 @@ struct strategies {
     struct strategy_plan *list; /* (n) those of the allowed sets, in the order of the table */
     int64_t evaluated;          /* plans simulated for them */
 };
+
+/* Samples/s times progress; 0: no plan. */
+double strategy_rate(const struct strategy_plan *x);
+/* The sets that texts name, several in one with commas between them. ERR_USAGE: unknown, with the nearest name. */
+struct texts;
+MUST_CHECK enum status strategy_sets(struct arena *a, const struct texts *words, uint32_t *out, struct error *err);
 
 /* sets: 1 << strategy_set each. sync: the fastest synchronous plan. o: of its search. Cost: a search for every island of each division that
  * no earlier one is like. */

@@ -178,6 +178,10 @@ static void write_panel(FILE *out, struct arena *a, const struct drawing *d, enu
                     TABLE_lower_bound_s, hues[s % HUES]);
             fputs(s ? "notitle" : "title 'lower bound'", out);
         }
+        if (keyed && has_values(d, s, TABLE_strategy_s)) {
+            fprintf(out, ", $s%d_%d using 1:2 with linespoints pt 4 ps 0.8 dt 3 lc rgb '%s' ", (int)s, TABLE_strategy_s, hues[s % HUES]);
+            fputs(s ? "notitle" : "title 'trained differently (--allow)'", out);
+        }
         first = false;
     }
     if (missing)
@@ -200,6 +204,7 @@ static void write_sweep(FILE *out, struct arena *a, const char *terminal, const 
     for (int32_t s = 0; s < d->n_series; s++) {
         for (int i = 0; i < n; i++) write_series(out, d, s, panels[i]);
         write_series(out, d, s, TABLE_lower_bound_s);
+        write_series(out, d, s, TABLE_strategy_s);
     }
     bool missing = write_missing(out, d);
     write_across(out, a, d);

@@ -9,6 +9,7 @@
 #include "profiles/team.h"
 #include "tools/common.h"
 #include "tools/objective.h"
+#include "tools/strategy/strategies.h"
 #include "tools/team/replan.h"
 
 #include <math.h>
@@ -112,6 +113,23 @@ static void keep(struct arena *scratch, struct arena *a, const struct search_res
     }
 }
 
+/* Of those that are allowed, the strategy of the highest effective rate. */
+static enum status keep_strategy(struct arena *scratch, struct arena *a, const struct sweep_search *q, const struct search_options *o,
+                                 const struct job *j, const struct cluster *c, const struct search_plan *sync, struct sweep_point *x,
+                                 struct error *err)
+{
+    struct strategies all;
+    const struct strategy_plan *best = NULL;
+    if (!q->sets) return OK;
+    TRY(strategies_find(scratch, j, c, q->profile, o, q->sets, sync, &all, err));
+    for (int32_t i = 0; i < all.n; i++)
+        if (!all.list[i].why && (!best || strategy_rate(&all.list[i]) > strategy_rate(best))) best = &all.list[i];
+    if (!best) return OK;
+    x->strategy = arena_printf(a, "%s: %s", best->name, plan_describe(scratch, &best->plan));
+    x->strategy_ns = best->iteration_ns;
+    return OK;
+}
+
 /* Point n of the sweep, with an arena of its own, because points are searched concurrently. */
 struct running {
     const struct sweep_search *q;
@@ -134,9 +152,10 @@ static enum status search(struct arena *scratch, struct arena *a, const struct r
     enum status st = apply(scratch, r->q, r->s, x, &j, &c, &why);
     if (st == OK) st = team_precision(&c, j.precision, &why);
     if (st == OK) st = search_plans(scratch, &j, &c, r->q->profile, &o, &found, &why);
-    if (st == OK)
+    if (st == OK) {
         keep(scratch, a, &found, o.objective, x);
-    else if (st == ERR_INTERRUPTED)
+        TRY(keep_strategy(scratch, a, r->q, &o, &j, &c, &found.plans[0], x, err));
+    } else if (st == ERR_INTERRUPTED)
         return OK; /* not done */
     else if (st == ERR_INFEASIBLE || st == ERR_INPUT)
         x->why = arena_strdup(a, why.text);
@@ -163,7 +182,7 @@ static void search_one(void *user, int64_t index, int32_t thread)
 /* Texts of the points in the sweep's own arena. */
 static void adopt(struct arena *a, struct sweep_point *x)
 {
-    const char **texts[] = {&x->why, &x->plan, &x->file, &x->stopped, &x->baseline};
+    const char **texts[] = {&x->why, &x->plan, &x->file, &x->stopped, &x->baseline, &x->strategy};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*texts[i]) *texts[i] = arena_strdup(a, *texts[i]);
 }

@@ -28,6 +28,8 @@ struct sweep_point {
     const char *file;     /* the text of its plan file */
     const char *baseline; /* the fastest textbook plan; NULL: none fits */
     int64_t baseline_ns;
+    const char *strategy; /* that of the highest effective rate, "NAME: plan"; NULL: none is allowed, or has a plan */
+    int64_t strategy_ns;
     bool exact;
     const char *stopped;
     int64_t evaluated;
@@ -48,6 +50,7 @@ struct sweep_search {
     const struct cluster *cluster;
     const struct profile *profile;
     const struct search_options *options; /* of every point; threads: of the sweep */
+    uint32_t sets;                        /* of strategies that are allowed (tools/strategy/strategies.h) */
 };
 /* Checks every point's change, then searches. ERR_INPUT, before any search: job or cluster lack what an axis names. */
 MUST_CHECK enum status sweep_run(struct arena *a, const struct sweep_search *q,

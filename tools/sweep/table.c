@@ -44,6 +44,8 @@ static double number(const struct sweep_point *x, enum table_column c)
         return x->devices;
     case TABLE_devices_used:
         return x->devices_used;
+    case TABLE_strategy_s:
+        return x->strategy ? units_s_from_ns(x->strategy_ns) : NAN;
     case TABLE_baseline_s:
         return x->baseline ? units_s_from_ns(x->baseline_ns) : NAN;
     case TABLE_exact:
@@ -61,6 +63,7 @@ static const char *text(const struct sweep_point *x, enum table_column c)
                     : c == TABLE_plan     ? x->plan
                     : c == TABLE_stopped  ? x->stopped
                     : c == TABLE_baseline ? x->baseline
+                    : c == TABLE_strategy ? x->strategy
                                           : NULL;
     return t ? t : "";
 }
@@ -68,9 +71,9 @@ static const char *text(const struct sweep_point *x, enum table_column c)
 /* --- text --- */
 
 /* Columns between the axes and the plan. */
-enum { SHOWN = 6 };
-static const char *const shown_heads[SHOWN] = {"time", "samples/s", "tokens/s",
-                                               "cost", "gap",       "devices used"};
+enum { SHOWN = 8 };
+static const char *const shown_heads[SHOWN] = {"time", "samples/s",    "tokens/s", "cost",
+                                               "gap",  "devices used", "--allow",  "its time"};
 
 static const char *cell(struct arena *a, const struct sweep_point *x, int column)
 {
@@ -88,12 +91,16 @@ static const char *cell(struct arena *a, const struct sweep_point *x, int column
         return isfinite(o->cost) ? arena_printf(a, "%.4g", o->cost) : "-";
     case 4:
         return isfinite(o->gap) ? arena_printf(a, "%.1f %%", 100 * o->gap) : "-";
-    default:
+    case 5:
         return arena_printf(a, "%d of %d", (int)x->devices_used, (int)x->devices);
+    case 6:
+        return x->strategy ? arena_strndup(a, x->strategy, strcspn(x->strategy, ":")) : "-";
+    default:
+        return x->strategy ? arena_strdup(a, units_print_ns(buffer, x->strategy_ns)) : "-";
     }
 }
 
-/* tokens/s of models of images and costs without prices have no column. */
+/* tokens/s of models of images, costs without prices and strategies that are not allowed have no column. */
 static bool is_shown(const struct sweep_grid *s, int column)
 {
     for (int64_t i = 0; i < s->n_points; i++) {
@@ -101,6 +108,7 @@ static bool is_shown(const struct sweep_grid *s, int column)
         if (x->done && !x->why &&
             (column == 2   ? x->outcome.rate.tokens_per_s > 0
              : column == 3 ? isfinite(x->outcome.cost)
+             : column > 5  ? x->strategy != NULL
                            : true))
             return true;
     }
@@ -172,6 +180,10 @@ void table_json(const struct sweep_grid *s, struct json *j)
             json_put_text(j, "baseline", x->baseline);
             json_put_text(j, "stopped", x->stopped);
             json_put_text(j, "plan", x->plan);
+            if (x->strategy) {
+                json_put_text(j, "strategy", x->strategy);
+                json_put_int(j, "strategy_ns", x->strategy_ns);
+            }
         }
         json_close(j);
     }
@@ -231,7 +243,7 @@ bool table_is(const char *path)
     head[n] = 0;
     head[strcspn(head, "\n")] = 0;
     const char *at = strstr(head, ",iteration_s,");
-    return at && strstr(at, ",plan,why");
+    return at && strstr(at, ",plan,strategy,why");
 }
 
 /* "link:lan [B/s]" */

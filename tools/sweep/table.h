@@ -17,8 +17,8 @@ struct json;
 #define TABLE_COLUMNS(X)                                                                           \
     X(iteration_s)                                                                                 \
     X(samples_per_s)                                                                               \
-    X(tokens_per_s) X(cost) X(lower_bound_s) X(gap) X(devices) X(devices_used) X(baseline_s)       \
-        X(baseline) X(exact) X(evaluated) X(stopped) X(plan) X(why)
+    X(tokens_per_s) X(cost) X(lower_bound_s) X(gap) X(devices) X(devices_used) X(strategy_s)       \
+        X(baseline_s) X(baseline) X(exact) X(evaluated) X(stopped) X(plan) X(strategy) X(why)
 enum table_column {
 #define X(name) TABLE_##name,
     TABLE_COLUMNS(X)
