@@ -95,6 +95,10 @@ static enum status divided(struct baseline_task *k, int32_t zero, int32_t part, 
 {
     static const int64_t layers[] = {0};
     if (alone(k, "has no replicas to shard over")) return OK;
+    if (k->t->o->no_zero) {
+        snprintf(k->why, sizeof k->why, "ZeRO is left out of this search");
+        return OK;
+    }
     for (int32_t i = 0; i < k->n_sizes; i++) {
         struct baseline_setting x = replicas(k, i);
         x.zero = zero, x.part = part;
@@ -212,7 +216,7 @@ static enum status megatron_part(struct baseline_task *k, struct baseline_settin
         x.zero = 0, x.bucket_bytes = 0;
         if (x.replicas > 1) TRY(part_bytes(k, &x, 4, &x.bucket_bytes, err));
         TRY(both_places(k, x, err));
-        if (x.replicas == 1) continue;
+        if (x.replicas == 1 || k->t->o->no_zero) continue;
         x.zero = 1; /* Megatron's distributed optimizer */
         TRY(both_places(k, x, err));
     }

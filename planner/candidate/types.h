@@ -78,6 +78,7 @@ struct search_options {
     int64_t evaluations; /* budget of simulated plans, an eighth of it for refinement; in rounds (planner/search.h); 0: 20,000 */
     bool
         fastest; /* measured layers: return the fastest predicted plan first, not the robust one (planner/candidate/robust.h) */
+    bool no_zero; /* state whole on every replica, but for plans whose orders fit with ZeRO 1 only; for plans that ZeRO does not suit */
     bool no_sharding; /* no sharded stages (planner/spmd_stage/spmd_stage.h); for tests */
     bool exhaustive;  /* no pruning by bounds: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* nonzero: end with the best plan so far; NULL: never */

@@ -145,7 +145,7 @@ static int zero_levels(const struct making *m, const struct coarse_line *l)
     bool shared = m->q->n_classes > 1 || m->replicas > 1;
     for (int32_t i = 0; i < l->n && !shared; i++)
         shared = m->q->classes[l->stage[i].of].degree[l->stage[i].degree].copies > 1;
-    return shared ? 2 : 1;
+    return shared && !m->q->t->o->no_zero ? 2 : 1;
 }
 
 /* The first microbatch's way down and up takes at least as long as its forwards and input gradients on the fastest stage. */

@@ -336,7 +336,7 @@ bool stage_rows_size(const struct local_search *x, struct plan *p, int32_t varia
 enum { STATE_WHOLE, STATE_SHARDED, STATE_IN_NODES };
 int32_t stage_rows_count_zero(const struct local_search *x)
 {
-    if (x->s->job->model.measured) return 0;
+    if (x->s->job->model.measured || x->task->t->o->no_zero) return 0;
     bool several = x->plan.n_replicas > 1 || widest(x) > 1;
     return !several ? 0 : x->s->cluster->n_nodes > 1 ? STATE_IN_NODES + 1 : STATE_SHARDED + 1;
 }

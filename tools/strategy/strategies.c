@@ -76,9 +76,11 @@ struct finding {
 
 struct island_division {
     struct islands by;
+    bool whole;             /* islands are planned without ZeRO, beside the state that a strategy adds */
     struct island *islands; /* (by.n) */
     int32_t n_plans;        /* least number of plans of an island */
     const char *why;
+    struct island_division *without_zero; /* NULL: not needed yet */
 };
 
 static double peak_of(const struct cluster *c, enum dtype t)
@@ -120,7 +122,8 @@ static void find_alike(const struct finding *f, struct island *x, int32_t n)
 }
 
 /* *why: there is no plan. microbatch 0: the search chooses. */
-static enum status search_island(const struct finding *f, struct island *x, int64_t microbatch, const char **why, struct error *err)
+static enum status search_island(const struct finding *f, struct island *x, int64_t microbatch, bool whole, const char **why,
+                                 struct error *err)
 {
     struct job j = *f->job;
     struct search_options o = *f->o;
@@ -136,8 +139,14 @@ static enum status search_island(const struct finding *f, struct island *x, int6
         *why = arena_printf(f->a, "an island's share of the batch, %" PRId64 " samples, is no multiple of the microbatch size", x->batch);
         return OK;
     }
+    struct cluster part = x->part;
+    if (whole) { /* the outer optimizer's anchor and velocity, two of seven parts of the state in half precision */
+        part.types = arena_copy(f->a, part.types, (size_t)part.n_types * sizeof *part.types);
+        for (int32_t t = 0; t < part.n_types; t++) part.types[t].reserve_bytes += part.types[t].memory_bytes / 10 * 3;
+    }
+    o.no_zero = whole;
     o.baseline = NULL, o.from = NULL, o.top = ISLAND_PLANS, o.objective = OBJECTIVE_TIME, o.min_rate = o.max_cost = 0;
-    enum status st = search_plans(f->a, &j, &x->part, f->profile, &o, &r, &refused);
+    enum status st = search_plans(f->a, &j, &part, f->profile, &o, &r, &refused);
     if (st == ERR_INFEASIBLE || st == ERR_INPUT) {
         *why = arena_printf(f->a, "an island of %" PRId32 " devices alone: %s", x->part.n_devices, refused.text);
         return OK;
@@ -152,16 +161,16 @@ static enum status search_island(const struct finding *f, struct island *x, int6
 }
 
 /* The fastest island first, whose microbatch size the others take. */
-static enum status search_islands(const struct finding *f, struct island *x, int32_t n, const char **why, struct error *err)
+static enum status search_islands(const struct finding *f, struct island *x, int32_t n, bool whole, const char **why, struct error *err)
 {
     int32_t first = 0;
     find_alike(f, x, n);
     for (int32_t i = 1; i < n; i++)
         if (x[i].weight > x[first].weight) first = i;
     first = x[first].like;
-    TRY(search_island(f, &x[first], 0, why, err));
+    TRY(search_island(f, &x[first], 0, whole, why, err));
     for (int32_t i = 0; i < n && !*why; i++)
-        if (i != first && x[i].like == i) TRY(search_island(f, &x[i], x[first].found[0].plan.microbatch, why, err));
+        if (i != first && x[i].like == i) TRY(search_island(f, &x[i], x[first].found[0].plan.microbatch, whole, why, err));
     for (int32_t i = 0; i < n && !*why; i++) x[i].found = x[x[i].like].found, x[i].n_found = x[x[i].like].n_found;
     return OK;
 }
@@ -210,7 +219,7 @@ static enum status fill_division(const struct finding *f, struct island_division
     }
     for (int round = 0; round < 2 && !d->why; round++) {
         if (!share_batch(f, x, n)) d->why = arena_printf(f->a, "%" PRId32 " islands and a batch of %" PRId64, n, f->job->global_batch);
-        if (!d->why) TRY(search_islands(f, x, n, &d->why, err));
+        if (!d->why) TRY(search_islands(f, x, n, d->whole, &d->why, err));
         if (d->why || all_alike(x, n)) break;
         for (int32_t i = 0; i < n; i++) x[i].weight = (double)x[i].batch / (double)x[i].found[0].iteration_ns;
     }
@@ -281,7 +290,7 @@ static enum status try_sync(const struct finding *f, const struct search_plan *s
     return OK;
 }
 
-static enum status try_strategy(const struct finding *f, enum strategy_id id, const struct island_division *d, int32_t n,
+static enum status try_strategy(const struct finding *f, enum strategy_id id, struct island_division *d, int32_t n,
                                 const struct search_plan *sync, struct strategy_plan *x, struct error *err)
 {
     static const struct change changes[STRATEGY_COUNT] = {
@@ -301,6 +310,15 @@ static enum status try_strategy(const struct finding *f, enum strategy_id id, co
     x->why = "no links divide the cluster into islands";
     if (!change->outer) TRY(try_sync(f, sync, change, x, err));
     for (int32_t i = 0; i < n; i++) TRY(try_islands(f, &d[i], change, x, err));
+    for (int32_t i = 0; i < n && x->why && change->outer; i++) {
+        struct island_division *whole = d[i].without_zero;
+        if (!whole) {
+            whole = d[i].without_zero = ARENA_ARRAY(f->a, struct island_division, 1);
+            whole->by = d[i].by, whole->whole = true;
+            TRY(fill_division(f, whole, err));
+        }
+        TRY(try_islands(f, whole, change, x, err));
+    }
     return OK;
 }
 
