@@ -408,7 +408,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
                               struct error *err)
 {
     int64_t *sizes = ARENA_ARRAY(q->t.arena, int64_t, 16);
-    int32_t n_sizes = search_check_sizes(q->job, sizes);
+    int32_t n_sizes = search_check_sizes(q->job, q->t.o->from, sizes);
     q->task = (struct search_task){q->job, q->cluster, p, sizes, n_sizes, NULL};
     q->coarse = coarse_new(&q->t, &q->task, q->t.o->baseline);
     search_context_report(&q->t);

@@ -76,7 +76,7 @@ enum status search_check_memory(const struct job *j, const struct cluster *c, st
                      units_print_bytes(all, has), ceil((double)needs / (double)has * (double)c->n_devices));
 }
 
-int32_t search_check_sizes(const struct job *j, int64_t sizes[16])
+int32_t search_check_sizes(const struct job *j, const struct plan *from, int64_t sizes[16])
 {
     if (j->n_microbatches_sizes) {
         memcpy(sizes, j->microbatch_sizes, sizeof j->microbatch_sizes);
@@ -85,5 +85,11 @@ int32_t search_check_sizes(const struct job *j, int64_t sizes[16])
     int32_t n = 0;
     for (int64_t b = 1; b <= 64 && b <= j->global_batch; b *= 2)
         if (j->global_batch % b == 0) sizes[n++] = b;
-    return n;
+    int64_t own = from ? from->microbatch : 0;
+    int32_t at = n;
+    while (at > 0 && sizes[at - 1] > own) at--;
+    if (own < 1 || j->global_batch % own || (at && sizes[at - 1] == own)) return n;
+    memmove(&sizes[at + 1], &sizes[at], (size_t)(n - at) * sizeof *sizes);
+    sizes[at] = own;
+    return n + 1;
 }

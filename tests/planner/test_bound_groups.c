@@ -196,7 +196,7 @@ static bool ask(struct asking *x, uint64_t seed, int32_t devices)
     random_questions_profile(arena, &q, &x->cluster, &x->profile);
     x->lower = (struct lower_options){.check_memory = true};
     x->o = (struct search_options){.top = 1};
-    x->n_sizes = search_check_sizes(&x->job, x->sizes);
+    x->n_sizes = search_check_sizes(&x->job, NULL, x->sizes);
     MUST(team_fused(arena, &x->cluster, &x->lower, &err));
     x->t = (struct search_context){.arena = arena,
                                    .o = &x->o,
@@ -373,7 +373,7 @@ START_TEST(no_bound_is_above_the_best_of_all_plans)
                                      : "3.3 GiB",
                          i < 6 ? "400 GB/s" : "3 GB/s", i % 6 < 3 ? "50 GB/s" : "1 GB/s"));
         MUST(profile_prior(arena, &x.cluster, &x.profile, &err));
-        x.n_sizes = search_check_sizes(&x.job, x.sizes);
+        x.n_sizes = search_check_sizes(&x.job, NULL, x.sizes);
         incumbents_init(&x.t.incumbents, arena, 32, &x.o, &x.cluster);
         enumerate(&x);
         ck_assert_int_gt(x.t.incumbents.n, 0);

@@ -73,6 +73,21 @@ START_TEST(a_site_alone_is_found)
 }
 END_TEST
 
+/* Of a size that the search does not try by itself. */
+START_TEST(an_old_plan_keeps_its_microbatch_size)
+{
+    for (int devices = 1; devices <= 5; devices += 4) { /* nodes of two: with and without an exhaustive class */
+        struct job threes = small_team_job(4, 45, "microbatch: 3\n"), any = small_team_job(4, 45, "");
+        struct cluster c = small_team(devices, "22222", 1);
+        struct search_options o = {.top = 1};
+        struct search_plan old = small_team_search(&threes, &c, &o).plans[0];
+        o.from = &old.plan, o.evaluations = 50;
+        ck_assert_int_eq(old.plan.microbatch, 3);
+        ck_assert_int_le(small_team_search(&any, &c, &o).plans[0].iteration_ns, old.iteration_ns);
+    }
+}
+END_TEST
+
 /* Messages between nodes take most of the time: all parameters three times a microbatch, or all gradients once. */
 START_TEST(hsdp_is_faster_than_fsdp_between_slow_nodes)
 {
@@ -102,6 +117,7 @@ Suite *sites_suite(void)
     tcase_add_checked_fixture(t, small_team_setup, small_team_teardown);
     tcase_add_test(t, devices_of_a_site_are_neighbours);
     tcase_add_test(t, a_site_alone_is_found);
+    tcase_add_test(t, an_old_plan_keeps_its_microbatch_size);
     tcase_add_test(t, hsdp_is_faster_than_fsdp_between_slow_nodes);
     suite_add_tcase(s, t);
     return s;

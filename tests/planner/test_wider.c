@@ -58,7 +58,7 @@ static struct asked *ask_of(const struct random_question *q, enum random_questio
     random_questions_profile(arena, q, &x->cluster, &x->profile);
     for (int32_t i = 0; i < x->cluster.n_types; i++)
         x->cluster.types[i].priced = true, x->cluster.types[i].price_per_h = 0.25 + 4 * rng_uniform(q->seed, 91, (uint64_t)i);
-    int32_t all = search_check_sizes(&x->job, x->job.microbatch_sizes);
+    int32_t all = search_check_sizes(&x->job, NULL, x->job.microbatch_sizes);
     x->job.n_microbatches_sizes = sizes && sizes < all ? sizes : all;
     struct search_options own = *o;
     own.fastest = true; /* of measured layers a slower but more robust plan would be first */
