@@ -130,6 +130,7 @@ static enum status find_strategies(struct arena *a, const struct request *q, uin
                                    const struct job *j, const struct cluster *c, const struct profile *p,
                                    const struct search_result *r, struct strategies **out, struct error *err)
 {
+    if (sets && *stop) log_warn("--allow: no plan was tried, because the search was stopped or --time-limit has passed");
     if (!sets || *stop) return OK;
     *out = ARENA_ARRAY(a, struct strategies, 1);
     TRY(strategies_find(a, j, c, p, o, sets, &r->plans[0], *out, err));

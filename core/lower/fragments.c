@@ -46,7 +46,8 @@ enum status lower_fragments(struct lowering *l, struct error *err)
     const int64_t *elements = layer_elements(l, &n_filled);
     int64_t low = 0, high = 0; /* low does not suffice */
     if (n > n_filled)
-        return error_set(err, ERR_INPUT, "local_sgd.fragments: %" PRId32 " intervals of %" PRId32 " layers with parameters", n, n_filled);
+        return error_set(err, ERR_INPUT, "%s: local_sgd.fragments: must be at most %" PRId32 ", because so many layers have parameters; found %" PRId32,
+                         l->plan->file ? l->plan->file : l->plan->name, n_filled, n);
     for (int32_t k = 0; k < l->n_layers; k++) high += elements[k];
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;

@@ -58,6 +58,24 @@ int32_t lower_hybrid_part(const struct lowering *l, int32_t param_use)
     return part;
 }
 
+/* "3 on a, 1 on b", of at most four nodes. */
+static const char *copies_of(const struct lowering *l, const struct stage_build *b)
+{
+    const struct cluster *c = &l->plan->cluster;
+    int32_t *here = ARENA_ARRAY(l->tables, int32_t, (size_t)c->n_nodes), shown = 0;
+    const char *text = "";
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) {
+        const struct stage_build *owner = &l->stages[lower_owner(l, r, b->plan->first_layer)];
+        for (int32_t k = 0; k < owner->n_shards; k++) here[c->devices[owner[k].device].node]++;
+    }
+    for (int32_t n = 0; n < c->n_nodes; n++) {
+        if (!here[n]) continue;
+        if (++shown > 4) return arena_join(l->tables, text, " …");
+        text = arena_printf(l->tables, "%s%s%" PRId32 " on %s", text, *text ? ", " : "", here[n], c->nodes[n].name);
+    }
+    return text;
+}
+
 enum status lower_hybrid_check(const struct lowering *l, struct error *err)
 {
     const struct stage_build *asks = NULL;
@@ -69,8 +87,9 @@ enum status lower_hybrid_check(const struct lowering *l, struct error *err)
     }
     if (!asks) return OK;
     return lower_error(l, asks, err, ERR_INPUT,
-                       "hybrid_shard: of no parameter two or more copies are on each node, equally many or a multiple; zero without "
-                       "hybrid_shard shards over all replicas");
+                       "hybrid_shard: copies of these layers are %s; no number above 1 divides the copies of every node. Place equally many on "
+                       "each, or leave hybrid_shard out, so that zero shards over all replicas",
+                       copies_of(l, asks));
 }
 
 static enum status make_part(struct lowering *l, const struct holders *h, int32_t part, struct group_plan plan, const char *name,

@@ -315,7 +315,8 @@ static enum status compare_streams(struct game *g)
         if (before[i])
             return error_set(
                 g->err, ERR_INPUT,
-                "collectives are launched in different orders: no order of %s and others fits all lanes",
+                "collectives are launched in different orders on different devices, among them %s; replicas whose stages have different "
+                "layers need zero: 0 or 1, or the same layers in all stages",
                 g->p->collectives[group_of[i]].name);
     return OK;
 }

@@ -135,7 +135,7 @@ refused() {
     check "refused: $name" $?
 }
 plan alone fp64 "$(replicas 6 "zero: 1, $inside" a.0 b.0)"
-refused 'one copy a node' 'hybrid_shard: of no parameter two or more copies are on each node' "$MUSHER" run "$scratch/alone.yaml" --data "$text" --steps 2
+refused 'one copy a node' 'hybrid_shard: copies of these layers are 1 on a, 1 on b' "$MUSHER" run "$scratch/alone.yaml" --data "$text" --steps 2
 plan without fp64 "$(replicas 6 "$inside" a.0 a.1)"
 refused 'without zero' 'hybrid_shard: needs zero: 1, 2 or 3' "$MUSHER" show "$scratch/without.yaml"
 exit $bad

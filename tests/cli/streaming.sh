@@ -161,5 +161,5 @@ refused "unknown key 'fragment'.*fragments" '{every: 4, fragment: 2}'
 refused 'fragments.*from 1 to 4' '{every: 4, fragments: 5}'
 refused 'delay.*from 0 to 3' '{every: 4, delay: 4}'
 refused 'alpha.*without a delay' '{every: 4, alpha: 0.5}'
-refused '40 intervals of 6 layers with parameters' '{every: 100, fragments: 40}'
+refused 'fragments: must be at most 6' '{every: 100, fragments: 40}'
 exit $bad

@@ -178,9 +178,9 @@ START_TEST(what_has_no_shards_is_an_error)
 {
     static const int32_t ones[] = {1, 1}, odd[] = {3, 2}, pairs[] = {2, 2};
     struct plan p = replicas("llama", 2, ones, 2, 1);
-    refused(&p, "hybrid_shard: of no parameter two or more copies are on each node");
+    refused(&p, "hybrid_shard: copies of these layers are 1 on n0, 1 on n1; no number above 1");
     p = replicas("llama", 2, odd, 2, 3);
-    refused(&p, "hybrid_shard: of no parameter two or more copies are on each node");
+    refused(&p, "hybrid_shard: copies of these layers are 3 on n0, 2 on n1; no number above 1");
     p = replicas("llama", 2, pairs, 2, 1);
     p.replicas[3].stages[0].hybrid_shard = false;
     refused(&p, "hybrid_shard: false, but replicas[0].stages[0], which holds the same layers, has true");

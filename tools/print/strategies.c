@@ -44,10 +44,12 @@ void print_strategies(struct arena *a, const struct strategies *s, int64_t sync_
             print_line(arena_printf(a, "  %-14s         -  %s", x->name, x->why));
             continue;
         }
-        print_line(arena_printf(a, "  %-14s %9s  %.2f times as fast, %s, %.4g samples/s effective (progress %.2g of a sample: %s); %s", x->name,
+        double price = plan_cost(&x->plan, x->iteration_ns);
+        print_line(arena_printf(a, "  %-14s %9s  %.2f times as fast, %s, %s%.4g samples/s effective (progress %.2g of a sample: %s); %s", x->name,
                                 units_print_ns(text, x->iteration_ns), (double)sync_ns / (double)x->iteration_ns,
-                                print_rate(a, &x->plan.job, x->iteration_ns), strategy_rate(x), x->progress, x->source,
-                                print_strategy_file(a, file, x)));
+                                print_rate(a, &x->plan.job, x->iteration_ns),
+                                price > 0 ? arena_printf(a, "costs %.4g per iteration, ", price) : "", strategy_rate(x), x->progress,
+                                x->source, print_strategy_file(a, file, x)));
         fputs("    ", stdout);
         print_replicas(a, &x->plan, (struct print_replicas){.at = STRATEGY_INDENT, .indent = 2 * STRATEGY_INDENT});
     }
@@ -68,6 +70,7 @@ void print_strategies_json(struct arena *a, struct json *j, const struct strateg
         } else {
             json_put_int(j, "iteration_ns", x->iteration_ns);
             print_rate_json(j, &x->plan.job, x->iteration_ns);
+            if (plan_priced(&x->plan)) json_put_double(j, "cost", plan_cost(&x->plan, x->iteration_ns));
             json_put_double(j, "progress", x->progress);
             json_put_text(j, "assumption", x->source);
             json_put_double(j, "effective_samples_per_s", strategy_rate(x));

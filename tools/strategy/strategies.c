@@ -307,7 +307,13 @@ static enum status try_strategy(const struct finding *f, enum strategy_id id, st
         x->why = arena_printf(f->a, "messages of gradients of a job in %s have 16 bits anyway", dtype_name(job));
         return OK;
     }
+    if (change->outer && job == DTYPE_fp16) {
+        x->why = "local SGD of a job in fp16 would need one loss scale for all islands; bf16 and fp32 need none";
+        return OK;
+    }
     x->why = "no links divide the cluster into islands";
+    for (int32_t i = 0; i < n; i++)
+        if (!d[i].islands) TRY(fill_division(f, &d[i], err));
     if (!change->outer) TRY(try_sync(f, sync, change, x, err));
     for (int32_t i = 0; i < n; i++) TRY(try_islands(f, &d[i], change, x, err));
     for (int32_t i = 0; i < n && x->why && change->outer; i++) {
@@ -342,10 +348,7 @@ enum status strategies_find(struct arena *a, const struct job *j, const struct c
     int32_t n = islands_divisions(a, &stated, &by);
     struct island_division *d = ARENA_ARRAY(a, struct island_division, (size_t)n + 1);
     *out = (struct strategies){.list = ARENA_ARRAY(a, struct strategy_plan, STRATEGY_COUNT)};
-    for (int32_t i = 0; i < n; i++) {
-        d[i].by = by[i];
-        TRY(fill_division(&f, &d[i], err));
-    }
+    for (int32_t i = 0; i < n; i++) d[i].by = by[i];
     for (int id = 0; id < STRATEGY_COUNT; id++) {
         if (!(sets >> rows[id].set & 1)) continue;
         struct strategy_plan *x = &out->list[out->n++];
