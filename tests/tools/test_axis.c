@@ -266,15 +266,17 @@ START_TEST(a_table_is_read_back_from_its_csv)
                                        .devices = 4,
                                        .devices_used = 3,
                                        .plan = "1 replica: [0-3 \"x\", y]",
-                                       .stopped = "end"};
+                                       .stopped = "end",
+                                       .strategy = "diloco: x, y",
+                                       .strategy_ns = 500000000};
     s.points[1].done = true, s.points[1].why = "does not fit, by 3 GiB";
     const char *text = csv_of(&s);
     ck_assert_ptr_nonnull(strstr(text, "\"link:a,b\"\"c [B/s]\",batch,iteration_s,"));
     ck_assert_ptr_nonnull(strstr(
         text,
-        "\n25000000000,4,1.5,2,48,0.25,1,0.5,4,3,,,0,0,end,\"1 replica: [0-3 \"\"x\"\", y]\",\n"));
+        "\n25000000000,4,1.5,2,48,0.25,1,0.5,4,3,0.5,,,0,0,end,\"1 replica: [0-3 \"\"x\"\", y]\",\"diloco: x, y\",\n"));
     ck_assert_ptr_nonnull(
-        strstr(text, "\n25000000000,8,,,,,,,,,,,,,,,\"does not fit, by 3 GiB\"\n"));
+        strstr(text, "\n25000000000,8,,,,,,,,,,,,,,,,,\"does not fit, by 3 GiB\"\n"));
     FILE *f = fdopen(mkstemp(path), "w");
     fputs(text, f);
     fclose(f);
