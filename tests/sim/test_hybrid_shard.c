@@ -211,18 +211,6 @@ START_TEST(a_plan_file_states_it)
 }
 END_TEST
 
-static void read_back(const struct program *p)
-{
-    size_t n1, n2;
-    char *first = plans_text(p, &n1), *second;
-    struct program again;
-    struct error err = {0};
-    ck_assert_msg(program_parse(arena, "text", first, n1, &again, &err) == OK, "%s", err.text);
-    second = plans_text(&again, &n2);
-    ck_assert(n1 == n2 && !memcmp(first, second, n1));
-    free(first), free(second);
-}
-
 START_TEST(random_plans_end_and_fold_to_the_same_time)
 {
     for (uint64_t seed = 0; seed < (suites_long() ? 400 : 40); seed++) {
@@ -236,7 +224,7 @@ START_TEST(random_plans_end_and_fold_to_the_same_time)
         const struct program *p = plans_lower(arena, &plan, seed % 2);
         struct error err = {0};
         ck_assert_msg(program_check(arena, p, &err) == OK, "seed %lu: %s", (unsigned long)seed, err.text);
-        read_back(p);
+        plans_read_back(arena, p);
         struct sim_result all = simulate(&plan, p, false), one = simulate(&plan, p, true);
         ck_assert_msg(llabs(one.iteration_ns - all.iteration_ns) * 1000 <= all.iteration_ns, "seed %lu: %ld ns folded, %ld whole",
                       (unsigned long)seed, (long)one.iteration_ns, (long)all.iteration_ns);

@@ -392,19 +392,6 @@ static void follow_scratch(const struct program *p)
     }
 }
 
-static void read_back(const struct program *p)
-{
-    size_t n1, n2;
-    char *first = plans_text(p, &n1), *second;
-    struct program again;
-    struct error err = {0};
-    ck_assert_msg(program_parse(arena, "text", first, n1, &again, &err) == OK, "%s", err.text);
-    second = plans_text(&again, &n2);
-    ck_assert(n1 == n2 && !memcmp(first, second, n1));
-    ck_assert_msg(program_check(arena, &again, &err) == OK, "%s", err.text);
-    free(first), free(second);
-}
-
 START_TEST(random_divided_plans_run_in_both_readings)
 {
     int32_t divided = 0;
@@ -421,7 +408,7 @@ START_TEST(random_divided_plans_run_in_both_readings)
         struct error err = {0};
         ck_assert_msg(program_check(arena, p, &err) == OK, "seed %lu: %s", (unsigned long)seed,
                       err.text);
-        read_back(p);
+        plans_read_back(arena, p);
         follow_scratch(p);
         for (int32_t i = p->n_collectives; i > 0;) divided += program_collective_divides(&p->collectives[--i]);
         struct sim_result run = simulate(&plan, p, true, false);

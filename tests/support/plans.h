@@ -141,6 +141,20 @@ static inline char *plans_text(const struct program *p, size_t *n) /* the caller
     return copy;
 }
 
+/* A program is read as it was written. */
+static inline void plans_read_back(struct arena *arena, const struct program *p)
+{
+    size_t n1, n2;
+    char *first = plans_text(p, &n1), *second;
+    struct program again;
+    struct error err = {0};
+    ck_assert_msg(program_parse(arena, "text", first, n1, &again, &err) == OK, "%s", err.text);
+    second = plans_text(&again, &n2);
+    ck_assert(n1 == n2 && !memcmp(first, second, n1));
+    ck_assert_msg(program_check(arena, &again, &err) == OK, "%s", err.text);
+    free(first), free(second);
+}
+
 /* Draws numbers of one random case. */
 struct plans_random {
     uint64_t seed, n;
