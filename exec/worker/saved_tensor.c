@@ -53,7 +53,7 @@ enum status saved_tensor_name(char *out, size_t n, const struct program_paramete
                      p->name);
 }
 
-static void add_part(enum dtype t, const void *from, double weight, int64_t n, double *sum)
+static void add_weighted(enum dtype t, const void *from, double weight, int64_t n, double *sum)
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] += weight * (t == DTYPE_fp64 ? ((const double *)from)[i] : (double)((const float *)from)[i]);
@@ -78,7 +78,7 @@ static enum status load_mean(struct arena *a, const struct checkpoint *c, const 
     for (int32_t i = 0; i < c->n_islands; i++) {
         TRY(saved_tensor_name(name, sizeof name, x, i, which, err));
         TRY(checkpoint_load(c, name, whole, t, out, err));
-        add_part(t, out, (double)c->island_sequences[i] / all, n, sum);
+        add_weighted(t, out, (double)c->island_sequences[i] / all, n, sum);
     }
     round_to(t, sum, n, out);
     return OK;

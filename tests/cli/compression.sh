@@ -18,13 +18,6 @@ $(for d in 0 1 2 3; do echo "  - {microbatches: 2, stages: [{layers: [0, 7], dev
 $(four_hosts "${4:-fp32}" 'adamw, lr: 1e-3' "${5:-1}")
 END
 }
-# losses NAME [STEPS OPTIONS]
-losses() {
-    local name=$1 steps=${2:-8}
-    shift $(($# < 2 ? $# : 2))
-    "$MUSHER" run -q "$scratch/$name.yaml" --data "$text" --steps "$steps" --json "$@" 2>"$scratch/err" >"$scratch/run.json" || return 1
-    sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/run.json" | tr ',' '\n' | tr -d ' '
-}
 ns() { "$MUSHER" simulate -q "$scratch/$1.yaml" --json | sed -n 's/.*"iteration_ns": *\([0-9]*\).*/\1/p' | head -1; }
 
 for keys in '' ', zero: 1' ', zero: 2' ', bucket: 8 KiB'; do

@@ -20,14 +20,6 @@ $(four_hosts "${5:-fp64}" "$2")
 END
 }
 
-# losses NAME STEPS OPTIONS: one a line
-losses() {
-    local name=$1 steps=$2
-    shift 2
-    "$MUSHER" run -q "$scratch/$name.yaml" --data "$text" --steps "$steps" --json "$@" >"$scratch/run.json" || return 1
-    sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/run.json" | tr ',' '\n' | tr -d ' '
-}
-
 # near FILE FILE LIMIT: as many lines, relative differences below the limit
 near() {
     paste "$1" "$2" | awk -v limit="$3" 'NF != 2 { bad = 1 } { d = $1 / $2 - 1; if (d < 0) d = -d; if (!(d <= limit)) bad = 1 } END { exit bad || !NR }'

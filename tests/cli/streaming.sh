@@ -20,14 +20,6 @@ $(four_hosts "${4:-fp64}" 'adamw, lr: 1e-2')
 END
 }
 
-# run NAME STEPS OPTIONS: losses, one a line
-run() {
-    local name=$1 steps=$2
-    shift 2
-    "$MUSHER" run -q "$scratch/$name.yaml" --data "$text" --steps "$steps" --json "$@" >"$scratch/run.json" 2>"$scratch/err" || return 1
-    sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/run.json" | tr ',' '\n' | tr -d ' '
-}
-
 # follows TENSOR STATE: whether the checkpoint after a step is what the formulas make of the one before it (old) and of the same step without an
 # exchange (alone). start: the sum is 3/8 (a - p0) + 5/8 (a - p1); wait: it stays; apply: v = 0.9 v + sum, a -= 0.7 (sum + 0.9 v), p = alpha p
 # + (1 - alpha) a; quiet: nothing happens.
@@ -81,12 +73,12 @@ for turn in "replicas 2" "pipelines 2" "chunks 2" "sharded 2" "chunks 1"; do
     [[ $case == replicas ]] && islands='[[0, 2], [1, 3]]'
     plan streaming "{every: 4, islands: $islands, outer: nesterov, fragments: $fragments, delay: 2, alpha: $alpha}" "${!case}"
     plan alone "{every: 1000, islands: $islands, outer: nesterov}" "${!case}"
-    run streaming 10 >"$scratch/whole"
-    run streaming 1 --save "$scratch/old" >"$scratch/parts"
+    losses streaming 10 >"$scratch/whole"
+    losses streaming 1 --save "$scratch/old" >"$scratch/parts"
     wrong=
     for step in 2 3 4 5 6 7 8 9 10; do
-        run streaming 1 --resume "$scratch/old" --save "$scratch/new" >>"$scratch/parts"
-        run alone 1 --resume "$scratch/old" --save "$scratch/alone" >/dev/null
+        losses streaming 1 --resume "$scratch/old" --save "$scratch/new" >>"$scratch/parts"
+        losses alone 1 --resume "$scratch/old" --save "$scratch/alone" >/dev/null
         for tensor in transformer.wte.weight transformer.h.0.attn.c_attn.bias; do
             follows $tensor "${first[step - 1]}" || wrong+=" $step:$tensor:${first[step - 1]}"
         done
@@ -106,7 +98,7 @@ for turn in "replicas 2" "pipelines 2" "chunks 2" "sharded 2" "chunks 1"; do
     plan turns "{every: 4, islands: $islands, fragments: 2}" "${!case}"
     for steps in 2 4; do
         rm -rf "$scratch/new"
-        run turns $steps --save "$scratch/new" >/dev/null
+        losses turns $steps --save "$scratch/new" >/dev/null
         for tensor in transformer.wte.weight transformer.ln_f.weight; do
             cmp -s <(checkpoint_values "$scratch/new" $tensor) <(checkpoint_values "$scratch/new" $tensor@1)
             echo -n "$? "
@@ -120,8 +112,8 @@ done
 # On a slow emulated link a sum takes longer than a step: a checkpoint waits for it, in the middle of a run and at its end.
 plan streaming '{every: 4, outer: nesterov, fragments: 2, delay: 3}' "$replicas"
 sed -i 's/memory: 1 GiB/&, slowdown: 2/; s/bandwidth: 1 GB/bandwidth: 0.001 GB/' "$scratch/streaming.yaml"
-run streaming 8 >"$scratch/whole"
-run streaming 5 --save "$scratch/old" --save-every 2 >"$scratch/parts" && run streaming 3 --resume "$scratch/old" >>"$scratch/parts"
+losses streaming 8 >"$scratch/whole"
+losses streaming 5 --save "$scratch/old" --save-every 2 >"$scratch/parts" && losses streaming 3 --resume "$scratch/old" >>"$scratch/parts"
 [[ $(wc -l <"$scratch/whole") == 8 ]] && cmp -s "$scratch/whole" "$scratch/parts"
 check "a checkpoint waits for sums in flight" $?
 
@@ -136,17 +128,17 @@ sed -i 's/^name: .*/name: same/' "$scratch/short.yaml" "$scratch/long.yaml"
 check "one fragment without a delay: the same program" $?
 for precision in fp32 bf16; do
     plan streaming '{every: 4, outer: nesterov, fragments: 2, delay: 1}' "$replicas" $precision
-    run streaming 9 >"$scratch/parts" && [[ $(wc -l <"$scratch/parts") == 9 ]]
+    losses streaming 9 >"$scratch/parts" && [[ $(wc -l <"$scratch/parts") == 9 ]]
     check "it runs in $precision" $?
 done
 # Checkpoints of other plans.
 plan other '{every: 4, islands: [[0, 2], [1, 3]], outer: nesterov}' "$replicas"
 plan streaming '{every: 4, islands: [[0, 2], [1, 3]], outer: nesterov, fragments: 2, delay: 2}' "$replicas"
-run streaming 3 --save "$scratch/saved" >/dev/null && run other 1 --resume "$scratch/saved" >/dev/null
+losses streaming 3 --save "$scratch/saved" >/dev/null && losses other 1 --resume "$scratch/saved" >/dev/null
 grep -q "has sums of changes that this program does not await" <("$MUSHER" run "$scratch/other.yaml" --data "$text" --steps 1 --resume "$scratch/saved" 2>&1)
 check "sums in flight that another plan does not await: said" $?
 rm -rf "$scratch/saved"
-run other 3 --save "$scratch/saved" >/dev/null
+losses other 3 --save "$scratch/saved" >/dev/null
 grep -q "awaits sums of changes after step 3" <("$MUSHER" run "$scratch/streaming.yaml" --data "$text" --steps 1 --resume "$scratch/saved" 2>&1)
 check "and sums that a checkpoint does not have" $?
 
