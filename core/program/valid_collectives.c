@@ -30,6 +30,14 @@ static enum status check_links(const struct valid *c, const struct collective *g
     return OK;
 }
 
+/* Local SGD with a delay adds a parameter's sum in flight, which is a state slot of its own. */
+static bool is_sum_in_flight(const struct valid *c, int32_t slot)
+{
+    const struct slot *x = &c->s->slots[slot];
+    return x->class == SLOT_STATE && valid_index(x->parameter, c->s->n_parameters) &&
+           c->s->parameters[x->parameter].outer[2] == 1 + slot;
+}
+
 /* Class and dtype of a segment, and of the member's own shard. */
 static enum status check_segment(const struct valid *c, const struct collective *g,
                                  const struct collective_member *m, int32_t k)
@@ -38,11 +46,11 @@ static enum status check_segment(const struct valid *c, const struct collective 
     bool gather = program_collective_gathers(g);
     enum slot_class class = gather && g->dtype != DTYPE_int32 ? SLOT_PARAMETER : SLOT_GRADIENT;
     enum dtype dtype = gather ? g->dtype : dtype_master(g->dtype);
-    NEED((x->class == class || (program_collective_divides(g) && x->class == SLOT_SCRATCH)) &&
-             x->dtype == dtype,
+    bool divides = program_collective_divides(g), sum = !gather && !divides && is_sum_in_flight(c, m->segments[k]);
+    NEED((x->class == class || (divides && x->class == SLOT_SCRATCH) || sum) && x->dtype == dtype,
          "collective %s: segment %s is not a %s slot of its dtype", g->name, x->name,
          class == SLOT_PARAMETER ? "parameter" : "gradient");
-    if (!program_collective_divides(g)) return OK;
+    if (!divides) return OK;
     int64_t elements = shape_elements(&x->shape);
     NEED(elements % g->n_members == 0, "collective %s: segment %s cannot be divided evenly", g->name,
          x->name);

@@ -26,7 +26,7 @@ printf 'x -1\n' > "$scratch/bad/runs"
 says "a wrong number of steps is refused" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
 
 # ---- on this machine
-says "files are written" 0 "21 checks" tests/gpu/files.sh "$there/gpu"
+says "files are written" 0 "24 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
 # ---- on the GPU machine, the first call

@@ -30,7 +30,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ALL_S = 420, KERNELS_S = 150, LIMIT_S = 90, CASES_MAX = 1 << 16 };
+enum { ALL_S = 420, KERNELS_S = 150, ALONE_S = 1000, LIMIT_S = 90, CASES_MAX = 1 << 16 };
 enum { RANKS_MAX = 64, STEPS_MAX = 1000000, UNTOLD = -1 };
 /* A rank is killed when it trains: a GPU's context and its communicators take some seconds to make. */
 enum { KILL_AFTER_S = 15, KILL_AFTER_SMALL_S = 3 };
@@ -298,7 +298,7 @@ int main(int argc, char **argv)
         return ERR_INPUT;
     }
     struct budget budget = budget_start(ALL_S);
-    *(run_check(&c, kernels, budget_part(&budget, KERNELS_S)) ? &passed : &wrong) += 1;
+    *(run_check(&c, kernels, budget_part(&budget, kernels_alone ? ALONE_S : KERNELS_S)) ? &passed : &wrong) += 1;
     bool none = c.ended == ERR_NO_DEVICE;
     for (int i = 0; i < n && !none && !kernels_alone; i++)
         *(run_check(&cases[i], cases[i].collects ? collect : train, budget_part(&budget, LIMIT_S))

@@ -157,7 +157,17 @@ head=$'compression: {gradients: bf16, outer: {kind: top-k, fraction: 0.25}}\nloc
 plan host local gpt fp32 2 "$uneven2" >"$work/host.yaml"
 trained local "$steps"
 check local gpt fp32 2 2e-2 "$steps" "$uneven2" local
-head=
+# The other codes, and fragments that are exchanged one step late.
+coded() { # NAME HEAD
+    head=$2
+    plan host "$1" gpt fp32 2 "$uneven2" >"$work/host.yaml"
+    trained "$1" "$steps"
+    check "$1" gpt fp32 2 2e-2 "$steps" "$uneven2" "$1"
+    head=
+}
+coded int8 $'compression: {gradients: int8}\n'
+coded power-sgd $'compression: {gradients: {kind: power-sgd, rank: 2}}\n'
+coded streaming $'compression: {outer: bf16}\nlocal_sgd: {every: 2, outer: nesterov, fragments: 2, delay: 1}\n'
 # Two heads and two sequences over three devices: somebody has nothing of some operators. Some 40 collectives a microbatch:
 # fewer steps yet.
 shares3="  - microbatches: $all

@@ -66,6 +66,7 @@ START_TEST(every_parameter_is_exchanged_once_in_a_period)
             for (int32_t n_stages = 1; n_stages <= 2; n_stages++) {
                 struct plan plan = islands(2, n_stages, fragments, delay);
                 const struct program *p = plans_lower(arena, &plan, true);
+                plans_read_back(arena, p);
                 for (int32_t s = 0; s < p->n_stages; s++)
                     for (int32_t i = 0; i < p->stages[s].n_parameters; i++) {
                         const struct program_stage *x = &p->stages[s];
