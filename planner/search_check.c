@@ -83,8 +83,10 @@ int32_t search_check_sizes(const struct job *j, const struct plan *from, int64_t
         return j->n_microbatches_sizes;
     }
     int32_t n = 0;
-    for (int64_t b = 1; b <= 64 && b <= j->global_batch; b *= 2)
+    for (int64_t b = 1; b <= 64; b *= 2) {
         if (j->global_batch % b == 0) sizes[n++] = b;
+        if (b > 1 && b < 64 && j->global_batch % (b / 2 * 3) == 0) sizes[n++] = b / 2 * 3;
+    }
     int64_t own = from ? from->microbatch : 0;
     int32_t at = n;
     while (at > 0 && sizes[at - 1] > own) at--;

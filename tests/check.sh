@@ -24,10 +24,11 @@ for script in tests/cli/*.sh; do [[ " ${scripts[*]} " == *" $script "* ]] || scr
 
 # worker: runs scripts that no other worker has started, and prints a line for each. Their output is in $scratch/SCRIPT/cli.
 worker() {
-    local script at code good bad
+    local script at code good bad began
     for script in "${scripts[@]}"; do
         at=$scratch/$(basename "$script")
         mkdir "$at" 2>/dev/null || continue
+        began=$SECONDS
         timeout $((${CLI_TIMEOUT:-1200} * SLOWDOWN)) bash "$script" >"$at/cli" 2>&1
         code=$?
         good=$(grep -c '^ok ' "$at/cli") bad=$(grep -c '^not ok ' "$at/cli")
@@ -36,7 +37,7 @@ worker() {
             echo "not ok $script: ended with $code" >>"$at/cli"
             bad=1
         fi
-        echo "$script: $good ok, $bad not ok"
+        echo "$script: $good ok, $bad not ok, $((SECONDS - began)) s"
         echo "$good $bad" >"$at/counts"
     done
 }

@@ -18,7 +18,7 @@ typedef int local_rank(void *owner, int32_t rank);
  * ERR_RANK with the rank's number and how it ended, or the rank's documented exit code. The others then have
  * LOCAL_PATIENCE_S to end; all ranks together have limit_s. The remaining ranks are killed, at once if all of them
  * are stopped. No rank is left behind. Nothing that does not survive fork (a CUDA context) may exist at the call. */
-enum { LOCAL_PATIENCE_S = 15 };
+enum { LOCAL_PATIENCE_S = 60 };
 MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
                                     struct error *err);
 /* Of this process if it is such a rank; else -1 and 0. */
