@@ -347,7 +347,7 @@ static enum status search_large(struct search *q, const struct profile *p,
     TRY(search_rounds(q, out, err));
     coarse_class_bound(q->coarse);
     TRY(robust_first(&q->t, p, &out->robust, err));
-    TRY(search_result_conclude(&q->t, p, out, err));
+    TRY(search_result_conclude(&q->t, q->cluster, p, out, err));
     return q->job->model.measured ? certify_measured(q, out, err) : certify(q, out, err);
 }
 
@@ -361,7 +361,7 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     out->start = SEARCH_START_ADAPTED;
     out->class_ns = q->t.incumbents.plans[0].iteration_ns;
     q->t.truncated = true;
-    TRY(search_result_conclude(&q->t, p, out, err));
+    TRY(search_result_conclude(&q->t, q->cluster, p, out, err));
     put_bound(q, out, b);
     return OK;
 }
@@ -400,7 +400,7 @@ static enum status search_exact(struct search *q, const struct profile *p,
     TRY(by_time_first(q, search_few, out, err));
     if (incumbents_by_money(q->t.o) && !q->t.o->baseline) TRY(search_small(q, out, err));
     coarse_class_bound(q->coarse);
-    TRY(search_result_conclude(&q->t, p, out, err));
+    TRY(search_result_conclude(&q->t, q->cluster, p, out, err));
     return certify(q, out, err);
 }
 
@@ -436,7 +436,7 @@ static enum status conclude_early(struct search *q, const struct profile *p,
     q->t.interrupted = true;
     if (!q->t.o->baseline) baselines_keep(&q->t, out);
     keep_warm(q);
-    TRY(search_result_conclude(&q->t, p, out, err));
+    TRY(search_result_conclude(&q->t, q->cluster, p, out, err));
     return certify(q, out, err);
 }
 

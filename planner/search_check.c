@@ -45,10 +45,11 @@ enum status search_check_objective(const struct cluster *c, const struct search_
 }
 
 /* A gradient and the optimizer's tensors are in the master precision, which half-precision parameters have a copy of. */
-static int64_t least_bytes(const struct job *j, const struct graph *g)
+static int64_t least_bytes(const struct job *j, const struct graph *g, bool offloads)
 {
     int64_t master = dtype_bytes(dtype_master(g->dtype)), bytes = 0;
-    int64_t each = master * (1 + optimizer_state_tensors(&j->optimizer) + dtype_is_half(g->dtype));
+    int64_t state = offloads ? 0 : optimizer_state_tensors(&j->optimizer) + dtype_is_half(g->dtype);
+    int64_t each = master * (1 + state);
     for (int32_t t = 0; t < g->n_tensors; t++) {
         if (g->tensors[t].role != TENSOR_PARAMETER) continue;
         int64_t own = graph_tensor_bytes(g, t);
@@ -57,23 +58,33 @@ static int64_t least_bytes(const struct job *j, const struct graph *g)
     return bytes;
 }
 
+const char *search_check_offload_hint(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_types; i++)
+        if (c->types[i].offloads || !strcmp(c->types[i].catalogue, "host")) return "";
+    return "; --offload TYPE (offload: optimizer in the cluster file) would keep the optimizer's state in host memory";
+}
+
 enum status search_check_memory(const struct job *j, const struct cluster *c, struct error *err)
 {
     struct arena *a = arena_new();
     struct graph *g;
     int64_t has = 0, needs = 0;
     char need[32], all[32];
+    bool offloads = false;
+    for (int32_t i = 0; i < c->n_types; i++) offloads |= c->types[i].offloads;
     for (int32_t i = 0; i < c->n_devices; i++) has += c->types[c->devices[i].type].memory_bytes;
     enum status st = j->model.measured ? OK : lower_graph(a, j, 1, &g, err);
-    if (st == OK && !j->model.measured) needs = least_bytes(j, g);
+    if (st == OK && !j->model.measured) needs = least_bytes(j, g, offloads);
     arena_free(a);
     if (st != OK || needs <= has) return st;
     return error_set(err, ERR_INFEASIBLE,
                      SEARCH_NO_PLAN "parameters, gradients and optimizer state of the model take %s, divided over devices "
                      "without any copy, and all %d device%s of cluster '%s' have %s; about %.0f devices of the same types would "
-                     "hold them, and activations need memory beside them",
+                     "hold them, and activations need memory beside them%s",
                      units_print_bytes(need, needs), (int)c->n_devices, c->n_devices == 1 ? "" : "s", c->name,
-                     units_print_bytes(all, has), ceil((double)needs / (double)has * (double)c->n_devices));
+                     units_print_bytes(all, has), ceil((double)needs / (double)has * (double)c->n_devices),
+                     search_check_offload_hint(c));
 }
 
 int32_t search_check_sizes(const struct job *j, const struct plan *from, int64_t sizes[16])

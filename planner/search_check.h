@@ -14,6 +14,8 @@ MUST_CHECK enum status search_check_objective(const struct cluster *c,
 MUST_CHECK enum status search_check_memory(const struct job *j, const struct cluster *c,
                                            struct error *err);
 
+/* Where no type offloads the optimizer's state yet, that it could; else "". */
+const char *search_check_offload_hint(const struct cluster *c);
 /* Microbatch sizes to try: the job's, or every divisor of the global batch up to 64 sequences that is a power of two or
  * three times one, and that of the old plan (NULL: none). Rising. Returns their number. */
 int32_t search_check_sizes(const struct job *j, const struct plan *from, int64_t sizes[16]);

@@ -4,10 +4,11 @@
 #include "core/base/units.h"
 #include "core/cluster/topology.h"
 #include "planner/baseline/baselines.h"
+#include "planner/search_check.h"
 
 #include <math.h>
 
-enum status search_result_conclude(struct search_context *q, const struct profile *p,
+enum status search_result_conclude(struct search_context *q, const struct cluster *c, const struct profile *p,
                                    struct search_result *out, struct error *err)
 {
     if (q->o->baseline) TRY(baselines_pick(q, out, err));
@@ -42,7 +43,7 @@ enum status search_result_conclude(struct search_context *q, const struct profil
                          units_s_from_ns(x->iteration_ns),
                          x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
     }
-    return error_set(err, ERR_INFEASIBLE, SEARCH_NO_PLAN "%s", scorer_why(q->scorer));
+    return error_set(err, ERR_INFEASIBLE, SEARCH_NO_PLAN "%s%s", scorer_why(q->scorer), search_check_offload_hint(c));
 }
 
 const char *search_result_why(struct arena *a, const struct cluster *c, enum status st,

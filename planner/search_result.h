@@ -7,7 +7,7 @@
 
 /* Fills everything but the lower bounds. ERR_INFEASIBLE: no plan fits, or none within the limits of rate and cost. ERR_INTERRUPTED:
  * the search was stopped before any plan was found. */
-MUST_CHECK enum status search_result_conclude(struct search_context *q, const struct profile *p,
+MUST_CHECK enum status search_result_conclude(struct search_context *q, const struct cluster *c, const struct profile *p,
                                               struct search_result *out, struct error *err);
 /* The text of an error, with the devices that no link joins, if no plan fits and there are some. */
 const char *search_result_why(struct arena *a, const struct cluster *c, enum status st,

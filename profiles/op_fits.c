@@ -61,11 +61,11 @@ static int32_t row_orientation(const struct op_row *row)
     return predicts(row, "ta") ? 1 : predicts(row, "tb") ? 2 : 0;
 }
 
-/* Usable rows: measured on the base itself, with work, and for expert operators with all experts. */
+/* Usable rows: measured on the base itself, with work, on operands in its memory, and for expert operators with all experts. */
 static bool counts(const struct op_row *row)
 {
     return op_fits_row_has_work(row) && strncmp(row->base, "type:", 5) != 0 &&
-           !op_is_measured(row->kind) &&
+           !op_is_measured(row->kind) && !predicts(row, "hosted") &&
            !(op_gates_input(row->kind) >= 0 && predicts(row, "experts="));
 }
 

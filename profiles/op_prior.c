@@ -1,6 +1,7 @@
 #include "profiles/op_prior.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Bus bandwidth of rings of 2 to 8 A100 between 4 and 32 MiB as a share of NVLink, and their latency: nccl-tests
  * all_reduce (VIA-Research/vTrain, trace/a100, 2 GPUs 61 µs at 4 MiB, 230 at 32; 4 GPUs 77, 284; 8 GPUs 96, 358). */
@@ -60,6 +61,16 @@ double op_prior_seconds(const struct op_prior *p, const struct catalogue_device 
         efficiency /= 1 + p->half_rows / rows + p->half_rows / columns;
     return seconds + fmax(op_flops(kind, attrs, shapes) / (peak * efficiency),
                           bytes / (rate * p->memory_efficiency));
+}
+
+double op_prior_hosted_seconds(const struct op_prior *p, const struct catalogue_device *d, enum op_kind kind,
+                               const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t)
+{
+    int64_t read, written;
+    op_bytes_hosted(kind, attrs, shapes, t, &read, &written);
+    if (!(read + written) || !strcmp(d->backend, "host")) return 0;
+    if (!(d->pcie_Bps.value > 0)) return NAN;
+    return fmax((double)read, (double)written) / (d->pcie_Bps.value * p->wire_efficiency);
 }
 
 static int32_t softmax_steps(const struct op_attrs *attrs, const struct op_shapes *s)

@@ -50,6 +50,10 @@ double op_prior_seconds(const struct op_prior *p, const struct catalogue_device 
                         enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes, enum dtype t);
 /* Host seconds to launch the kernels of one operator: eager attention has several. */
+/* Time of the bytes of an update that cross to host memory, both directions at once, at wire_efficiency of PCIe; 0: none cross,
+ * or the device is a host. NAN: the catalogue has no PCIe bandwidth of it. */
+double op_prior_hosted_seconds(const struct op_prior *p, const struct catalogue_device *d, enum op_kind kind,
+                               const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t);
 double op_prior_issue_seconds(const struct op_prior *p, enum op_kind kind,
                               const struct op_attrs *attrs, const struct op_shapes *shapes);
 

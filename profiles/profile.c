@@ -183,6 +183,27 @@ static bool makes_nothing(const struct op_shapes *s)
     return s->n_outputs > 0;
 }
 
+/* An update of an offloaded state that was not measured: as long as with the state in the device's memory, or as its transfers. */
+static enum status hosted_seconds(const struct profile *p, const struct cluster *c, int32_t type, enum op_kind kind,
+                                  const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t, double *out,
+                                  enum source *source, struct error *err)
+{
+    const struct device_type *x = &c->types[type];
+    const struct catalogue_device *d;
+    struct op_attrs own = *attrs;
+    own.hosted = false;
+    TRY(profile_op_seconds(p, c, type, kind, &own, shapes, t, op_key(kind, &own, shapes, t), out, source, err));
+    TRY(catalogue_find(x->catalogue, &d, err));
+    struct op_prior prior = prior_of(p, d->id);
+    double crossing = op_prior_hosted_seconds(&prior, d, kind, attrs, shapes, t) * (x->slowdown > 0 ? x->slowdown : 1);
+    if (isnan(crossing))
+        return error_set(err, ERR_INPUT, "device type '%s': offload: optimizer needs a PCIe bandwidth, and the catalogue has none of %s; "
+                         "measure it with musher profile", x->name, d->id);
+    if (crossing <= *out) return OK;
+    *source = SOURCE_CATALOGUE, *out = crossing;
+    return OK;
+}
+
 enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
                                enum op_kind kind, const struct op_attrs *attrs,
                                const struct op_shapes *shapes, enum dtype t, uint64_t key,
@@ -208,6 +229,7 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
     }
     double tp = attrs && attrs->tp > 1 ? attrs->tp : 1; /* each computes its shard */
     row = tp > 1 ? NULL : profile_row(p, d->catalogue, key);
+    if (!row && attrs && attrs->hosted) return hosted_seconds(p, c, type, kind, attrs, shapes, t, out, source, err);
     const struct op_fit *fit = row ? NULL : op_fits_of(p, d->catalogue, kind, attrs, t);
     if (row) {
         *source = SOURCE_MEASURED;

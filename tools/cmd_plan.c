@@ -23,7 +23,7 @@
 
 struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
-    struct texts with, without, allow;
+    struct texts with, without, allow, offload;
     int64_t profile, top, evaluations, threads;
     double time_limit;
     bool fastest, no_sharding;
@@ -89,10 +89,14 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
     if (q->cluster) {
         TRY(cluster_read(a, q->cluster, c, err));
         TRY(team_complete(c, err));
-        return common_profile(a, c, q->db, q->profile, profile, err);
+        TRY(common_profile(a, c, q->db, q->profile, profile, err));
+    } else {
+        TRY(common_profile(a, &from->cluster, q->db, q->profile, profile, err));
+        TRY(replan_team(a, from, profile, &q->with, &q->without, c, err));
     }
-    TRY(common_profile(a, &from->cluster, q->db, q->profile, profile, err));
-    return replan_team(a, from, profile, &q->with, &q->without, c, err);
+    for (size_t i = 0; i < q->offload.count; i++)
+        TRY(team_edit(a, c, &(struct team_change){TEAM_OFFLOAD, q->offload.items[i], NULL}, c, err));
+    return OK;
 }
 
 /* Settings of the job that no option overrides. */
@@ -275,6 +279,7 @@ static const struct option options[] = {
      .unit = "[NAME=]NODE",
      .help = "node added to the cluster of --from: a copy of its node NODE, or of NODE in another "
              "cluster file (FILE:NODE), e.g. d=b"},
+    OPTION_OFFLOAD(offload),
     OPTION_ALLOW(allow, "also plans whose training is not the synchronous one, in a table and files (PLAN.NAME) of their own:"),
     {.name = "top",
      INT_AT(top),

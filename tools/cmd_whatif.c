@@ -26,7 +26,7 @@ struct request {
     int64_t profile, evaluations, threads;
     bool together, search;
     struct objective_request aim;
-    struct texts add, without, link;
+    struct texts add, without, link, offload;
     struct run_length length;
 };
 
@@ -47,11 +47,18 @@ static struct search_plan plan_of(const struct plan *p, int64_t ns)
     return (struct search_plan){.plan = *p, .iteration_ns = ns, .cost = plan_cost(p, ns)};
 }
 
-/* Whether a variant is also planned without the old plan: with --search, and by cost where repairs would keep to the old plan's devices, although
- * the cheapest plan may be on a few of them. */
+static int32_t offloading_types(const struct cluster *c)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < c->n_types; i++) n += c->types[i].offloads;
+    return n;
+}
+
+/* Whether a variant is also planned without the old plan: with --search; by cost where repairs would keep to the old plan's devices, although
+ * the cheapest plan may be on a few of them; where memory is freed, because plans that it allows are of other kinds. */
 static bool is_searched(const struct request *q, const struct variant *v)
 {
-    return q->search || (q->aim.objective == OBJECTIVE_COST && !q->evaluations && v->team.n_devices > SEARCH_DEVICES_MAX);
+    return q->search || (q->offload.count && offloading_types(&v->team)) || (q->aim.objective == OBJECTIVE_COST && !q->evaluations && v->team.n_devices > SEARCH_DEVICES_MAX);
 }
 
 /* From the old plan; where it is searched also without it, as `plan` does: the better plan. */
@@ -216,6 +223,7 @@ static enum status make_variants(struct arena *a, const struct request *q, const
         const struct texts *texts;
     } lists[] = {{TEAM_ADD, "add", &q->add},
                  {TEAM_LINK, "link", &q->link},
+                 {TEAM_OFFLOAD, "offload", &q->offload},
                  {TEAM_WITHOUT, "without", &q->without}};
     struct cluster all = p->cluster, stated = p->cluster;
     if (q->add.count) {
@@ -281,10 +289,11 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
     struct profile profile;
     size_t n = 0, done = 0;
     int64_t tokens;
-    if (!q->add.count && !q->without.count && !q->link.count)
+    size_t n_changes = q->add.count + q->without.count + q->link.count + q->offload.count;
+    if (!n_changes)
         return error_set(
             err, ERR_USAGE,
-            "whatif needs a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
+            "whatif needs a change: --add NODE, --without DEVICE, --link A:B=25GB/s or --offload TYPE");
     struct search_options o = {.evaluations = 0};
     objective_put(&q->aim, &o);
     TRY(common_old_plan(a, q->plan, &p, err));
@@ -292,8 +301,7 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
     TRY(print_run_length(&q->length, &p.job, &tokens, err));
     if (tokens) p.job.run_tokens = tokens;
     TRY(common_profile(a, &p.cluster, q->db, q->profile, &profile, err));
-    struct variant *v =
-        ARENA_ARRAY(a, struct variant, q->add.count + q->without.count + q->link.count + 2);
+    struct variant *v = ARENA_ARRAY(a, struct variant, n_changes + 2);
     TRY(make_variants(a, q, &p, &profile, v, &n, err));
     stop = common_stop_on_end_signals();
     struct planning all = {q, &p, &profile, v, n};
@@ -324,6 +332,7 @@ static const struct option options[] = {
      .help =
          "changed or new link between nodes, devices or switches A and B: bandwidth and, behind "
          "a comma, latency, e.g. a:b=25GB/s,10us"},
+    OPTION_OFFLOAD(offload),
     {.name = "latency",
      TEXT_AT(latency),
      .unit = "TIME",
@@ -358,7 +367,7 @@ static const struct option options[] = {
 
 const struct verb cmd_whatif = {
     .name = "whatif",
-    .summary = "compare a changed cluster: devices removed, nodes added, links changed",
+    .summary = "compare a changed cluster: devices removed, nodes added, links changed, state offloaded",
     .about =
         "Every change is one variant. For each the output states the time of PLAN as it is and "
         "the time of the best plan found for the changed cluster, and the rate, MFU, cost and use "

@@ -177,6 +177,18 @@ static enum status read_multiprocessors(struct cluster_reader *r, const struct n
     return OK;
 }
 
+static enum status read_offload(struct cluster_reader *r, const struct node *n, struct device_type *t)
+{
+    const struct node *at = cluster_given(n, "offload");
+    const char *what;
+    if (!at) return OK;
+    TRY(canonical_label(at, &what, r->err));
+    if (strcmp(what, "optimizer"))
+        return node_error(at, r->err, "offload: %s: only the optimizer's state can be offloaded (offload: optimizer)", what);
+    t->offloads = true;
+    return OK;
+}
+
 static enum status read_type(struct cluster_reader *r, const struct node *n, struct device_type *t)
 {
     const struct node *device, *slowdown, *price = cluster_given(n, "price");
@@ -194,6 +206,7 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     t->reserve_bytes = (int64_t)llround(reserve);
     TRY(node_get_int(n, "parameter_copies", 0, PARAMETER_COPIES_MAX, &copies, r->err));
     t->parameter_copies = (int32_t)copies;
+    TRY(read_offload(r, n, t));
     if (price) TRY(read_price(price, &t->price_per_h, r->err));
     t->priced = price != NULL;
     TRY(read_rates(n, &t->stated, r->err));

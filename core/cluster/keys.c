@@ -36,6 +36,8 @@ const struct document_key cluster_type_keys[] = {
     {"parameter_copies", "number", "0",
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "
      "state"},
+    {"offload", "optimizer", "none",
+     "optimizer: the optimizer's state is in host memory, and updates access it over PCIe"},
     {0}};
 
 /* `peak` of a device type */

@@ -47,6 +47,7 @@ static void write_type(FILE *out, const struct device_type *t)
         canonical_quantity(out, QUANTITY_BYTES, (double)t->reserve_bytes);
     }
     if (t->parameter_copies) fprintf(out, ", parameter_copies: %" PRId32, t->parameter_copies);
+    if (t->offloads) fputs(", offload: optimizer", out);
     if (t->priced) {
         fputs(", price: ", out);
         canonical_double(out, t->price_per_h);

@@ -82,6 +82,16 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
     return written;
 }
 
+/* Inputs are p, g and the moments: all but g, and p where it is no master, are state; each is written back. */
+void op_bytes_hosted(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
+                     enum dtype t, int64_t *read, int64_t *written)
+{
+    int64_t n = shapes->n_inputs - 2 + attrs->narrows;
+    *read = *written = 0;
+    if (!attrs->hosted || !(table[kind].key_attrs & A_HOSTED)) return;
+    *read = *written = n * shape_elements(&shapes->input[0]) * dtype_bytes(t);
+}
+
 /* An operator whose operands are all wide runs in fp32. */
 int64_t op_scratch(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                    enum dtype t)
@@ -184,6 +194,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     out[n++] = (struct key_attr){"window=", has & A_HEADS ? op_work_attention_window(a, s) : 0};
     out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
     /* Newer than stored profiles: part of the key only if set. */
+    if ((has & A_HOSTED) && a->hosted) out[n++] = (struct key_attr){"hosted", 6};
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
     /* names are no part of the number: another one than eager's */
     if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};

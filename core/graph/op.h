@@ -73,8 +73,8 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     /* elementwise: gelu, bias_gelu; rotary, to_rows; to_rows: an image is one row */
     bool gelu_erf, inverse, flat;
     /* updates: adamw, sgd. narrows: p is the fp32 master; one more output is p in half precision. scaled: by the program's
-     * loss scale, also cross_entropy_grad and gating_grad */
-    bool decay, narrows, scaled;
+     * loss scale, also cross_entropy_grad and gating_grad. hosted: the state (m, v, and with `narrows` p) is in host memory */
+    bool decay, narrows, scaled, hosted;
     int64_t grows_after; /* rescale */
     struct encoding code;    /* encode, decode */
     /* attention, rotary: heads of its x. window: visible positions, its own included; 0: all before */
@@ -154,6 +154,9 @@ int64_t op_bytes_read(enum op_kind kind, const struct op_attrs *attrs,
                       const struct op_shapes *shapes, enum dtype t);
 int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
                          const struct op_shapes *shapes, enum dtype t);
+/* Bytes of these, read and written, that cross to host memory: an update's state with attrs.hosted. Else 0. */
+void op_bytes_hosted(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
+                     enum dtype t, int64_t *read, int64_t *written);
 /* Upper bound of the scratch bytes of its CUDA kernel; 0 for kinds without scratch. t: dtype of every operand that is not wide. */
 int64_t op_scratch(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                    enum dtype t);

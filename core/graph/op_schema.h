@@ -36,7 +36,8 @@ enum {
     A_RENORMALISE = 524288,
     A_NARROWS = 1048576,
     A_TP = 2097152,
-    A_CODE = 4194304
+    A_CODE = 4194304,
+    A_HOSTED = 8388608
 };
 
 /* The part of an operand's shape that determines the cost: all of it, (rows, last), or its elements. */

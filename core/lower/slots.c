@@ -451,9 +451,10 @@ static void parameter_regions(struct stage_scratch *h)
     s->class_bytes[SLOT_PARAMETER] = start[2];
     s->class_bytes[SLOT_GRADIENT] = start[2] * lower_wide(h->v->g->dtype);
     const struct cluster *c = &h->l->plan->cluster;
+    const struct device_type *type = &c->types[c->devices[h->b->device].type];
     s->class_bytes[SLOT_STATE] =
         (optimizer_state_tensors(&h->l->p->optimizer) + dtype_is_half(g->dtype) + lower_outer_states(h->l) +
-         c->types[c->devices[h->b->device].type].parameter_copies) *
+         type->parameter_copies) *
         start[2] * lower_wide(h->v->g->dtype);
     int64_t offset = 0;
     for (int32_t i = 0; i < n; i++) {

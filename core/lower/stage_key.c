@@ -40,10 +40,10 @@ static const struct lane_build *lane_of(const struct lowering *l, const struct s
     return &l->lanes[b->s->device];
 }
 
-static int32_t copies_on(const struct lowering *l, const struct stage_build *b)
+static const struct device_type *type_of(const struct lowering *l, const struct stage_build *b)
 {
     const struct cluster *c = &l->plan->cluster;
-    return c->types[c->devices[b->device].type].parameter_copies;
+    return &c->types[c->devices[b->device].type];
 }
 
 static void add_code(struct stage_key *k, struct encoding c)
@@ -61,7 +61,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     add(k, b->chunk), add(k, lane_of(l, b)->n_stages);
     add(k, b->first_sequence), add(k, b->sequences);
     add(k, b->s->first_sequence), add(k, b->s->sequences);
-    add(k, copies_on(l, b));
+    add(k, type_of(l, b)->parameter_copies), add(k, type_of(l, b)->offloads);
     add(k, b->order->split), add(k, b->order->apart);
     add(k, l->plan->deterministic);
     add(k, l->p->dtype), add(k, l->p->optimizer.kind);

@@ -33,6 +33,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                                 .microbatches = r->microbatches,
                                 .first_microbatch = first_microbatch,
                                 .recompute = plan->recompute != RECOMPUTE_NONE,
+                                .offloads = type_of(l, device)->offloads,
                                 .reserve_bytes = type_of(l, device)->reserve_bytes};
     *b = (struct stage_build){.s = s,
                               .plan = plan,

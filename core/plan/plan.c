@@ -190,6 +190,24 @@ static enum status check_shares(const struct plan_place *at)
                          sum, batch, p->microbatch, batch / p->microbatch);
 }
 
+/* Anchors of local_sgd and feedback of codes lie with the optimizer's state, and no price of their operators knows host memory. */
+static enum status check_offload(const struct plan *p, struct error *err)
+{
+    bool codes = p->compression.gradients.feedback || p->compression.outer.feedback;
+    if (!p->local_sgd.outer.every && !codes) return OK;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++) {
+                int32_t device = plan_stage_device(&p->replicas[r].stages[i], k);
+                const struct device_type *t = &p->cluster.types[p->cluster.devices[device].type];
+                if (t->offloads)
+                    return plan_complain(&(struct plan_place){p, r, i, err},
+                                         "device type '%s' has offload: optimizer, which excludes %s", t->name,
+                                         codes ? "compression with feedback" : "local_sgd");
+            }
+    return OK;
+}
+
 static enum status check(struct arena *a, const struct plan *p, int32_t n_layers, struct error *err)
 {
     struct plan_place whole = {p, -1, -1, err};
@@ -205,7 +223,8 @@ static enum status check(struct arena *a, const struct plan *p, int32_t n_layers
         TRY(plan_check_orders(a, &at));
     }
     TRY(plan_check_compression(p, err));
-    return plan_check_local_sgd(p, err);
+    TRY(plan_check_local_sgd(p, err));
+    return check_offload(p, err);
 }
 
 enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err)

@@ -248,7 +248,7 @@ static void count_stage(struct counting *c, const struct program_stage *s, struc
     const struct known_ops *x = count_ops(c, s);
     if (x->workspace) m->workspace = x->workspace;
     if (x->scratch > m->scratch) m->scratch = x->scratch, m->largest = x->largest;
-    for (int i = 0; i < SLOT_CLASS_COUNT; i++) m->rounding += to_granule(s->class_bytes[i]);
+    for (int i = 0; i < SLOT_CLASS_COUNT; i++) m->rounding += to_granule(program_class_bytes(s, i));
     m->rounding += to_granule(s->buffer_bytes);
 }
 

@@ -214,11 +214,11 @@ static enum status read_code(struct reader *r, struct op_attrs *a)
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
-    TRY(words_int(r, 0, 1023, &flags));
+    TRY(words_int(r, 0, 2047, &flags));
     a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
     a->gelu_erf = flags & 8;
     a->inverse = flags & 16, a->decay = flags & 32, a->narrows = flags & 256,
-    a->scaled = flags & 512;
+    a->scaled = flags & 512, a->hosted = flags & 1024;
     a->bidirectional = flags & 64;
     int32_t *numbers[] = {&a->heads, &a->kv_heads, &a->head_dim, &a->window};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -355,6 +355,7 @@ static enum status read_stage_head(struct reader *r, const struct program *p,
     TRY(words_int(r, 1, p->microbatches, &s->microbatches));
     TRY(words_int(r, 0, p->microbatches, &s->first_microbatch));
     TRY(words_bool(r, &s->recompute));
+    TRY(words_bool(r, &s->offloads));
     int32_t *counts[] = {&s->n_slots, &s->n_buffer_rings, &s->n_ops, &s->n_parameters,
                          &s->n_procedures};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) TRY(words_count(r, counts[i]));

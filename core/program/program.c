@@ -183,8 +183,11 @@ bool procedure_writes_buffer_ring(const struct program_stage *s, const struct pr
 
 int64_t program_class_bytes(const struct program_stage *s, int32_t class)
 {
+    if (s->offloads && class == SLOT_STATE) return 0;
     return class == SLOT_CLASS_COUNT ? s->buffer_bytes : s->class_bytes[class];
 }
+
+int64_t program_host_bytes(const struct program_stage *s) { return s->offloads ? s->class_bytes[SLOT_STATE] : 0; }
 
 int64_t program_stage_bytes(const struct program_stage *s)
 {

@@ -256,6 +256,7 @@ struct program_stage {
     /* STATE, fp32, LOSS_SCALE_NUMBERS elements, if the program has a loss scale */
     int32_t scale_slot;
     bool recompute;
+    bool offloads; /* class STATE is in page-locked host memory (`offload: optimizer`, core/cluster/cluster.h) */
     int64_t reserve_bytes; /* unavailable to tensors */
     int32_t n_slots, n_buffer_rings, n_ops, n_procedures, n_parameters;
     /* Stages that differ in their devices only share slots, operators, parameters and instructions (core/lower/equal_stages.h); no reader
@@ -443,14 +444,15 @@ bool procedure_writes_buffer_ring(const struct program_stage *s, const struct pr
 bool program_stage_carries(const struct program_stage *s, int32_t slot);
 /* Sets wide_input and wide_output from the dtypes of the stage's slots; 0 outside half precision. */
 void program_op_wide(const struct program_stage *s, struct program_op *op);
-/* Bytes of a slot class, or of collective staging: class SLOT_CLASS_COUNT. */
+/* Bytes of a slot class on the device, or of collective staging: class SLOT_CLASS_COUNT. */
 int64_t program_class_bytes(const struct program_stage *s, int32_t class);
-/* Sum over all classes, staging and the reserve. */
+int64_t program_host_bytes(const struct program_stage *s); /* page-locked, of an offloaded optimizer's state */
+/* Sum over all classes, staging and the reserve, on the device. */
 int64_t program_stage_bytes(const struct program_stage *s);
 
 /* A program file is readable only by the musher version that wrote its format; others report the version they found.
  * Lowering the plan again makes a new file. */
-enum { PROGRAM_VERSION = 10 };
+enum { PROGRAM_VERSION = 11 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -126,7 +126,7 @@ static void write_op(struct lines *out, const struct program_op *op)
     put(out, op->layer);
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
                  a->inverse << 4 | a->decay << 5 | a->bidirectional << 6 | has_shape_attrs(a) << 7 |
-                 a->narrows << 8 | a->scaled << 9);
+                 a->narrows << 8 | a->scaled << 9 | a->hosted << 10);
     put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
         put(out, a->vocabulary);
     put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),
@@ -368,7 +368,7 @@ static void write_stage(struct lines *out, const struct program *p, struct share
     lines_text(out, "stage");
     put(out, s->replica), put(out, s->stage), put(out, s->device), put(out, s->first_layer),
         put(out, s->last_layer);
-    put(out, s->microbatches), put(out, s->first_microbatch), put(out, s->recompute);
+    put(out, s->microbatches), put(out, s->first_microbatch), put(out, s->recompute), put(out, s->offloads);
     put(out, s->n_slots), put(out, s->n_buffer_rings), put(out, s->n_ops),
         put(out, s->n_parameters), put(out, s->n_procedures);
     for (int i = 0; i < SLOT_CLASS_COUNT; i++) put(out, s->class_bytes[i]);

@@ -25,6 +25,7 @@ struct maker {
     int64_t operands, ids, outputs; /* bytes of the regions */
     int64_t operand_next, output_next, update_next;
     int64_t update; /* bytes of one operand of all updates */
+    int64_t hosted; /* place of offloaded operands in the state's region */
     int64_t gates;  /* bytes of all gates, after the sweep in scratch; each operator has its own */
     int64_t gates_next;
     int32_t n_made; /* operators that compute gates */
@@ -157,7 +158,7 @@ static void add_parameter(struct maker *m, const char *name, enum tensor_init in
                                                                   .master = master};
 }
 
-/* Parameters p, g, m, v of updates, in this order; the narrow copy of p, if any, is an output. */
+/* Parameters p, g, m, v of updates; the narrow copy of p, if any, is an output. Those in host memory are state without a parameter, and 0. */
 static void place_update(struct maker *m, struct program_op *op)
 {
     static const int adamw[] = {0, 2, 3, 1}; /* outputs p, m, v, g */
@@ -165,9 +166,11 @@ static void place_update(struct maker *m, struct program_op *op)
     int32_t in_place = op->shapes.n_inputs;
     int64_t at =
         taken(&m->update_next, align(bytes_of(&op->shapes.input[0], op->dtype)), m->update);
-    for (int32_t i = 0; i < op->shapes.n_inputs; i++)
-        op->input[i] = add_slot(m, SLOT_PARAMETER, "operand", &op->shapes.input[i], op->dtype,
-                                m->operands + i * m->update + at);
+    for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
+        bool hosted = op->attrs.hosted && (i ? i > 1 : op->attrs.narrows);
+        op->input[i] = add_slot(m, hosted ? SLOT_STATE : SLOT_PARAMETER, "operand", &op->shapes.input[i], op->dtype,
+                                (hosted ? m->hosted : m->operands) + i * m->update + at);
+    }
     for (int32_t i = 0; i < in_place; i++) op->output[i] = op->input[moments ? adamw[i] : i];
     if (op->shapes.n_outputs == in_place) return;
     const struct shape *copy = &op->shapes.output[in_place];
@@ -380,9 +383,7 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
                       struct program *out, struct error *err)
 {
     if (n < 1 || repeats < 1)
-        return error_set(err, ERR_INPUT,
-                         "a bench needs operators and repeats, not %" PRId32 " and %" PRId32, n,
-                         repeats);
+        return error_set(err, ERR_INPUT, "a bench needs operators and repeats, not %" PRId32 " and %" PRId32, n, repeats);
     *out = start(a, "bench of operators", 1, repeats);
     out->devices[0] = *device;
     out->emulated = device->slowdown > 0;
@@ -391,6 +392,9 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
     struct maker m = {.a = a, .s = &out->stages[0], .dtype = out->dtype};
     for (int32_t i = 0; i < n; i++) measure(&m, &ops[i]);
     add_parameters(&m);
+    m.hosted = m.s->class_bytes[SLOT_STATE];
+    for (int32_t i = 0; i < n; i++) m.s->offloads |= ops[i].attrs.hosted;
+    if (m.s->offloads) m.s->class_bytes[SLOT_STATE] += 4 * m.update;
     if (m.ids) one_buffer_ring(&m);
     m.s->n_ops = n;
     m.s->ops = ARENA_ARRAY(a, struct program_op, (size_t)(n + m.n_made) + 1);
@@ -468,12 +472,9 @@ enum status bench_link(struct arena *a, const struct cluster *c, int32_t from, i
     link[0] = cluster_link(c, from, to, &direction[0]);
     link[1] = cluster_link(c, to, from, &direction[1]);
     if (link[0] < 0 || link[1] < 0)
-        return error_set(err, ERR_INPUT, "no link joins %s and %s", c->devices[from].name,
-                         c->devices[to].name);
+        return error_set(err, ERR_INPUT, "no link joins %s and %s", c->devices[from].name, c->devices[to].name);
     if (n < 1 || repeats < 1)
-        return error_set(err, ERR_INPUT,
-                         "a bench needs sizes and repeats, not %" PRId32 " and %" PRId32, n,
-                         repeats);
+        return error_set(err, ERR_INPUT, "a bench needs sizes and repeats, not %" PRId32 " and %" PRId32, n, repeats);
     for (int32_t i = 0; i < n; i++)
         if (bytes[i] < 1 || bytes[i] > INT32_MAX - 3)
             return error_set(err, ERR_INPUT, "messages of %" PRId64 " bytes cannot be timed",

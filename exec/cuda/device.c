@@ -294,15 +294,14 @@ static enum status device_free_bytes(struct backend *b, int64_t *out, struct err
     return OK;
 }
 
-/* A synchronous copy after all work of stream 0. */
-static enum status copy_now(struct backend *b, void *to, const void *from, int64_t bytes,
-                            enum cudaMemcpyKind direction, struct error *err)
+/* A synchronous copy after all work of stream 0. An offloaded state is page-locked host memory, so the direction is left to the runtime. */
+static enum status copy_now(struct backend *b, void *to, const void *from, int64_t bytes, struct error *err)
 {
     struct cuda_device *d = device_of(b);
     cudaStream_t s = d->contexts[STREAM_COMPUTE]->stream;
     TRY(cuda_enter(b, err));
     if (bytes > 0)
-        TRY(cuda_device_failed(d, cudaMemcpyAsync(to, from, (size_t)bytes, direction, s),
+        TRY(cuda_device_failed(d, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, s),
                                "cudaMemcpyAsync", err));
     TRY(cuda_device_failed(d, cudaStreamSynchronize(s), "cudaStreamSynchronize", err));
     return cuda_faults(d, err);
@@ -311,13 +310,13 @@ static enum status copy_now(struct backend *b, void *to, const void *from, int64
 static enum status device_upload(struct backend *b, void *device, const void *host, int64_t bytes,
                                  struct error *err)
 {
-    return copy_now(b, device, host, bytes, cudaMemcpyHostToDevice, err);
+    return copy_now(b, device, host, bytes, err);
 }
 
 static enum status device_download(struct backend *b, void *host, const void *device, int64_t bytes,
                                    struct error *err)
 {
-    return copy_now(b, host, device, bytes, cudaMemcpyDeviceToHost, err);
+    return copy_now(b, host, device, bytes, err);
 }
 
 /* ---- operators and copies on streams ----------------------------------------------------------

@@ -5,6 +5,12 @@
 
 #include <inttypes.h>
 
+/* State of an offloading stage is page-locked host memory, which a GPU's kernels access by the same address. */
+static bool is_hosted(const struct lane_memory *m, int c)
+{
+    return c == SLOT_STATE && m->stage->offloads && m->backend->discrete_memory;
+}
+
 /* Allocates nothing for 0 bytes. */
 static enum status get(struct lane_memory *m, int64_t bytes, char **out, struct error *err)
 {
@@ -14,6 +20,16 @@ static enum status get(struct lane_memory *m, int64_t bytes, char **out, struct 
     TRY(m->backend->allocate(m->backend, bytes, &p, err));
     *out = p;
     m->bytes += bytes;
+    return OK;
+}
+
+static enum status get_class(struct lane_memory *m, int c, struct error *err)
+{
+    int64_t bytes = m->stage->class_bytes[c];
+    void *p = NULL;
+    if (!bytes || !is_hosted(m, c)) return get(m, bytes, &m->region[c], err);
+    TRY(m->backend->allocate_pinned(m->backend, bytes, &p, err));
+    m->region[c] = p;
     return OK;
 }
 
@@ -40,7 +56,7 @@ enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struc
     const struct program_stage *s = &p->stages[stage];
     *m = (struct lane_memory){.backend = b, .stage = s};
     for (int c = 0; c < SLOT_CLASS_COUNT; c++)
-        if (get(m, s->class_bytes[c], &m->region[c], err) != OK)
+        if (get_class(m, c, err) != OK)
             return error_wrap(err, ERR_RESOURCE, "stage %" PRId32 " of replica %" PRId32, s->stage,
                               s->replica);
     m->buffer_ring = ARENA_ARRAY(a, char *, (size_t)s->n_buffer_rings + 1);
@@ -62,7 +78,7 @@ void lane_memory_close(struct lane_memory *m)
 {
     if (!m->backend) return;
     for (int c = 0; c < SLOT_CLASS_COUNT; c++)
-        if (m->region[c]) m->backend->release(m->backend, m->region[c]);
+        if (m->region[c]) (is_hosted(m, c) ? m->backend->release_pinned : m->backend->release)(m->backend, m->region[c]);
     if (m->staging) m->backend->release(m->backend, m->staging);
     *m = (struct lane_memory){0};
 }

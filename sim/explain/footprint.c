@@ -13,14 +13,18 @@
 static const char *const class_names[SLOT_CLASS_COUNT] = {
     "parameters", "gradients", "optimizer state", "activations", "scratch"};
 
-static void hold(struct footprint *f, const char *name, int64_t bytes, const char *why)
+static void add_entry(struct footprint *f, const char *name, int64_t bytes, const char *why)
 {
     int32_t at = f->n;
-    if (bytes <= 0) return;
     for (; at > 0 && f->memory_breakdown[at - 1].bytes < bytes; at--) f->memory_breakdown[at] = f->memory_breakdown[at - 1];
     f->memory_breakdown[at] = (struct footprint_entry){name, bytes, why};
     f->n++;
     f->total_bytes += bytes;
+}
+
+static void hold(struct footprint *f, const char *name, int64_t bytes, const char *why)
+{
+    if (bytes > 0) add_entry(f, name, bytes, why);
 }
 
 static int64_t divided(const struct footprint_options *o, int64_t bytes, int32_t from)
@@ -140,6 +144,9 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         const char *why = "";
         int64_t bytes = program_class_bytes(s, class);
         if (class == SLOT_BUFFER_RING) continue;
+        if (class == SLOT_STATE && program_host_bytes(s))
+            add_entry(f, class_names[class], 0,
+                      arena_printf(a, "%s in host memory", units_print_bytes((char[32]){0}, (double)program_host_bytes(s))));
         if (from[class] && o->zero >= from[class] && o->shards > 1) {
             why = arena_printf(a, "%s sharded over %" PRId32 " GPUs",
                                units_print_bytes((char[32]){0}, (double)bytes), o->shards);

@@ -127,12 +127,14 @@ static enum status price_graph_op(struct stage_table *t, int32_t type, const str
 static enum status price_update(struct stage_table *t, int32_t type, bool flat, bool decay,
                                 const struct shape *shape, int64_t *out, struct error *err)
 {
-    bool adamw = t->optimizer->kind == OPTIMIZER_ADAMW;
+    bool adamw = t->optimizer->kind == OPTIMIZER_ADAMW, half = dtype_is_half(t->g->dtype);
     struct program_op op = {.kind = adamw  ? (flat ? OP_flat_adamw : OP_adamw)
                                     : flat ? OP_flat_sgd
                                            : OP_sgd,
                             .phase = PHASE_U,
-                            .attrs = {.decay = decay, .narrows = dtype_is_half(t->g->dtype)},
+                            .attrs = {.decay = decay,
+                                      .narrows = half,
+                                      .hosted = cost_type(t->cost, type)->offloads && (adamw || half)},
                             .name = "update",
                             .n_inputs = adamw ? 4 : 2,
                             .n_outputs = adamw ? 4 : 2};
@@ -323,6 +325,13 @@ static int64_t input_bytes(const struct stage_table *t, const struct size_row *s
     return bytes;
 }
 
+/* Tensors of the optimizer's state on the device, for each parameter. */
+static int64_t state_copies(const struct stage_table *t, int32_t type)
+{
+    const struct device_type *x = cost_type(t->cost, type);
+    return x->offloads ? 0 : optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype) + x->parameter_copies;
+}
+
 enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t last_layer,
                              int32_t type, struct stage_cost *out, struct error *err)
 {
@@ -346,9 +355,7 @@ enum status stage_table_cost(struct stage_table *t, int32_t first_layer, int32_t
         .recompute_ns = again.ns,
         .parameter_bytes = s->parameter[last_layer],
         .gradient_bytes = s->gradient[last_layer],
-        .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype) +
-                        cost_type(t->cost, type)->parameter_copies) *
-                       s->parameter[last_layer] / dtype_bytes(t->g->dtype) * master_bytes(t->g),
+        .state_bytes = state_copies(t, type) * s->parameter[last_layer] / dtype_bytes(t->g->dtype) * master_bytes(t->g),
         .activation_bytes = s->kept[last_layer],
         .input_bytes = input_bytes(t, s, first_layer, last_layer, again.keeps),
         .scratch_bytes = s->scratch[last_layer] + device_type_reserve(cost_type(t->cost, type)),

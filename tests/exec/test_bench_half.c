@@ -10,13 +10,19 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-static const struct program *lowered(const char *model, enum dtype t, bool flat)
+static const struct program *lowered_on(const char *model, enum dtype t, bool flat, bool offloads)
 {
     struct plan p = plans_new(arena, model, 2, 2);
+    p.cluster.types[0].offloads = offloads;
     p.job.precision = t;
     int32_t last[1] = {plans_layers(arena, &p) - 1};
     plans_replica(arena, &p, 2, 1, last);
     return plans_lower(arena, &p, flat);
+}
+
+static const struct program *lowered(const char *model, enum dtype t, bool flat)
+{
+    return lowered_on(model, t, flat, false);
 }
 
 /* The stage's operators as a list without slots, as profiles have them. */
@@ -110,6 +116,31 @@ START_TEST(half_precision_goes_with_fp32_and_with_nothing_else)
 }
 END_TEST
 
+static const int adamw_outputs[] = {0, 2, 3, 1}; /* p, m, v, g among the inputs */
+
+/* Moments, and masters of half precision, are in host memory; gradients and the device's parameters are not. */
+START_TEST(an_offloaded_state_is_in_host_memory)
+{
+    enum dtype t = _i % 2 ? DTYPE_bf16 : DTYPE_fp32;
+    const struct program *p = lowered_on("gpt2", t, _i / 2, true);
+    struct program_op *ops = listed(&p->stages[0]);
+    struct program out;
+    struct error err = {0};
+    int32_t n = 0;
+    ck_assert_msg(bench_of(p, ops, &out, &err) == OK, "%s", err.text);
+    const struct program_stage *s = &out.stages[0];
+    ck_assert(s->offloads && program_host_bytes(s) > 0);
+    for (int32_t i = 0; i < p->stages[0].n_ops; i++) {
+        if (!ops[i].attrs.hosted) continue;
+        for (int32_t k = 0; k < s->ops[i].n_inputs; k++, n++)
+            ck_assert((s->slots[s->ops[i].input[k]].class == SLOT_STATE) == (k > 1 || (!k && t == DTYPE_bf16)));
+        for (int32_t k = 0; k < 4; k++) ck_assert_int_eq(s->ops[i].output[k], s->ops[i].input[adamw_outputs[k]]);
+    }
+    ck_assert_int_ge(n, 8);
+    check_file(&out);
+}
+END_TEST
+
 Suite *bench_half_suite(void)
 {
     Suite *s = suite_create("bench_half");
@@ -117,6 +148,7 @@ Suite *bench_half_suite(void)
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, operands_are_as_wide_as_in_their_program);
     tcase_add_test(c, half_precision_goes_with_fp32_and_with_nothing_else);
+    tcase_add_loop_test(c, an_offloaded_state_is_in_host_memory, 0, 4);
     suite_add_tcase(s, c);
     return s;
 }

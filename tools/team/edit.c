@@ -1,6 +1,7 @@
 #include "tools/team/edit.h"
 
 #include "core/base/arena.h"
+#include "core/base/nearest.h"
 #include "core/base/ranges.h"
 #include "core/base/units.h"
 
@@ -302,6 +303,24 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
     return set_speed(text, Bps, s, changed, err);
 }
 
+static enum status offload(struct arena *a, const struct cluster *c, const char *type, struct cluster *out, struct error *err)
+{
+    struct nearest near = nearest_to(type);
+    char hint[NEAREST_HINT];
+    bool all = !strcmp(type, "all"), found = all;
+    *out = *c;
+    out->types = ARENA_ARRAY(a, struct device_type, (size_t)c->n_types);
+    memcpy(out->types, c->types, (size_t)c->n_types * sizeof *c->types);
+    for (int32_t i = 0; i < c->n_types; i++) {
+        nearest_try(&near, c->types[i].name);
+        if (!all && strcmp(c->types[i].name, type)) continue;
+        out->types[i].offloads = found = true;
+    }
+    if (found) return OK;
+    return error_set(err, ERR_INPUT, "offload %.100s: cluster '%s' has no such device type%s; all: every type", type, c->name,
+                     nearest_hint(&near, hint));
+}
+
 enum status team_edit(struct arena *a, const struct cluster *c, const struct team_change *change,
                       struct cluster *out, struct error *err)
 {
@@ -315,6 +334,9 @@ enum status team_edit(struct arena *a, const struct cluster *c, const struct tea
         break;
     case TEAM_LINK:
         TRY(relink(a, c, change->text, change->latency, &made, err));
+        break;
+    case TEAM_OFFLOAD:
+        TRY(offload(a, c, change->text, &made, err));
         break;
     }
     *out = made;

@@ -1,4 +1,4 @@
-/* tools/team/edit.h - changes of a cluster for `whatif` and `plan --from`: devices removed, a node added, a link changed.
+/* tools/team/edit.h - changes of a cluster for `whatif` and `plan`: devices removed, a node added, a link changed, state offloaded.
  *
  * Every change takes a cluster and returns another one; the old one is not modified. Devices, nodes and links that remain keep
  * name and order, so that plans and profiles of the old cluster are matched by name.
@@ -21,6 +21,8 @@
  *                                 they get a link of their own in addition. A changed link gets a new name, because
  *                                 measurements of the old one in a profile do not apply to it.
  *
+ *   offload  TYPE                 `offload: optimizer` of the device type, or of `all` types.
+ *
  * A link that is measured, not stated, has no numbers to copy: team_state_links writes the profile's into the cluster.
  * Errors: ERR_INPUT with the valid choices. Memory: the arena's; unchanged parts are shared with the old cluster.
  * Cost: O(devices + links); O(switches²) in addition for a new node.
@@ -37,7 +39,15 @@
 
 struct arena;
 
-enum team_change_kind { TEAM_WITHOUT, TEAM_ADD, TEAM_LINK };
+/* The option --offload, of struct texts. */
+#define OPTION_OFFLOAD(member)                                                                     \
+    {                                                                                              \
+        .name = "offload", TEXTS_AT(member), .unit = "TYPE",                                       \
+        .help = "device type, or all, whose optimizer state is in host memory, which updates "     \
+                "access over PCIe, e.g. a100"                                                      \
+    }
+
+enum team_change_kind { TEAM_WITHOUT, TEAM_ADD, TEAM_LINK, TEAM_OFFLOAD };
 struct team_change {
     enum team_change_kind kind;
     const char *text;
