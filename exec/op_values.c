@@ -11,6 +11,7 @@ uint64_t op_values_random_key(const struct op_call *c)
 
 uint64_t op_values_random_sequence(const struct op_call *c)
 {
+    if (!c->optimizer) return UINT64_C(1) << 63 | (uint64_t)c->first_sequence;
     return (uint64_t)c->optimizer->device << 40 | (uint64_t)c->optimizer->step;
 }
 

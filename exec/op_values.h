@@ -6,7 +6,7 @@
 
 /* Key of the random bits of dropout and encode; distinct per seed of the run and per stream. */
 uint64_t op_values_random_key(const struct op_call *c);
-/* Encode: number in place of dropout's sequence; distinct per step and device. */
+/* Encode: number in place of dropout's sequence; distinct per step and device, outside of updates per microbatch. */
 uint64_t op_values_random_sequence(const struct op_call *c);
 /* Orthonormal: of a column at most; each but the first one of random numbers. */
 enum { ORTHONORMAL_DRAWS = 8 };

@@ -82,7 +82,7 @@ static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, con
     for (int32_t s = 0; s < program.n_stages; s++) {
         const struct program_stage *x = &program.stages[s];
         if (x->replica == 0)
-            bytes += (double)(x->class_bytes[SLOT_PARAMETER] + x->class_bytes[SLOT_STATE]);
+            bytes += (double)(x->class_bytes[SLOT_PARAMETER] + x->class_bytes[SLOT_STATE] + x->class_bytes[SLOT_FEEDBACK]);
     }
     if (bytes / rate > 1e9) return error_set(err, ERR_USAGE, "--storage %s: too slow", storage);
     *out_ns = units_ns_from_s(bytes / rate);

@@ -97,8 +97,9 @@ enum status common_old_plan(struct arena *a, const char *path, struct plan *out,
     TRY(common_plan(a, path, out, err));
     if (out->local_sgd.outer.every)
         log_warn("%s: local_sgd is not planned again: new plans, and the time of this one here, add every gradient in every step", path);
-    if (out->compression.gradients.kind)
-        log_warn("%s: compression is not planned again: sums have the gradients' precision here", path);
+    for (int of = 0, warned = 0; of < COMPRESSIONS; of++)
+        if (plan_compressor(&out->compression, of)->kind && !warned++)
+            log_warn("%s: compression is not planned again: sums and messages have their own precision here", path);
     out->local_sgd = (struct plan_local_sgd){0};
     out->compression = (struct plan_compression){0};
     return OK;
@@ -367,22 +368,25 @@ void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, co
     json_close(json);
 }
 
-static void print_compression(struct arena *a, const struct plan_compression *x, struct json *json)
+static void print_compression(struct arena *a, const struct plan *p, struct json *json)
 {
-    const char *text[] = {plan_describe_compressor(a, &x->gradients), plan_describe_compressor(a, &x->outer)};
-    static const char *const what[] = {"gradients", "exchanges of islands"}, *const keys[] = {"gradients", "outer"};
-    if (!text[0] && !text[1]) return;
-    for (int i = 0; i < 2 && !json; i++)
-        if (text[i]) printf("  compression  %s %s: other training than without\n", what[i], text[i]);
-    if (!json) return;
+    static const char *const keys[] = {"gradients", "outer", "forward", "backward"};
+    bool any = false, same = true;
+    for (int of = 0; of < COMPRESSIONS; of++) {
+        const char *text = plan_describe_compressor(a, &p->compression, of), *idle = plan_compressor_idle(p, of);
+        if (!text) continue;
+        any = true, same &= idle != NULL;
+        if (!json) printf("  compression  %s: %s%s\n", text, idle ? "no effect, because " : "other training than without", idle ? idle : "");
+    }
+    if (!json || !any) return;
     json_put_object(json, "compression");
-    for (int i = 0; i < 2; i++) json_put_text(json, keys[i], text[i]);
-    json_put_bool(json, "equivalent", false);
+    for (int of = 0; of < COMPRESSIONS; of++) json_put_text(json, keys[of], plan_describe_compressor(a, &p->compression, of));
+    json_put_bool(json, "equivalent", same);
     json_close(json);
 }
 
 void common_print_training(struct arena *a, const struct plan *p, struct json *json)
 {
     common_print_local_sgd(a, &p->local_sgd.outer, &p->job.optimizer, p->local_sgd.n_islands, json);
-    print_compression(a, &p->compression, json);
+    print_compression(a, p, json);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 const char *const live_rows_colours[LIVE_CLASS_COUNT] = {
-    [LIVE_parameters] = "#0072B2", [LIVE_gradients] = "#009E73",  [LIVE_state] = "#CC79A7",
+    [LIVE_parameters] = "#0072B2", [LIVE_gradients] = "#009E73",  [LIVE_state] = "#CC79A7",  [LIVE_feedback] = "#882255",
     [LIVE_scratch] = "#F0E442",    [LIVE_staging] = "#D55E00",    [LIVE_reserve] = "#999999",
     [LIVE_messages] = "#E69F00",   [LIVE_activations] = "#56B4E9"};
 

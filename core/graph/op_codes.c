@@ -5,15 +5,16 @@
 
 int64_t encoding_kept(const struct encoding *c, int64_t m)
 {
-    if (c->kind != ENCODING_TOP_K && c->kind != ENCODING_RANDOM_K) return 0;
+    if (!encoding_is_sparse(c->kind)) return 0;
     return (c->kept * m + c->block - 1) / c->block;
 }
 
 int64_t encoding_block_words(const struct encoding *c, int64_t m)
 {
     int64_t kept = encoding_kept(c, m);
-    if (c->kind == ENCODING_INT8) return c->value_words + (m + 3) / 4;
+    if (encoding_is_half(c->kind)) return (m + 1) / 2;
     if (c->kind == ENCODING_SIGN) return c->value_words + (m + 31) / 32;
+    if (!encoding_is_sparse(c->kind)) return c->value_words + (m + 3) / 4;
     return (c->kind == ENCODING_TOP_K ? kept : 1) + kept * c->value_words;
 }
 
@@ -60,13 +61,16 @@ enum status shapes_decode(enum op_kind kind, const struct op_attrs *attrs, struc
     return OK;
 }
 
-/* Of an element: INT8 magnitude, maximum, product, rounding, decoded; random bits as dropout's. SIGN sum, comparison, decoded. TOP_K: a
+/* Of an element: INT8 magnitude, maximum, product, rounding, decoded; FP8 also exponent, step, fraction; random bits as dropout's. Halves
+ * rounding. SIGN sum, comparison, decoded. TOP_K: a
  * comparison for each byte of the threshold and one for the selection. Feedback: a sum before and one behind. */
 double flops_encode(const struct op_attrs *attrs, const struct op_shapes *s)
 {
     const struct encoding *c = &attrs->code;
     double n = (double)shape_elements(&s->input[0]), feedback = c->feedback ? 2 * n : 0;
-    if (c->kind == ENCODING_INT8) return feedback + n * (c->stochastic ? 5 + 22 : 5);
+    if (encoding_is_half(c->kind)) return feedback + n;
+    if (c->kind == ENCODING_INT8 || encoding_is_fp8(c->kind))
+        return feedback + n * ((c->kind == ENCODING_INT8 ? 5 : 8) + (c->stochastic ? 22 : 0));
     if (c->kind == ENCODING_SIGN) return feedback + n * 3;
     return feedback + (c->kind == ENCODING_TOP_K ? n * (4 * c->value_words + 1) : 0);
 }
@@ -77,8 +81,7 @@ double flops_decode(const struct op_attrs *attrs, const struct op_shapes *s)
     const struct encoding *c = &attrs->code;
     int64_t n = shape_elements(&s->input[0]), words = encoding_words(c, n);
     double codes = words ? (double)(shape_elements(&s->input[1]) / words) : 0;
-    bool dense = c->kind == ENCODING_INT8 || c->kind == ENCODING_SIGN;
-    return codes * (dense ? 2.0 * (double)n : (double)kept_of(c, n)) +
+    return codes * (!encoding_is_sparse(c->kind) ? 2.0 * (double)n : (double)kept_of(c, n)) +
            (c->feedback == FEEDBACK_EF21 ? (double)n : 0);
 }
 

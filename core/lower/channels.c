@@ -24,6 +24,18 @@ static int64_t bytes_of(const struct stage_build *b, const struct crossing *x)
     return graph_tensor_bytes(b->v->g, x->tensor) / t->shape.dim[0] * x->n;
 }
 
+/* Of the plan's compression.pipeline: of numbers, between devices, or between nodes only. */
+static struct encoding code_of(const struct lowering *l, const struct stage_build *from, const struct stage_build *to, bool gradient,
+                               int32_t tensor)
+{
+    enum compression_of of = gradient ? COMPRESSION_OF_BACKWARD : COMPRESSION_OF_FORWARD;
+    const struct device *d = l->plan->cluster.devices;
+    enum dtype t = from->v->g->tensors[tensor].dtype;
+    bool near = plan_compressor(&l->plan->compression, of)->between && d[from->device].node == d[to->device].node;
+    if (t == DTYPE_int32 || from->s->device == to->s->device || near) return (struct encoding){0};
+    return plan_compressor_code(&l->plan->compression, of, t);
+}
+
 static enum status make_channel(struct lowering *l, const struct stage_build *from,
                                 const struct stage_build *to, bool gradient, struct crossing *sent,
                                 struct crossing *received, struct error *err)
@@ -35,11 +47,17 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
                         .bytes = out,
                         .receive_ahead = to->plan->receive_ahead > 0 ? to->plan->receive_ahead : 1};
     if (out != in) BUG("a message of %" PRId64 " bytes is received as %" PRId64, out, in);
+    if (sent->code.kind)
+        c.bytes = 4 * encoding_words(&sent->code, out / dtype_bytes(from->v->g->tensors[sent->tensor].dtype));
     sent->link = received->link = -1;
     if (from->s->device == to->s->device)
         c.link = -1;
     else
         TRY(lower_link(l, from, to, &c.link, &c.direction, err));
+    if (c.link >= 0 && sent->code.kind && lower_blocking(l, c.link))
+        return lower_error(l, from, err, ERR_INPUT,
+                           "compression.pipeline: link %s stops the computation at both ends, so its messages are operators, which have no codes",
+                           l->p->links[c.link].name);
     if (c.link >= 0 && lower_blocking(l, c.link)) sent->link = received->link = c.link, c.link = -1;
     sent->channel = received->channel = l->p->n_channels;
     l->p->channels[l->p->n_channels++] = c;
@@ -129,6 +147,25 @@ static int32_t part_between(const struct crossing_over *x, const struct stage_bu
                : -1;
 }
 
+/* At one end, whose rows are `own`. */
+static struct crossing crossing_of(const struct crossing_over *x, const struct rows *own, const struct rows *both, int32_t tensor,
+                                   int32_t part)
+{
+    bool cut = both->n != own->n;
+    return (struct crossing){.tensor = tensor,
+                             .channel = -1,
+                             .first = both->first - own->first,
+                             .n = both->n,
+                             .link = -1,
+                             .slot = -1,
+                             .whole = !cut && x->parts == 1,
+                             .cut = cut,
+                             .values = -1,
+                             .part = part,
+                             .parts = x->parts,
+                             .rounds = x->rounds};
+}
+
 /* One tensor of the cut, from one device to another. */
 static enum status cross(struct lowering *l, const struct crossing_over *x, int32_t i,
                          struct stage_build *from, struct stage_build *to, struct error *err)
@@ -142,26 +179,10 @@ static enum status cross(struct lowering *l, const struct crossing_over *x, int3
               in = x->gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
     make_room(l, &from->edge[out], x->n, to);
     make_room(l, &to->edge[in], x->n, from);
-    struct crossing s = {tensor_at(from, x, x->out[i]),
-                         -1,
-                         both.first - mine->first,
-                         both.n,
-                         -1,
-                         -1,
-                         both.n == mine->n && x->parts == 1,
-                         part,
-                         x->parts,
-                         x->rounds},
-                    r = {tensor_at(to, x, x->in[i]),
-                         -1,
-                         both.first - others->first,
-                         both.n,
-                         -1,
-                         -1,
-                         both.n == others->n && x->parts == 1,
-                         part,
-                         x->parts,
-                         x->rounds};
+    struct crossing s = crossing_of(x, mine, &both, tensor_at(from, x, x->out[i]), part),
+                    r = crossing_of(x, others, &both, tensor_at(to, x, x->in[i]), part);
+    s.code = r.code = code_of(l, from, to, x->gradient, s.tensor);
+    s.whole &= !s.code.kind, r.whole &= !r.code.kind;
     TRY(make_channel(l, from, to, x->gradient, &s, &r, err));
     from->edge[out].list[from->edge[out].n++] = s;
     to->edge[in].list[to->edge[in].n++] = r;

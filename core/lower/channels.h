@@ -11,7 +11,11 @@ struct crossing {
     int32_t link;     /* blocking link, for which the compute stream waits; -1 */
     /* set by slots.c: slot of the tensor, of a piece, or of a copy that is forwarded unchanged */
     int32_t slot;
-    bool whole; /* the message carries all that the stage has of the tensor */
+    bool whole; /* the message carries all that the stage has of the tensor, as it is */
+    /* else ENCODING_NONE: it carries a code, in `slot`, of the tensor or, if cut, of the piece in the scratch slot `values` */
+    struct encoding code;
+    bool cut;
+    int32_t values;
     /* parts > 1: the message carries part `part` of so many, by the last dimension, and the receiving devices exchange them */
     int32_t part, parts;
     int32_t

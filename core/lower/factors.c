@@ -69,8 +69,9 @@ static void use_slots(const struct stage_scratch *h, int32_t use, struct stage_f
     const struct slot g = h->b->s->slots[gradient];
     feedback = &h->b->s->parameters[g.parameter].feedback[ENCODING_STATES_MAX * h->v->param_uses[use].use];
     x->p[u] = last_slot(h, gradient, ".left", SLOT_GRADIENT, factor_shape(h->l, &g.shape, FACTOR_LEFT));
-    x->q[u] = last_slot(h, gradient, ".right", SLOT_GRADIENT, factor_shape(h->l, &g.shape, FACTOR_RIGHT));
-    x->error[u] = power(h->l)->feedback ? last_slot(h, gradient, ".error", SLOT_STATE, g.shape) : -1;
+    const char *label = plan_compressor_label(h->l->a, power(h->l));
+    x->q[u] = last_slot(h, gradient, arena_printf(h->l->a, ".%s.right", label), SLOT_GRADIENT, factor_shape(h->l, &g.shape, FACTOR_RIGHT));
+    x->error[u] = power(h->l)->feedback ? last_slot(h, gradient, arena_printf(h->l->a, ".%s.error", label), SLOT_FEEDBACK, g.shape) : -1;
     feedback[0] = 1 + x->error[u], feedback[1] = 1 + x->q[u];
 }
 

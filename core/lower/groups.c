@@ -129,7 +129,7 @@ static enum status make_reduce(struct lowering *l, struct group_plan plan, int32
 {
     int32_t first = plan.uses[0], zero = plan.zero = lower_zero_of(l, first),
             n = lower_group_members(l, island, first, key, NULL, 0);
-    plan.code = lower_code(l, false);
+    if (!l->plan->compression.gradients.between) plan.code = lower_code(l, false);
     if (n == 1 && !l->plan->deterministic) return OK; /* already complete */
     struct collective *g = lower_group_new(
         l, name, !zero && l->plan->deterministic ? ALGORITHM_CHAIN : ALGORITHM_RING, n, plan);

@@ -26,6 +26,12 @@ struct group_plan {                /* for the program's collective of the same i
     bool shares_operands;
 };
 
+/* Whether the update launches it, because what it sums needs a sum before: a second factor, or codes of sums inside nodes. */
+static inline bool lower_group_late(const struct group_plan *g)
+{
+    return g->factor == FACTOR_RIGHT || (g->between && g->code.kind);
+}
+
 struct lower_groups {
     struct group_plan *plans; /* (p->n_collectives); zero.c fills `divided` */
     bool *mixed;              /* (n_param_uses): replicas keep its parameter in different shards */

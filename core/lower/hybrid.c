@@ -2,6 +2,7 @@
 #include "core/lower/hybrid.h"
 
 #include "core/base/units.h"
+#include "core/lower/codes.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/shards.h"
 #include "core/lower/stage_scratch.h"
@@ -113,6 +114,7 @@ static enum status make_between(struct lowering *l, const struct holders *h, int
         g->members[p] = (struct collective_member){.stage = part->members[i].stage, .chain_ring = -1};
     }
     g->elements = l->p->collectives[first].elements / h->part;
+    if (plan.code.kind) g->elements = h->n_parts * lower_code_words_between(l, &plan, first);
     return lower_group_join(l, l->p->n_collectives - 1, err);
 }
 
@@ -128,6 +130,7 @@ enum status lower_hybrid_groups(struct lowering *l, struct group_plan plan, int3
     /* From level 2 on the second use of a tied parameter is added to the first one's shard, which is summed once. */
     if (h.n_parts < 2 || (plan.zero > 1 && lower_zero_group(l, first)->owner_group != first)) return OK;
     plan.between = true;
+    plan.code = lower_code(l, false);
     plan.bucketed = plan.bucketed || plan.zero > 1;
     plan.zero = 0;
     name = arena_join(l->a, name, ".between");

@@ -4,6 +4,7 @@
  * numbers on all nodes. A bucket of S bytes has a ZeRO group in every part, and for each of the g members one all-reduce of its
  * shard over the T parts, launched behind the part's reduce-scatter on the same stream. Time on rings: 2 (g-1)/g S / B_inside +
  * 2 (T-1)/T S/g / B_between a device, in place of 2 (n-1)/n S / B_between of one ring of n = g T devices.
+ * With the plan's compression between nodes the all-reduces over the T parts have its messages (core/lower/codes.h).
  * With g = 1 or T = 1 a parameter is not sharded, or sharded as without hybrid_shard.
  */
 #ifndef CORE_LOWER_HYBRID_H

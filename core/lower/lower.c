@@ -131,6 +131,7 @@ static const char *holders_text(struct arena *a, const struct program *p, const 
         {"parameters", bytes[SLOT_PARAMETER]},
         {"gradients", bytes[SLOT_GRADIENT]},
         {"optimizer state", bytes[SLOT_STATE]},
+        {"compression feedback", bytes[SLOT_FEEDBACK]},
         {"scratch", bytes[SLOT_SCRATCH]},
         {"reserve", reserve},
         {"collective buffers", bytes[SLOT_CLASS_COUNT]}};

@@ -193,6 +193,12 @@ static void add_assembly(struct writer *w, const struct crossing *x, enum phase 
                   .input = {slot}});
 }
 
+/* The stage's layer next to the cut that a message crosses. */
+static int32_t cut_layer(const struct stage_build *b, enum phase phase, bool sent)
+{
+    return (phase == PHASE_F) == sent ? b->s->last_layer : b->s->first_layer;
+}
+
 /* Copies sequences, or a part of each row, of one slot to another: SLICE or PASTE. */
 static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
                       const struct crossing *x, int32_t from, int32_t to)
@@ -211,13 +217,24 @@ static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
                                      .attrs = attrs,
                                      .name = arena_printf(w->l->a, "%s.%s%" PRId64, name,
                                                           op_kind_name(kind), attrs.start),
-                                     .layer = (phase == PHASE_F) == (kind == OP_slice)
-                                                  ? b->s->last_layer
-                                                  : b->s->first_layer,
+                                     .layer = cut_layer(b, phase, kind == OP_slice),
                                      .n_inputs = 1,
                                      .n_outputs = 1,
                                      .input = {from},
                                      .output = {to}});
+}
+
+/* What the channel carries of `home`: a piece, or the code of the tensor or of a piece. */
+static void pack_message(struct writer *w, enum phase phase, const struct crossing *x, int32_t home)
+{
+    if (!x->code.kind || x->cut) add_piece(w, OP_slice, phase, x, home, x->code.kind ? x->values : x->slot);
+    if (x->code.kind) lower_encode_message(w, phase, cut_layer(w->b, phase, true), &x->code, x->cut ? x->values : home, x->slot);
+}
+
+static void unpack_message(struct writer *w, enum phase phase, const struct crossing *x, int32_t home)
+{
+    if (x->code.kind) lower_decode_message(w, phase, cut_layer(w->b, phase, false), &x->code, x->slot, x->cut ? x->values : home);
+    if (!x->code.kind || x->cut) add_piece(w, OP_paste, phase, x, x->code.kind ? x->values : x->slot, home);
 }
 
 /* The next of the edge's messages of the tensor; -1: none. */
@@ -265,7 +282,7 @@ static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
             return;
         }
         if (!x->whole) {
-            add_piece(w, OP_slice, phase, x, home, x->slot);
+            pack_message(w, phase, x, home);
         } else if (x->slot != home) {
             const char *name = w->h->v->g->tensors[tensor].name;
             writer_zero(w, phase, w->b->s->first_layer, arena_join(w->l->a, name, ".pass.zero"),
@@ -293,7 +310,7 @@ static void receive(struct writer *w, enum edge in, enum edge out)
         writer_emit(w, INSTR_RECEIVE, x->channel);
         add_carrying(w, x->link, phase, x->channel, x->slot, true);
         add_assembly(w, x, phase, x->slot);
-        if (!x->whole) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
+        if (!x->whole) unpack_message(w, phase, x, slot[x->tensor]);
     }
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         const struct crossing *x = &b->edge[in].list[i];
@@ -429,7 +446,7 @@ static void encode_complete(struct writer *w, int32_t at, int32_t end)
     const struct stage_groups *all = w->b->groups;
     for (int32_t i = 0; i < all->n; i++) {
         const struct group_plan *plan = lower_group_plan(w->l, all->group[i]);
-        if ((!plan->code.kind && plan->factor != FACTOR_LEFT) || plan->outer) continue;
+        if ((!plan->code.kind && plan->factor != FACTOR_LEFT) || plan->outer || plan->between) continue;
         int32_t complete = lower_complete_at(w->h, all->group[i], end);
         if (complete != at && (complete >= 0 || at)) continue;
         if (plan->factor)

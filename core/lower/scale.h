@@ -14,11 +14,12 @@ MUST_CHECK enum status lower_scale_groups(struct lowering *l, struct error *err)
 int32_t lower_scale_slots(const struct stage_scratch *h);
 /* The only segment of such a group. */
 void lower_scale_segment(const struct stage_scratch *h, struct collective_member *m);
-/* Whether updates take two calls, because the overflow flags of all chunks must be known before one chunk is updated, or because the second
- * factors of PowerSGD are summed in one order before any exchange of tied gradients. */
+/* Whether updates take two calls, because the overflow flags of all chunks must be known before one chunk is updated, or because what
+ * updates sum (second factors of PowerSGD, codes between nodes) is summed in one order before any exchange of tied gradients. */
 static inline bool lower_checks_separately(const struct lowering *l, const struct lane_build *lane)
 {
-    return (lower_scales(l) || l->plan->compression.gradients.kind == COMPRESSION_POWER_SGD) && lane->n_stages > 1;
+    const struct compressor *x = &l->plan->compression.gradients;
+    return (lower_scales(l) || x->kind == COMPRESSION_POWER_SGD || (x->between && plan_compressor_codes(x))) && lane->n_stages > 1;
 }
 
 #endif

@@ -143,15 +143,29 @@ static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase bor
 
 /* --- tensors in pieces --- */
 
-static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, const struct crossing *x,
-                          struct buffer_ring life)
+static int32_t code_slot(struct stage_scratch *h, const char *name, int64_t words, struct buffer_ring life)
+{
+    struct slot s = {.name = arena_join(h->l->a, name, ".code"),
+                     .class = SLOT_BUFFER_RING,
+                     .dtype = DTYPE_int32,
+                     .shape = {1, {words}},
+                     .parameter = -1,
+                     .input = -1};
+    return add_buffer_ring_slot(h, s, life, -1);
+}
+
+/* Of the piece, or of its code. */
+static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, struct crossing *x, struct buffer_ring life)
 {
     struct slot s = lower_slot_like(h, tensor, SLOT_BUFFER_RING);
     int64_t *last = &s.shape.dim[s.shape.rank - 1];
     s.name = arena_join(h->l->a, s.name, ".shard");
     s.shape.dim[0] = x->n;
     if (x->parts > 1) lower_part(x, *last, last);
-    return add_buffer_ring_slot(h, s, life, -1);
+    if (!x->code.kind) return add_buffer_ring_slot(h, s, life, -1);
+    s.class = SLOT_SCRATCH;
+    if (x->cut) x->values = lower_add_slot(h, s);
+    return code_slot(h, h->v->g->tensors[tensor].name, encoding_words(&x->code, shape_elements(&s.shape)), life);
 }
 
 /* Outgoing: the tensor's slot, or a piece cut out of it in this phase. */

@@ -67,6 +67,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     add(k, l->p->dtype), add(k, l->p->optimizer.kind);
     add(k, optimizer_state_tensors(&l->p->optimizer));
     add(k, lower_scales(l)), add(k, l->p->loss_scale.grows_after);
+    add(k, l->plan->compression.gradients.between);
     add(k, l->plan->compression.gradients.rank), add(k, l->plan->compression.gradients.feedback);
     add_code(k, lower_code(l, false)), add_code(k, lower_code(l, true));
     const struct outer_optimizer *o = &l->plan->local_sgd.outer;
@@ -85,6 +86,7 @@ static void add_edges(struct stage_key *k, const struct stage_build *b)
         for (int32_t i = 0; i < b->edge[e].n; i++) {
             const struct crossing *x = &b->edge[e].list[i];
             add(k, x->tensor), add(k, x->first), add(k, x->n), add(k, x->link);
+            add(k, x->cut), add_code(k, x->code);
             add(k, x->whole), add(k, x->part), add(k, x->parts), add(k, x->rounds);
         }
     }

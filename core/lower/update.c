@@ -19,7 +19,7 @@ static void each_reduce(struct writer *w, const struct stage_build *b, enum inst
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct group_plan *g = lower_group_plan(w->l, b->groups->group[i]);
-        if (!g->tied && !g->zero && !g->overflow && !g->outer && g->factor != FACTOR_RIGHT)
+        if (!g->tied && !g->zero && !g->overflow && !g->outer && !lower_group_late(g))
             writer_emit(w, kind, b->groups->group[i]);
     }
 }
@@ -103,11 +103,11 @@ static void await_own(struct writer *w, const struct flat_shard *f)
     struct lowering *l = w->l;
     const struct stage_flats *flat_shards = w->h->flat_shards;
     const struct group_plan *g = lower_group_plan(l, f->group);
-    if (g->zero == 1) writer_emit(w, INSTR_COLLECTIVE_WAIT, f->group);
+    if (g->zero == 1 && !lower_codes_between(w->h, f->group)) writer_emit(w, INSTR_COLLECTIVE_WAIT, f->group);
     for (int32_t i = 0; g->zero == 1 && i < flat_shards->n; i++) {
         const struct flat_shard *other = &flat_shards->list[i];
         if (other == f || lower_zero_group(l, other->group)->owner_group != f->group) continue;
-        writer_emit(w, INSTR_COLLECTIVE_WAIT, other->group);
+        if (!lower_codes_between(w->h, other->group)) writer_emit(w, INSTR_COLLECTIVE_WAIT, other->group);
         writer_accumulate(w, PHASE_U, w->b->s->first_layer,
                           arena_join(l->a, l->p->collectives[f->group].name, ".tie"),
                           other->own_gradient[0], f->own_gradient[0]);
@@ -195,6 +195,7 @@ void lower_update_procedure(struct writer *w)
     each_reduce(w, b, INSTR_COLLECTIVE_WAIT);
     lower_decode(w, false);
     lower_factor_right(w);
+    lower_exchange_between(w);
     if (!lower_scales(l) && lower_checks_separately(l, &l->lanes[b->s->device]))
         b->procedures->check = writer_finish(w, PHASE_U, "check");
     lower_exchange_ties(w, each_reduce);

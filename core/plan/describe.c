@@ -383,9 +383,10 @@ const char *plan_describe(struct arena *a, const struct plan *p)
     FILE *out = text_begin(&text);
     const char *local = plan_describe_local_sgd(scratch, &p->local_sgd.outer, p->local_sgd.n_islands);
     if (local) fprintf(out, "local SGD %s: ", local);
-    const char *compressed = plan_describe_compressor(scratch, &p->compression.gradients);
-    if (compressed) fprintf(out, "gradients %s: ", compressed);
-    if ((compressed = plan_describe_compressor(scratch, &p->compression.outer))) fprintf(out, "exchanges of islands %s: ", compressed);
+    for (int of = 0; of < COMPRESSIONS; of++) {
+        const char *compressed = plan_describe_compressor(scratch, &p->compression, of);
+        if (compressed) fprintf(out, "%s: ", compressed);
+    }
     for (int32_t i = 0; i < n; i++) fprintf(out, "%s%s", i ? "; " : "", lines[i]);
     arena_free(scratch);
     return text_end(a, &text, NULL);

@@ -9,8 +9,8 @@ const struct document_key plan_keys[] = {
     {"deterministic", "true or false", "false",
      "gradients summed in the global order of microbatches: the same bits for every plan"},
     {"steps", "number", "1", "optimizer steps of `run` without --steps"},
-    {"compression", "map", "none: sums have the gradients' precision",
-     "what sums between devices exchange in place of whole gradients. The training is another one than without"},
+    {"compression", "map", "none: sums and messages have their own precision",
+     "what devices exchange in place of whole gradients and activations. The training is another one than without"},
     {"local_sgd", "map", "none: gradients of all replicas are added in every step",
      "local SGD, DiLoCo: islands of replicas exchange parameters instead of gradients, every so many steps. "
      "The training is another one than with every gradient added"},
@@ -31,19 +31,29 @@ const struct document_key plan_made_by_keys[] = {
 const struct document_key plan_compression_keys[] = {
     {"gradients", "name of a kind, or map", "none", "gradient all-reduces; bf16 and fp16 also ZeRO's reduce-scatters"},
     {"outer", "name of a kind, or map", "none", "the same for the changes of parameters of local_sgd"},
+    {"pipeline", "name of a kind, or map", "none", "messages between stages on different devices; a map has one kind (kind), or one for each direction (forward, backward). "
+     "Without feedback; of int8 and 8-bit floats rounding is nearest by default"},
     {0}};
 
-/* compression.gradients, compression.outer */
+/* compression.pipeline */
+const struct document_key plan_pipeline_keys[] = {
+    {"forward", "name of a kind, or map", "none", "activations"},
+    {"backward", "name of a kind, or map", "none", "gradients of activations"},
+    {0}};
+
+/* compression.gradients, compression.outer, compression.pipeline */
 const struct document_key plan_compressor_keys[] = {
-    {"kind", "none, bf16, fp16, int8, sign, top-k, random-k or power-sgd", NULL,
+    {"kind", "none, bf16, fp16, int8, fp8-e4m3, fp8-e5m2, sign, top-k, random-k or power-sgd", NULL,
      "bf16, fp16: messages are rounded to it, sums are fp32. power-sgd: matrices are summed as two factors of a low rank; only of gradients. The others are codes, which all devices gather and add after "
-     "decoding: int8 and sign, bytes and signs with a scale for each block; top-k, the largest elements of a block; random-k, "
+     "decoding: int8, fp8-e4m3, fp8-e5m2 and sign, bytes, 8-bit floats and signs with a scale for each block; top-k, the largest elements of a block; random-k, "
      "consecutive elements from a random one on"},
     {"block", "number of elements", "256; top-k and random-k: 65536", "elements with one scale, or of one selection"},
     {"fraction", "number above 0, at most 1", "required by top-k and random-k", "elements of a block that are exchanged"},
     {"rank", "number", "4", "of power-sgd; at most the matrix's"},
-    {"rounding", "nearest or stochastic", "stochastic", "of int8; stochastic has no bias"},
-    {"feedback", "none, ef or ef21", "ef; int8: none",
+    {"rounding", "nearest or stochastic", "stochastic", "of int8, fp8-e4m3 and fp8-e5m2; stochastic has no bias"},
+    {"between", "devices or nodes", "devices",
+     "nodes: only messages that cross nodes. Of gradients it needs hybrid_shard, whose sums are taken inside nodes first, and has no feedback; not of outer"},
+    {"feedback", "none, ef or ef21", "ef; int8, fp8-e4m3 and fp8-e5m2: none",
      "what a code leaves out is added in the next step (ef: error feedback), or changes of gradients are encoded (ef21; not power-sgd)"},
     {0}};
 

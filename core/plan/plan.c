@@ -190,11 +190,10 @@ static enum status check_shares(const struct plan_place *at)
                          sum, batch, p->microbatch, batch / p->microbatch);
 }
 
-/* Anchors of local_sgd and feedback of codes lie with the optimizer's state, and no price of their operators knows host memory. */
+/* Anchors of local_sgd lie with the optimizer's state, and no price of their operators knows host memory. */
 static enum status check_offload(const struct plan *p, struct error *err)
 {
-    bool codes = p->compression.gradients.feedback || p->compression.outer.feedback;
-    if (!p->local_sgd.outer.every && !codes) return OK;
+    if (!p->local_sgd.outer.every) return OK;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++) {
@@ -202,8 +201,7 @@ static enum status check_offload(const struct plan *p, struct error *err)
                 const struct device_type *t = &p->cluster.types[p->cluster.devices[device].type];
                 if (t->offloads)
                     return plan_complain(&(struct plan_place){p, r, i, err},
-                                         "device type '%s' has offload: optimizer, which excludes %s", t->name,
-                                         codes ? "compression with feedback" : "local_sgd");
+                                         "device type '%s' has offload: optimizer, which excludes local_sgd", t->name);
             }
     return OK;
 }

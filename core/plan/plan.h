@@ -133,25 +133,38 @@ enum compression {
     COMPRESSION_BF16,
     COMPRESSION_FP16,
     COMPRESSION_INT8, /* this and those behind are codes */
+    COMPRESSION_FP8_E4M3,
+    COMPRESSION_FP8_E5M2,
     COMPRESSION_SIGN,
     COMPRESSION_TOP_K,
     COMPRESSION_RANDOM_K,
     COMPRESSION_POWER_SGD /* no code: sums of factors */
 };
+enum compression_between { BETWEEN_DEVICES, BETWEEN_NODES }; /* all messages, or those that cross nodes */
 struct compressor {
     enum compression kind;
+    enum compression_between between;
     /* codes and POWER_SGD; else 0 */
     enum encoding_feedback feedback;
-    bool stochastic; /* INT8 */
+    bool stochastic; /* INT8, FP8 */
     int32_t block;   /* elements, 1 … ENCODING_BLOCK_MAX */
     double fraction; /* TOP_K, RANDOM_K: of a block's elements, (0, 1] */
     int32_t rank;    /* POWER_SGD */
 };
 struct plan_compression {
-    /* gradient all-reduces, of halves ZeRO's reduce-scatters; not exchanges of tied parameters inside a replica */
+    /* gradient all-reduces, of halves ZeRO's reduce-scatters; not exchanges of tied parameters inside a replica. Between nodes: of
+     * hybrid_shard the all-reduces between parts (core/lower/hybrid.h) */
     struct compressor gradients;
     struct compressor outer; /* changes of parameters, of local SGD */
+    /* messages between stages on different devices: activations, and their gradients. Without feedback; halves are codes there */
+    struct compressor forward, backward;
 };
+enum compression_of { COMPRESSION_OF_GRADIENTS, COMPRESSION_OF_OUTER, COMPRESSION_OF_FORWARD, COMPRESSION_OF_BACKWARD, COMPRESSIONS };
+static inline const struct compressor *plan_compressor(const struct plan_compression *x, enum compression_of of)
+{
+    const struct compressor *const all[] = {&x->gradients, &x->outer, &x->forward, &x->backward};
+    return all[of];
+}
 
 struct plan {
     const char *name, *file; /* file: for messages, NULL if the plan was not read from one */
@@ -221,11 +234,16 @@ const char *plan_describe(struct arena *a, const struct plan *p);
 /* Whether the training is the one with every gradient added, to rounding: every: 1, SGD and the average. */
 bool plan_local_sgd_equivalent(const struct outer_optimizer *o, const struct optimizer *inner);
 const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands);
-/* "summed in bf16", "exchanged as top-k of 1 % in blocks of 65536, error feedback"; NULL: no compression. */
-const char *plan_describe_compressor(struct arena *a, const struct compressor *x);
+/* "gradients summed in bf16", "activations sent as top-k of 1 % in blocks of 65536"; NULL: no compression. */
+const char *plan_describe_compressor(struct arena *a, const struct plan_compression *x, enum compression_of of);
+/* Why it has no effect: "all of them are bf16 without it", "no two devices add gradients"; NULL: it may have one. What is stated is
+ * true of every program of the plan. */
+const char *plan_compressor_idle(const struct plan *p, enum compression_of of);
 bool plan_compressor_codes(const struct compressor *x);
-/* For tensors of a program of dtype t; kind ENCODING_NONE unless the compressor is a code. */
-struct encoding plan_compressor_code(const struct compressor *x, enum dtype t);
+/* "top-k:0.01:65536", what makes a code or factors, in the names of what they keep from step to step. */
+const char *plan_compressor_label(struct arena *a, const struct compressor *x);
+/* For tensors of dtype t; kind ENCODING_NONE unless the compressor is a code, as halves are of fp32 messages of pipelines. */
+struct encoding plan_compressor_code(const struct plan_compression *x, enum compression_of of, enum dtype t);
 /* The same, one line per class, in the order of plan_classes. *common, unless common is NULL: what all of several classes have,
  * ", sharded (tensor), zero 1", and the lines do not repeat; else "". */
 const char **plan_describe_classes(struct arena *a, const struct plan *p, int32_t *n,

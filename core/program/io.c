@@ -149,7 +149,7 @@ static enum status read_link(struct reader *r, struct program *p, int32_t i)
 
 static enum status read_slot(struct reader *r, const struct program_stage *s, struct slot *x)
 {
-    static const char *const classes[] = {"parameter", "gradient", "state", "buffer_ring",
+    static const char *const classes[] = {"parameter", "gradient", "state", "feedback", "buffer_ring",
                                           "scratch"};
     int class;
     TRY(words_start(r, "slot"));
@@ -205,7 +205,7 @@ static enum status read_code(struct reader *r, struct op_attrs *a)
     c->kind = (enum encoding_kind)kind, c->feedback = (enum encoding_feedback)feedback;
     TRY(words_bool(r, &c->stochastic));
     TRY(words_int(r, 1, ENCODING_BLOCK_MAX, &c->block));
-    bool sparse = kind == ENCODING_TOP_K || kind == ENCODING_RANDOM_K;
+    bool sparse = encoding_is_sparse(c->kind);
     TRY(words_int(r, sparse, sparse ? c->block : 0, &c->kept));
     TRY(words_int(r, 1, 2, &c->value_words));
     return words_int64(r, 0, INT64_MAX, &a->stream);

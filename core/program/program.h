@@ -134,6 +134,7 @@ enum slot_class {
     SLOT_PARAMETER,
     SLOT_GRADIENT,
     SLOT_STATE,
+    SLOT_FEEDBACK, /* of compression: program_parameter.feedback */
     SLOT_BUFFER_RING,
     SLOT_SCRATCH,
     SLOT_CLASS_COUNT
@@ -236,7 +237,7 @@ struct program_parameter {
     int32_t outer[PROGRAM_OUTER_SLOTS];
     int32_t fragment; /* in whose turn it is exchanged; 0 without local SGD */
     /* What compression keeps from step to step: 1 + slot, 0: none; two of each use's gradient, then two of the parameter's changes in
-     * local SGD: STATE, the device's feedback (core/graph/encoding.h); of PowerSGD its error, then GRADIENT, the second factor */
+     * local SGD: FEEDBACK, the device's feedback (core/graph/encoding.h); of PowerSGD its error, then GRADIENT, the second factor */
     int32_t feedback[FEEDBACK_SLOTS];
     /* NULL: not sharded by ZeRO. Else slot is -1 if only the shard is kept (zero 3), gradient from zero 2 on, state always. */
     const struct program_shard *shard;

@@ -169,7 +169,7 @@ static void write_procedure(struct lines *out, const struct procedure *p)
 
 static void write_slot(struct lines *out, const struct program_stage *s, const struct slot *x)
 {
-    static const char *const classes[] = {"parameter", "gradient", "state", "buffer_ring",
+    static const char *const classes[] = {"parameter", "gradient", "state", "feedback", "buffer_ring",
                                           "scratch"};
     lines_text(out, "slot");
     put_name(out, x->name), put_word(out, classes[x->class]), put_word(out, dtype_name(x->dtype));

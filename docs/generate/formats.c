@@ -104,6 +104,7 @@ void generate_formats(struct arena *a, FILE *out)
     write_keys("The file", plan_keys, out);
     write_keys("`made_by`", plan_made_by_keys, out);
     write_keys("`compression`", plan_compression_keys, out);
+    write_keys("`compression.pipeline`", plan_pipeline_keys, out);
     write_keys("A map of `compression`", plan_compressor_keys, out);
     write_keys("`local_sgd`", plan_local_sgd_keys, out);
     write_keys("An entry of `replicas`", plan_replica_keys, out);

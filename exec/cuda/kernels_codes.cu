@@ -16,9 +16,11 @@ enum { WARPS = BLOCK / WARP };
 template <class W> struct bits_of_value;
 template <> struct bits_of_value<float> {
     using type = uint32_t;
+    enum { FRACTION = 23, BIAS = 127 };
 };
 template <> struct bits_of_value<double> {
     using type = uint64_t;
+    enum { FRACTION = 52, BIAS = 1023 };
 };
 
 /* Of a magnitude: they have its order, and a NaN is above infinity. */
@@ -58,9 +60,16 @@ template <class W> static __device__ __forceinline__ W get_value(const uint32_t 
 static __device__ __forceinline__ float product(float a, float b) { return __fmul_rn(a, b); }
 static __device__ __forceinline__ double product(double a, double b) { return __dmul_rn(a, b); }
 
+/* 2^e of a normal number. */
+template <class W> static __device__ __forceinline__ W power_of_two(int e)
+{
+    return value_of_bits<W>((uint64_t)(e + bits_of_value<W>::BIAS) << bits_of_value<W>::FRACTION);
+}
+
 /* The block of this thread block. */
-template <class W> struct coded {
-    const W *g;
+template <class T> struct coded {
+    using W = wide_of<T>;
+    const T *g;
     W *state; /* NULL: no feedback */
     uint32_t *words;
     int64_t at, m, kept; /* first element, elements, k */
@@ -68,8 +77,9 @@ template <class W> struct coded {
 
     __device__ __forceinline__ W x(int64_t i) const
     {
-        if (!state) return g[i];
-        return feedback == FEEDBACK_EF ? g[i] + state[i] : g[i] - state[i];
+        W v = dtype_traits<T>::get(g[i]);
+        if (!state) return v;
+        return feedback == FEEDBACK_EF ? v + state[i] : v - state[i];
     }
     /* y: decoded. */
     __device__ __forceinline__ void keep(int64_t i, W y) const
@@ -84,12 +94,12 @@ static __device__ __forceinline__ int64_t kept_in(const struct cuda_code &c, int
     return block == c.blocks - 1 ? c.last_kept : c.code.kept;
 }
 
-template <class W>
-static __device__ __forceinline__ coded<W> block_of(const struct cuda_code &c, const W *g, W *state,
+template <class T>
+static __device__ __forceinline__ coded<T> block_of(const struct cuda_code &c, const T *g, wide_of<T> *state,
                                                     uint32_t *words)
 {
     int64_t block = blockIdx.x, at = block * c.code.block, rest = c.n - at;
-    coded<W> b = {g + at, state ? state + at : nullptr, words + block * c.block_words, at,
+    coded<T> b = {g + at, state ? state + at : nullptr, words + block * c.block_words, at,
                   rest < c.code.block ? rest : c.code.block, kept_in(c, block), (int)c.code.feedback};
     return b;
 }
@@ -123,38 +133,110 @@ static __device__ __forceinline__ int quantised(const struct cuda_code &c, W u, 
     return (int)down + up;
 }
 
-/* A thread makes whole words of four bytes. */
+/* The code of an 8-bit float's magnitude and sign, and the number; see encoding_float. */
 template <class W>
-static __global__ void __launch_bounds__(BLOCK)
-    int8_kernel(struct cuda_code c, const W *g, W *state, uint32_t *words)
+static __device__ __forceinline__ int float_quantised(const struct cuda_code &c, W u, int64_t element, W *number)
 {
+    W most = (W)c.number.most;
+    u = u >= most ? most : u > -most ? u : -most;
+    W size = u < 0 ? -u : u;
+    int e = (int)(magnitude_bits(size) >> bits_of_value<W>::FRACTION) - bits_of_value<W>::BIAS;
+    e = e < c.number.least ? c.number.least : e;
+    W steps = size * power_of_two<W>(c.number.fraction - e);
+    int down = (int)steps;
+    W part = steps - (W)down;
+    bool up = c.code.stochastic ? part > (W)(random_word(c, element) >> 8) * (W)0x1p-24
+                                : part > (W)0.5 || (part == (W)0.5 && down % 2);
+    W v = (W)(down + up) * power_of_two<W>(e - c.number.fraction);
+    *number = u < 0 ? -v : v;
+    return ((e - c.number.least) * (1 << c.number.fraction) + down + up) | (u < 0) << 7;
+}
+template <class W> static __device__ __forceinline__ W float_of_code(const struct cuda_code &c, int code)
+{
+    int e = (code & 127) >> c.number.fraction, one = 1 << c.number.fraction;
+    W v = (W)((code & (one - 1)) + (e ? one : 0)) * power_of_two<W>((e ? e - 1 : 0) + c.number.least - c.number.fraction);
+    return code & 128 ? -v : v;
+}
+
+/* A thread makes whole words of four bytes. */
+template <class T>
+static __global__ void __launch_bounds__(BLOCK)
+    bytes_kernel(struct cuda_code c, const T *g, wide_of<T> *state, uint32_t *words)
+{
+    using W = wide_of<T>;
     __shared__ uint64_t room[BLOCK];
-    coded<W> b = block_of(c, g, state, words);
+    coded<T> b = block_of(c, g, state, words);
     uint64_t most = 0;
     for (int64_t i = threadIdx.x; i < b.m; i += BLOCK) {
         uint64_t bits = magnitude_bits(b.x(i));
         most = bits > most ? bits : most;
     }
-    W scale = value_of_bits<W>(largest_in_block(most, room)) / 127;
+    bool int8 = c.code.kind == ENCODING_INT8;
+    W scale = value_of_bits<W>(largest_in_block(most, room)) / (int8 ? (W)127 : (W)c.number.most);
     if (threadIdx.x == 0) put_value(b.words, scale);
     for (int64_t i = threadIdx.x; 4 * i < b.m; i += BLOCK) {
         uint32_t four = 0;
         for (int64_t j = 4 * i; j < 4 * i + 4 && j < b.m; j++) {
-            int q = scale != 0 ? quantised(c, b.x(j) / scale, b.at + j) : 0;
-            four |= (uint32_t)(uint8_t)(int8_t)q << 8 * (j & 3);
-            b.keep(j, product(scale, (W)q));
+            int q = 0;
+            W number = 0;
+            if (scale != 0 && int8) number = (W)(q = quantised(c, b.x(j) / scale, b.at + j));
+            if (scale != 0 && !int8) q = float_quantised(c, b.x(j) / scale, b.at + j, &number);
+            four |= (uint32_t)(q & 255) << 8 * (j & 3);
+            b.keep(j, product(scale, number));
         }
         b.words[c.code.value_words + i] = four;
     }
 }
 
-/* A warp makes a word of its 32 lanes' elements. */
-template <class W>
-static __global__ void __launch_bounds__(BLOCK)
-    sign_kernel(struct cuda_code c, const W *g, W *state, uint32_t *words)
+/* bf16 and fp16 numbers, of type H, and their bits. */
+template <class H> static __device__ __forceinline__ uint32_t half_bits(float v)
 {
+    H h = dtype_traits<H>::put(v);
+    uint16_t bits;
+    memcpy(&bits, &h, sizeof bits);
+    return bits;
+}
+template <class H> static __device__ __forceinline__ float half_of_bits(uint32_t bits)
+{
+    uint16_t low = (uint16_t)bits;
+    H h;
+    memcpy(&h, &low, sizeof h);
+    return dtype_traits<H>::get(h);
+}
+static __device__ __forceinline__ uint32_t half_code(const struct cuda_code &c, float v)
+{
+    return c.code.kind == ENCODING_BF16 ? half_bits<__nv_bfloat16>(v) : half_bits<__half>(v);
+}
+static __device__ __forceinline__ float half_value(const struct cuda_code &c, uint32_t bits)
+{
+    return c.code.kind == ENCODING_BF16 ? half_of_bits<__nv_bfloat16>(bits) : half_of_bits<__half>(bits);
+}
+
+template <class T>
+static __global__ void __launch_bounds__(BLOCK)
+    half_kernel(struct cuda_code c, const T *g, wide_of<T> *state, uint32_t *words)
+{
+    using W = wide_of<T>;
+    coded<T> b = block_of(c, g, state, words);
+    for (int64_t i = threadIdx.x; 2 * i < b.m; i += BLOCK) {
+        uint32_t two = 0;
+        for (int64_t j = 2 * i; j < 2 * i + 2 && j < b.m; j++) {
+            uint32_t bits = half_code(c, (float)b.x(j));
+            two |= bits << 16 * (j & 1);
+            b.keep(j, (W)half_value(c, bits));
+        }
+        b.words[i] = two;
+    }
+}
+
+/* A warp makes a word of its 32 lanes' elements. */
+template <class T>
+static __global__ void __launch_bounds__(BLOCK)
+    sign_kernel(struct cuda_code c, const T *g, wide_of<T> *state, uint32_t *words)
+{
+    using W = wide_of<T>;
     __shared__ W room[WARP];
-    coded<W> b = block_of(c, g, state, words);
+    coded<T> b = block_of(c, g, state, words);
     W sum = 0;
     for (int64_t i = threadIdx.x; i < b.m; i += BLOCK) sum += b.x(i) < 0 ? -b.x(i) : b.x(i);
     W scale = sum_block(sum, room) / (W)b.m;
@@ -169,14 +251,14 @@ static __global__ void __launch_bounds__(BLOCK)
 }
 
 /* The k-th largest magnitude; *equal: how many of that magnitude are among the k. */
-template <class W>
-static __device__ __forceinline__ uint64_t threshold(const coded<W> &b, int64_t *equal)
+template <class T>
+static __device__ __forceinline__ uint64_t threshold(const coded<T> &b, int64_t *equal)
 {
     __shared__ int count[256];
     __shared__ uint64_t found;
     __shared__ int64_t k;
     if (threadIdx.x == 0) found = 0, k = b.kept;
-    for (int shift = 8 * (int)sizeof(W) - 8; shift >= 0; shift -= 8) {
+    for (int shift = 8 * (int)sizeof(wide_of<T>) - 8; shift >= 0; shift -= 8) {
         for (int i = threadIdx.x; i < 256; i += BLOCK) count[i] = 0;
         __syncthreads();
         for (int64_t i = threadIdx.x; i < b.m; i += BLOCK) {
@@ -211,12 +293,13 @@ static __device__ __forceinline__ int flags_before(bool flag, int *of_warp, int 
     return before + __popc(bits & ((1u << lane) - 1));
 }
 
-template <class W>
+template <class T>
 static __global__ void __launch_bounds__(BLOCK)
-    top_k_kernel(struct cuda_code c, const W *g, W *state, uint32_t *words)
+    top_k_kernel(struct cuda_code c, const T *g, wide_of<T> *state, uint32_t *words)
 {
+    using W = wide_of<T>;
     __shared__ int of_warp[WARPS];
-    coded<W> b = block_of(c, g, state, words);
+    coded<T> b = block_of(c, g, state, words);
     int64_t left, at = 0;
     uint64_t least = threshold(b, &left);
     for (int64_t first = 0; first < b.m; first += BLOCK) {
@@ -235,11 +318,12 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <class W>
+template <class T>
 static __global__ void __launch_bounds__(BLOCK)
-    random_k_kernel(struct cuda_code c, const W *g, W *state, uint32_t *words)
+    random_k_kernel(struct cuda_code c, const T *g, wide_of<T> *state, uint32_t *words)
 {
-    coded<W> b = block_of(c, g, state, words);
+    using W = wide_of<T>;
+    coded<T> b = block_of(c, g, state, words);
     int64_t begin = (int64_t)((uint64_t)random_word(c, b.at) * (uint64_t)b.m >> 32);
     if (threadIdx.x == 0) b.words[0] = (uint32_t)begin;
     for (int64_t i = threadIdx.x; i < b.m; i += BLOCK) {
@@ -250,20 +334,25 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-template <class W>
-static cudaError_t encode(const struct cuda_code *c, const W *g, W *state, uint32_t *words,
+template <class T>
+static cudaError_t encode(const struct cuda_code *c, const T *g, wide_of<T> *state, uint32_t *words,
                           cudaStream_t stream)
 {
     dim3 grid((unsigned)c->blocks);
     switch (c->code.kind) {
     case ENCODING_INT8:
-        return LAUNCH(int8_kernel<W>, grid, BLOCK, 0, stream, *c, g, state, words);
+    case ENCODING_FP8_E4M3:
+    case ENCODING_FP8_E5M2:
+        return LAUNCH(bytes_kernel<T>, grid, BLOCK, 0, stream, *c, g, state, words);
+    case ENCODING_BF16:
+    case ENCODING_FP16:
+        return LAUNCH(half_kernel<T>, grid, BLOCK, 0, stream, *c, g, state, words);
     case ENCODING_SIGN:
-        return LAUNCH(sign_kernel<W>, grid, BLOCK, 0, stream, *c, g, state, words);
+        return LAUNCH(sign_kernel<T>, grid, BLOCK, 0, stream, *c, g, state, words);
     case ENCODING_TOP_K:
-        return LAUNCH(top_k_kernel<W>, grid, BLOCK, 0, stream, *c, g, state, words);
+        return LAUNCH(top_k_kernel<T>, grid, BLOCK, 0, stream, *c, g, state, words);
     case ENCODING_RANDOM_K:
-        return LAUNCH(random_k_kernel<W>, grid, BLOCK, 0, stream, *c, g, state, words);
+        return LAUNCH(random_k_kernel<T>, grid, BLOCK, 0, stream, *c, g, state, words);
     default:
         return cudaErrorInvalidValue;
     }
@@ -272,11 +361,11 @@ static cudaError_t encode(const struct cuda_code *c, const W *g, W *state, uint3
 extern "C" cudaError_t cuda_encode(enum cuda_dtype dtype, const struct cuda_code *c, const void *g,
                                    void *state, uint32_t *words, cudaStream_t stream)
 {
+    cudaError_t failed = cudaErrorInvalidValue;
     if (c->n <= 0) return cudaSuccess;
-    if (c->blocks > INT32_MAX) return cudaErrorInvalidValue;
-    if (dtype == CUDA_fp64) return encode(c, (const double *)g, (double *)state, words, stream);
-    if (dtype != CUDA_fp32) return cudaErrorInvalidValue;
-    return encode(c, (const float *)g, (float *)state, words, stream);
+    if (c->blocks > INT32_MAX) return failed;
+    CUDA_WITH_DTYPE(dtype, T, failed = encode(c, (const T *)g, (wide_of<T> *)state, words, stream));
+    return failed;
 }
 
 /* --- PowerSGD: one thread block, because a column needs all before --- */
@@ -334,56 +423,61 @@ extern "C" cudaError_t cuda_orthonormal(enum cuda_dtype dtype, void *p, int64_t 
 
 /* --- decode --- */
 
-/* Codes of every element, added in a register. */
-template <class W>
-static __device__ __forceinline__ void decode_dense(const struct cuda_code &c, const uint32_t *words,
-                                                    int64_t codes, int64_t each, int64_t m, W *y)
+/* Element i of a code with all elements. */
+template <class W> static __device__ __forceinline__ W decoded(const struct cuda_code &c, const uint32_t *code, int64_t i)
 {
-    bool int8 = c.code.kind == ENCODING_INT8;
+    const uint32_t *rest = code + c.code.value_words;
+    if (c.code.kind == ENCODING_BF16 || c.code.kind == ENCODING_FP16) return (W)half_value(c, code[i / 2] >> 16 * (i & 1) & 0xffff);
+    W scale = get_value<W>(code);
+    if (c.code.kind == ENCODING_SIGN) return rest[i / 32] >> (i & 31) & 1 ? -scale : scale;
+    uint8_t byte = (uint8_t)(rest[i / 4] >> 8 * (i & 3));
+    return product(scale, c.code.kind == ENCODING_INT8 ? (W)(int8_t)byte : float_of_code<W>(c, byte));
+}
+
+/* Codes of every element, added in a register. */
+template <class T>
+static __device__ __forceinline__ void decode_dense(const struct cuda_code &c, const uint32_t *words,
+                                                    int64_t codes, int64_t each, int64_t m, T *y)
+{
+    using W = wide_of<T>;
     for (int64_t i = threadIdx.x; i < m; i += BLOCK) {
-        W sum = y[i];
-        for (int64_t k = 0; k < codes; k++) {
-            const uint32_t *code = words + k * each, *rest = code + c.code.value_words;
-            W scale = get_value<W>(code);
-            if (int8)
-                sum += product(scale, (W)(int8_t)(uint8_t)(rest[i / 4] >> 8 * (i & 3)));
-            else
-                sum += rest[i / 32] >> (i & 31) & 1 ? -scale : scale;
-        }
-        y[i] = sum;
+        W sum = dtype_traits<T>::get(y[i]);
+        for (int64_t k = 0; k < codes; k++) sum += decoded<W>(c, words + k * each, i);
+        y[i] = dtype_traits<T>::put(sum);
     }
 }
 
 /* Codes of some elements, one code after the other. */
-template <class W>
+template <class T>
 static __device__ __forceinline__ void decode_sparse(const struct cuda_code &c, const uint32_t *words,
                                                      int64_t codes, int64_t each, int64_t m,
-                                                     int64_t kept, W *y)
+                                                     int64_t kept, T *y)
 {
+    using W = wide_of<T>;
     bool top = c.code.kind == ENCODING_TOP_K;
     for (int64_t k = 0; k < codes; k++, words += each) {
         __syncthreads();
         const uint32_t *values = words + (top ? kept : 1);
         for (int64_t j = threadIdx.x; j < kept; j += BLOCK) {
             int64_t i = top ? words[j] : ((int64_t)words[0] + j) % m;
-            if (i < m) y[i] += get_value<W>(values + c.code.value_words * j);
+            if (i < m) y[i] = dtype_traits<T>::put(dtype_traits<T>::get(y[i]) + get_value<W>(values + c.code.value_words * j));
         }
     }
 }
 
-template <class W>
+template <class T>
 static __global__ void __launch_bounds__(BLOCK)
-    decode_kernel(struct cuda_code c, const uint32_t *words, int64_t codes, int64_t each, W *g, W *sum)
+    decode_kernel(struct cuda_code c, const uint32_t *words, int64_t codes, int64_t each, T *g, T *sum)
 {
     int64_t block = blockIdx.x, at = block * c.code.block, rest = c.n - at;
     int64_t m = rest < c.code.block ? rest : c.code.block;
-    W *y = (sum ? sum : g) + at;
+    T *y = (sum ? sum : g) + at;
     words += block * c.block_words;
-    for (int64_t i = threadIdx.x; !sum && i < m; i += BLOCK) y[i] = 0;
-    if (c.code.kind == ENCODING_INT8 || c.code.kind == ENCODING_SIGN)
-        decode_dense(c, words, codes, each, m, y);
-    else
+    for (int64_t i = threadIdx.x; !sum && i < m; i += BLOCK) y[i] = dtype_traits<T>::put(0);
+    if (c.code.kind == ENCODING_TOP_K || c.code.kind == ENCODING_RANDOM_K)
         decode_sparse(c, words, codes, each, m, kept_in(c, block), y);
+    else
+        decode_dense(c, words, codes, each, m, y);
     __syncthreads();
     for (int64_t i = threadIdx.x; sum && i < m; i += BLOCK) g[at + i] = y[i];
 }
@@ -392,13 +486,10 @@ extern "C" cudaError_t cuda_decode(enum cuda_dtype dtype, const struct cuda_code
                                    const uint32_t *words, int64_t codes, int64_t each, void *g,
                                    void *sum, cudaStream_t stream)
 {
+    cudaError_t failed = cudaErrorInvalidValue;
     if (c->n <= 0) return cudaSuccess;
-    if (c->blocks > INT32_MAX) return cudaErrorInvalidValue;
+    if (c->blocks > INT32_MAX) return failed;
     dim3 grid((unsigned)c->blocks);
-    if (dtype == CUDA_fp64)
-        return LAUNCH(decode_kernel<double>, grid, BLOCK, 0, stream, *c, words, codes, each,
-                      (double *)g, (double *)sum);
-    if (dtype != CUDA_fp32) return cudaErrorInvalidValue;
-    return LAUNCH(decode_kernel<float>, grid, BLOCK, 0, stream, *c, words, codes, each, (float *)g,
-                  (float *)sum);
+    CUDA_WITH_DTYPE(dtype, T, failed = LAUNCH(decode_kernel<T>, grid, BLOCK, 0, stream, *c, words, codes, each, (T *)g, (T *)sum));
+    return failed;
 }

@@ -14,7 +14,8 @@ static struct cuda_code code_of(const struct op_call *c)
                               .n = n,
                               .blocks = (n + k->block - 1) / k->block,
                               .last_kept = encoding_kept(k, rest ? rest : k->block),
-                              .block_words = encoding_block_words(k, k->block)};
+                              .block_words = encoding_block_words(k, k->block),
+                              .number = encoding_float_of(k->kind)};
 }
 
 enum status cuda_op_encode(struct cuda_context *x, const struct op_call *c, struct error *err)

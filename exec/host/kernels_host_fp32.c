@@ -1,6 +1,8 @@
 /* exec/host/kernels_host_fp32.c - the kernels of exec/host/kernels_host_all.inc over float. */
 #define REAL float
 #define BITS uint32_t
+#define REAL_FRACTION 23 /* bits */
+#define REAL_BIAS 127
 #define NAME(x) x##_fp32
 #define TABLE kernels_host_fp32
 #define EXP host_exp_fp32

@@ -1,6 +1,8 @@
 /* exec/host/kernels_host_fp64.c - the kernels of exec/host/kernels_host_all.inc over double. */
 #define REAL double
 #define BITS uint64_t
+#define REAL_FRACTION 52 /* bits */
+#define REAL_BIAS 1023
 #define NAME(x) x##_fp64
 #define TABLE kernels_host_fp64
 #define EXP host_exp_fp64

@@ -32,7 +32,10 @@ static bool input_narrow(const struct op_call *c, int32_t i)
     return !op_input_is_int32(c->kind, i) && !(c->wide_input >> i & 1);
 }
 
-static bool output_narrow(const struct op_call *c, int32_t i) { return !(c->wide_output >> i & 1); }
+static bool output_narrow(const struct op_call *c, int32_t i)
+{
+    return !op_output_is_int32(c->kind, i) && !(c->wide_output >> i & 1);
+}
 
 /* Updates: one output more than operands, p in half precision, which no single-type kernel writes. */
 static int32_t own_outputs(const struct op_call *c)

@@ -61,6 +61,22 @@ enum status feedback_collect(struct rank *r, struct arena *a, const struct chunk
     return OK;
 }
 
+bool feedback_saved(const struct checkpoint *c)
+{
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        const char *place = strrchr(c->tensors[i].name, '#');
+        if (place && place[1] >= '0' && place[1] <= '9') return true;
+    }
+    return false;
+}
+
+bool feedback_kept(const struct program *p)
+{
+    for (const struct program_stage *s = p->stages; s < p->stages + p->n_stages; s++)
+        if (count(s)) return true;
+    return false;
+}
+
 static const struct checkpoint_tensor *find(const struct checkpoint *c, const char *name)
 {
     for (int32_t i = 0; i < c->n_tensors; i++)

@@ -1,7 +1,7 @@
 /* exec/worker/feedback.h - feedback of codes (core/graph/encoding.h) in checkpoints.
  *
- * Feedback is a device's own, so every device saves its own: tensor "SLOT#I/N" of the I-th of N stages of the program that have it.
- * A run with another plan begins without feedback, as a new training does, where N or a shape differs. */
+ * Feedback is a device's own, so every device saves its own: tensor "SLOT#I/N" of the I-th of N stages of the program that have it; SLOT
+ * states the code. A run with another plan begins without feedback, as a new training does, where the code, N or a shape differs. */
 #ifndef EXEC_WORKER_FEEDBACK_H
 #define EXEC_WORKER_FEEDBACK_H
 
@@ -10,6 +10,7 @@
 struct arena;
 struct chunk;
 struct rank;
+struct program;
 
 struct feedback { /* of a chunk */
     int32_t n;
@@ -19,6 +20,9 @@ struct feedback { /* of a chunk */
 /* Finite stays, or becomes false. Ownership: the arena's. O(parameters · stages of the program). */
 MUST_CHECK enum status feedback_collect(struct rank *r, struct arena *a, const struct chunk *k, struct feedback *out,
                                         bool *finite, struct error *err);
+/* Whether the checkpoint has feedback of any code, and whether the program does. */
+bool feedback_saved(const struct checkpoint *c);
+bool feedback_kept(const struct program *p);
 /* Leaves tensors that the checkpoint lacks as they are, zero; *lacking: their number is added. */
 MUST_CHECK enum status feedback_load(struct rank *r, struct arena *a, const struct checkpoint *c, const struct chunk *k,
                                      int64_t *lacking, struct error *err);

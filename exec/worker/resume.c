@@ -112,6 +112,17 @@ static void warn_of_sums(const struct resuming *v, const struct checkpoint *c)
                  c->step, c->folder);
 }
 
+/* lacking: tensors of this rank's feedback that the checkpoint does not have. */
+static void warn_of_feedback(const struct resuming *v, const struct checkpoint *c, int64_t lacking)
+{
+    bool had = feedback_saved(c), has = feedback_kept(v->r->p);
+    if (lacking)
+        log_warn("checkpoint '%s' lacks feedback of this plan's compression, which begins at zero%s", c->folder,
+                 had ? "; it has that of another code or of another number of devices, which is dropped" : "");
+    if (had && !has)
+        log_warn("checkpoint '%s' has feedback of compression, which this plan does not have: what its codes left out is dropped", c->folder);
+}
+
 static enum status load_tensors(const struct resuming *v, struct arena *a, const char *folder,
                                 struct error *err)
 {
@@ -131,8 +142,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
         }
         TRY(feedback_load(v->r, a, &c, k, &lacking, err));
     }
-    if (v->r->index == 0 && lacking)
-        log_warn("checkpoint '%s' lacks feedback of this plan's compression, which begins at zero", c.folder);
+    if (v->r->index == 0) warn_of_feedback(v, &c, lacking);
     progress_resume(v->progress, c.step, c.sequences);
     scale_log_resume(v->scales, c.scale);
     return OK;

@@ -11,7 +11,7 @@
 /* --- of a program --- */
 
 static const char *const class_names[SLOT_CLASS_COUNT] = {
-    "parameters", "gradients", "optimizer state", "activations", "scratch"};
+    "parameters", "gradients", "optimizer state", "compression feedback", "activations", "scratch"};
 
 static void add_entry(struct footprint *f, const char *name, int64_t bytes, const char *why)
 {

@@ -243,6 +243,7 @@ static void add_resident(const struct view *v, struct live *out)
     static const enum live_class of[SLOT_CLASS_COUNT] = {[SLOT_PARAMETER] = LIVE_parameters,
                                                          [SLOT_GRADIENT] = LIVE_gradients,
                                                          [SLOT_STATE] = LIVE_state,
+                                                         [SLOT_FEEDBACK] = LIVE_feedback,
                                                          [SLOT_SCRATCH] = LIVE_scratch};
     int64_t known = 0, rings = 0;
     for (int32_t k = 0; k < v->lane->n_stages; k++) {

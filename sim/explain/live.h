@@ -1,6 +1,6 @@
 /* sim/explain/live.h - live memory of a device over one steady step, by class of slot, from a trace and its program.
  *
- * Resident classes (parameters, gradients, optimizer state, scratch, staging of collectives, reserve) are constant. Buffer rings follow the
+ * Resident classes (parameters, gradients, optimizer state, feedback of compression, scratch, staging of collectives, reserve) are constant. Buffer rings follow the
  * spans, by the rules of sim/engine/code.c and messages.c: a buffer is allocated when its call begins to compute, or when its
  * message starts; it is released when its call ends, or when its message has left. The changes of one step are repeated with
  * the period of the step, so a step that overlaps its neighbours needs no other one.
@@ -27,6 +27,7 @@ struct arena;
     X(parameters, "parameters")                                                                    \
     X(gradients, "gradients")                                                                      \
     X(state, "optimizer state")                                                                    \
+    X(feedback, "compression feedback")                                                            \
     X(scratch, "scratch")                                                                          \
     X(staging, "collective buffers")                                                               \
     X(reserve, "reserve")                                                                          \

@@ -113,7 +113,7 @@ static void hold_stage(const struct explanation *t, struct explain *x, int32_t s
                        int64_t when_ns, size_t *capacity)
 {
     static const char *const names[SLOT_CLASS_COUNT] = {"parameters", "gradients",
-                                                        "optimizer state", "", "scratch"};
+                                                        "optimizer state", "compression feedback", "", "scratch"};
     const struct program_stage *s = &t->program->stages[stage];
     for (int32_t c = 0; c < SLOT_CLASS_COUNT; c++)
         if (c != SLOT_BUFFER_RING) hold(t, x, capacity, names[c], 1, program_class_bytes(s, c));

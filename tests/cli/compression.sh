@@ -119,6 +119,8 @@ while IFS='|' read -r kind limit block each; do
     rm -rf "$scratch/saved"
 done <<'END'
 int8|1e-3|256|1 + up(m, 4)
+fp8-e4m3|1e-3|256|1 + up(m, 4)
+{kind: fp8-e5m2, block: 64, rounding: nearest, feedback: ef}|2e-3|64|1 + up(m, 4)
 {kind: int8, block: 64, rounding: nearest, feedback: ef}|1e-3|64|1 + up(m, 4)
 sign|0.02|256|1 + up(m, 32)
 {kind: top-k, fraction: 0.05, block: 100}|0.05|100|2 * up(5 * m, 100)
@@ -136,6 +138,12 @@ shaped other "$head" "${shapes[chunks]}"
 sed -i 's/precision: fp64/precision: fp32/; s/kind: sgd, lr: 0.1/kind: adamw, lr: 1e-3/' "$scratch/other.yaml"
 "$MUSHER" run "$scratch/other.yaml" --data "$text" --steps 1 --resume "$scratch/saved" >/dev/null 2>"$scratch/err" && grep -q 'lacks feedback' "$scratch/err"
 check "another plan resumes without feedback, and that is said" $?
+plan other "${head/top-k, fraction: 0.1/sign}" ''
+"$MUSHER" run "$scratch/other.yaml" --data "$text" --steps 1 --resume "$scratch/saved" >/dev/null 2>"$scratch/err" && grep -q 'lacks feedback.*that of another code' "$scratch/err"
+check "and one with another code" $?
+plan other $'local_sgd: {every: 2, outer: nesterov}\ncompression: {gradients: int8}' ''
+"$MUSHER" run "$scratch/other.yaml" --data "$text" --steps 1 --resume "$scratch/saved" >/dev/null 2>"$scratch/err" && grep -q 'has feedback of compression, which this plan does not have' "$scratch/err"
+check "and one without feedback" $?
 plan code 'compression: {gradients: int8}' '' fp16
 losses code >"$scratch/code" && within "$(distance "$scratch/whole" "$scratch/code")" 5e-3
 check "int8 beside the loss scale of fp16" $?
@@ -143,9 +151,11 @@ check "int8 beside the loss scale of fp16" $?
 plan code 'compression: {gradients: {kind: top-k, fraction: 0.01}}' ''
 for verb in show simulate; do
     "$MUSHER" $verb "$scratch/code.yaml" 2>"$scratch/err" | grep -q 'compression  gradients exchanged as top-k of 1 % in blocks of 65536, error feedback: other training' &&
-        "$MUSHER" $verb "$scratch/code.yaml" --json 2>"$scratch/err" | tr -d ' \n' | grep -q '"compression":{"gradients":"exchangedastop-kof1%[^"]*","outer":null,"equivalent":false}'
+        "$MUSHER" $verb "$scratch/code.yaml" --json 2>"$scratch/err" | tr -d ' \n' | grep -q '"compression":{"gradients":"gradientsexchangedastop-kof1%[^"]*","outer":null,"forward":null,"backward":null,"equivalent":false}'
     check "$verb states the compression" $?
 done
+"$MUSHER" memory "$scratch/code.yaml" >"$scratch/out" 2>"$scratch/err" && grep -q 'compression feedback' "$scratch/out"
+check "feedback has a line of its own in the memory of a device" $?
 
 four_hosts fp32 'adamw, lr: 1e-3' | sed -n '/^job:/,/^cluster:/s/^  //p' >"$scratch/job.yaml"
 four_hosts fp32 'adamw, lr: 1e-3' | sed -n '/^cluster:/,$s/^  //p' >"$scratch/cluster.yaml"
@@ -171,12 +181,12 @@ refused 'needs a fraction of the elements' 'compression: {gradients: top-k}'
 refused 'fraction: must be above 0' 'compression: {gradients: {kind: top-k, fraction: 0}}'
 refused 'a number from 0 to 1' 'compression: {gradients: {kind: random-k, fraction: 1.5}}'
 refused 'int8 has none; only top-k and random-k' 'compression: {gradients: {kind: int8, fraction: 0.5}}'
-refused 'bf16 has none; only int8, sign' 'compression: {gradients: {kind: bf16, feedback: ef}}'
+refused 'bf16 has none; only int8, fp8-e4m3' 'compression: {gradients: {kind: bf16, feedback: ef}}'
 refused 'the loss scale of fp16' 'compression: {gradients: sign}' fp16
 refused 'power-sgd has none or ef' 'compression: {gradients: {kind: power-sgd, feedback: ef21}}'
 refused 'int8 has none; only power-sgd' 'compression: {gradients: {kind: int8, rank: 4}}'
 refused 'power-sgd is for gradients' $'compression: {outer: power-sgd}\nlocal_sgd: {every: 2}'
-refused 'sums of fp64 gradients are fp64' 'compression: {gradients: bf16}' fp64
+refused 'sums and messages of fp64 are fp64' 'compression: {gradients: bf16}' fp64
 refused 'keep every bit' $'deterministic: true\ncompression: {gradients: bf16}'
 refused 'no local_sgd whose exchanges' 'compression: {outer: bf16}'
 refused "gradient" 'compression: {gradiens: bf16}'

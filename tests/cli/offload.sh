@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/cli/offload.sh - an optimizer's state in host memory (`offload: optimizer` of a device type), really run on hosts and on the CUDA
-# stand-in: the same bits as in the device's memory, checkpoints of either resumed by the other, less memory, what it excludes; planned.
+# stand-in: the same bits as in the device's memory, checkpoints of either resumed by the other, what it excludes; planned.
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
@@ -86,7 +86,8 @@ says "another part of the memory is refused" 3 "only the optimizer's state can b
 plan bad fp32 "device: host, memory: 1 GiB, offload: optimizer" "local_sgd: {every: 2}"
 sed -i 's/, zero: 1//' "$scratch/bad.yaml"
 says "local_sgd is excluded" 3 "has offload: optimizer, which excludes local_sgd" "$MUSHER" simulate "$scratch/bad.yaml"
-plan bad fp32 "device: host, memory: 1 GiB, offload: optimizer" "compression: {gradients: {kind: top-k, fraction: 0.1}}"
-sed -i 's/, zero: 1//' "$scratch/bad.yaml"
-says "and codes with feedback" 3 "which excludes compression with feedback" "$MUSHER" simulate "$scratch/bad.yaml"
+plan codes fp32 "device: host, memory: 1 GiB, offload: optimizer" "compression: {gradients: {kind: top-k, fraction: 0.1}}"
+plan resident fp32 "device: host, memory: 1 GiB" "compression: {gradients: {kind: top-k, fraction: 0.1}}"
+sed -i 's/, zero: 1//' "$scratch/codes.yaml" "$scratch/resident.yaml"
+same "with codes, whose feedback stays on the device" codes resident
 exit $bad

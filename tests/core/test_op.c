@@ -112,6 +112,8 @@ static const struct row text_rows[] = {
     /* a scale and a word of four bytes; a scale and a word of two */
     {OP_encode, {.code = {.kind = ENCODING_INT8, .block = 4, .value_words = 1}}, "6", "4", 30, 24, 16},
     {OP_encode, {.code = {ENCODING_INT8, FEEDBACK_EF, true, 4, 0, 2}}, "2,3 x 2,3", "6 x 2,3", 6 * 29, 48, 48},
+    {OP_encode, {.code = {.kind = ENCODING_FP8_E4M3, .block = 4, .value_words = 1}}, "6", "4", 48, 24, 16},
+    {OP_encode, {.code = {.kind = ENCODING_BF16, .block = 4, .value_words = 1}}, "7", "4", 7, 28, 16},
     {OP_encode, {.code = {.kind = ENCODING_SIGN, .block = 40, .value_words = 1}}, "70", "5", 210, 280, 20},
     /* 4 of 10 and 2 of 3 numbers with their elements; one element and 4 of 10, one and 2 of 3 */
     {OP_encode, {.code = {.kind = ENCODING_TOP_K, .block = 10, .kept = 4, .value_words = 1}}, "13", "12", 65, 52, 48},

@@ -114,7 +114,7 @@ static const struct {
     const char *what, *by, *message;
 } hostile[] = {
     {"musher-program 11", "musher-program 2",
-     "x:1: program version 2; this musher reads version 10: lower the plan again"},
+     "x:1: program version 2; this musher reads version 11: lower the plan again"},
     {"musher-program 11", "musher-program 99", "x:1: program version 99"},
     {"musher-program", "another-program", "x:1: 'musher-program' was expected"},
     {"counts 2", "counts 99999999999", "x:4: "},

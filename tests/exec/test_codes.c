@@ -5,6 +5,12 @@
 static const struct encoding codes[] = {
     {.kind = ENCODING_INT8, .block = 256},
     {.kind = ENCODING_INT8, .block = 100, .stochastic = true},
+    {.kind = ENCODING_FP8_E4M3, .block = 256},
+    {.kind = ENCODING_FP8_E4M3, .block = 100, .stochastic = true},
+    {.kind = ENCODING_FP8_E5M2, .block = 33},
+    {.kind = ENCODING_FP8_E5M2, .block = 256, .stochastic = true},
+    {.kind = ENCODING_BF16, .block = 1024},
+    {.kind = ENCODING_FP16, .block = 33},
     {.kind = ENCODING_SIGN, .block = 256},
     {.kind = ENCODING_SIGN, .block = 33},
     {.kind = ENCODING_TOP_K, .block = 1024, .kept = 16},
@@ -23,6 +29,12 @@ static double allowed(const struct encoding *c, enum dtype t, const void *x, int
         double here = codes_squared(t, part, NULL, m), sum = 0;
         for (int64_t i = 0; i < m; i++) sum += fabs(calls_get(t, part, i));
         if (c->kind == ENCODING_INT8) most += here * (double)m / (4 * 127 * 127);
+        if (encoding_is_fp8(c->kind)) {
+            struct encoding_float f = encoding_float_of(c->kind);
+            double step = ldexp(calls_largest(t, part, m) / (double)f.most, f.least - f.fraction);
+            most += here * ldexp(1, -2 * f.fraction - 2) + (double)m * step * step / 4;
+        }
+        if (encoding_is_half(c->kind)) most += here * ldexp(1, c->kind == ENCODING_BF16 ? -16 : -22);
         if (c->kind == ENCODING_SIGN) most += here - sum * sum / (double)m;
         if (c->kind == ENCODING_TOP_K || c->kind == ENCODING_RANDOM_K)
             most += here * (1 - (double)encoding_kept(c, m) / (double)m);
@@ -52,11 +64,14 @@ START_TEST(codes_contract)
 }
 END_TEST
 
-/* The mean of N draws of one element is within 5 standard errors, at most scale / 2 / √N each, of it. */
+/* The mean of N draws of one element is within 5 standard errors, at most half of a step / √N each, of it. */
 START_TEST(stochastic_rounding_has_no_bias)
 {
     enum { DRAWS = 4000, N = 200 };
-    struct coder x = coder_of((struct encoding){.kind = ENCODING_INT8, .block = 64, .stochastic = true}, DTYPE_fp64, N);
+    static const enum encoding_kind kinds[] = {ENCODING_INT8, ENCODING_FP8_E4M3, ENCODING_FP8_E5M2};
+    enum encoding_kind kind = kinds[_i];
+    struct coder x = coder_of((struct encoding){.kind = kind, .block = 64, .stochastic = true}, DTYPE_fp64, N);
+    struct encoding_float f = encoding_float_of(kind);
     const double *g = calls_numbers(DTYPE_fp64, N);
     double *y = calls_poisoned(DTYPE_fp64, N), mean[N] = {0};
     void *words = calls_poisoned(DTYPE_int32, coder_words(&x));
@@ -67,7 +82,51 @@ START_TEST(stochastic_rounding_has_no_bias)
             for (int i = 0; i < N; i++) mean[i] += y[i] / DRAWS;
         }
     double most = calls_largest(DTYPE_fp64, g, N);
-    for (int i = 0; i < N; i++) ck_assert_double_le(fabs(mean[i] - g[i]), 5 * most / 127 / 2 / sqrt(DRAWS));
+    for (int i = 0; i < N; i++) {
+        double step = kind == ENCODING_INT8 ? most / 127 : ldexp(fabs(g[i]), -f.fraction) + ldexp(most / (double)f.most, f.least - f.fraction);
+        ck_assert_double_le(fabs(mean[i] - g[i]), 5 * step / 2 / sqrt(DRAWS));
+    }
+}
+END_TEST
+
+/* Every number of the type, times a power of two, is its own code. */
+START_TEST(numbers_of_8_bit_floats_are_exact)
+{
+    enum { MOST = 127 };
+    enum encoding_kind kind = _i ? ENCODING_FP8_E5M2 : ENCODING_FP8_E4M3;
+    int fraction = _i ? 2 : 3, bias = _i ? 15 : 7, n = _i ? 124 : 127;
+    for (int k = 0; k < 2 * 2; k++) {
+        struct coder x = coder_of((struct encoding){.kind = kind, .block = 128, .stochastic = k & 1}, k & 2 ? DTYPE_fp64 : DTYPE_fp32, n);
+        void *g = calls_space(x.t, n), *y = calls_poisoned(x.t, n);
+        uint32_t words[2 + (MOST + 3) / 4];
+        for (int c = 0; c < n; c++) {
+            int e = c >> fraction, j = c & ((1 << fraction) - 1);
+            double v = e ? ldexp(1 + ldexp(j, -fraction), e - bias) : ldexp(j, 1 - bias - fraction);
+            calls_set(x.t, g, c, ldexp(c % 3 ? v : -v, -3));
+        }
+        coder_encode(&x, coder_on_host, NULL, g, NULL, words);
+        coder_decode(&x, coder_on_host, NULL, words, 1, NULL, y);
+        const uint8_t *bytes = (const uint8_t *)(words + x.attrs.code.value_words);
+        for (int c = 0; c < n; c++) {
+            ck_assert_int_eq(bytes[c], c && c % 3 == 0 ? c + 128 : c);
+            ck_assert(calls_get(x.t, y, c) == calls_get(x.t, g, c));
+        }
+    }
+}
+END_TEST
+
+/* The scale is 1: the largest is 448. Steps are 2 from 16 on, and 2^-9 at 0. */
+START_TEST(halves_of_steps_become_even)
+{
+    static const float g[] = {448, 17, 19, 17.25F, -19, 0x1p-10F, 0x3p-10F, 0x1.1p-10F},
+                       rounded[] = {448, 16, 20, 18, -20, 0, 0x1p-8F, 0x1p-9F};
+    uint32_t words[3];
+    float y[8];
+    struct coder x = coder_of((struct encoding){.kind = ENCODING_FP8_E4M3, .block = 8}, DTYPE_fp32, 8);
+    ck_assert_int_eq(coder_words(&x), 3);
+    coder_encode(&x, coder_on_host, NULL, g, NULL, words);
+    coder_decode(&x, coder_on_host, NULL, words, 1, NULL, y);
+    ck_assert_mem_eq(y, rounded, sizeof y);
 }
 END_TEST
 
@@ -110,8 +169,8 @@ START_TEST(equal_elements_are_taken_in_order_and_what_is_no_number_stays_none)
     struct coder x = coder_of((struct encoding){.kind = ENCODING_TOP_K, .block = 5, .kept = 3}, DTYPE_fp32, 5);
     coder_encode(&x, coder_on_host, NULL, g, NULL, words);
     ck_assert(words[0] == 0 && words[1] == 1 && words[2] == 2);
-    for (int k = 0; k < 2 * 3; k++) {
-        enum encoding_kind kinds[] = {ENCODING_INT8, ENCODING_SIGN, ENCODING_TOP_K};
+    for (int k = 0; k < 2 * 7; k++) {
+        enum encoding_kind kinds[] = {ENCODING_INT8, ENCODING_SIGN, ENCODING_TOP_K, ENCODING_FP8_E4M3, ENCODING_FP8_E5M2, ENCODING_BF16, ENCODING_FP16};
         bool any = false;
         g[5] = k & 1 ? INFINITY : NAN;
         x = coder_of((struct encoding){.kind = kinds[k / 2], .block = 8, .kept = kinds[k / 2] == ENCODING_TOP_K}, DTYPE_fp32, 8);
@@ -292,7 +351,9 @@ Suite *codes_suite(void)
     TCase *c = tcase_create("codes");
     tcase_add_checked_fixture(c, calls_begin, calls_end);
     tcase_add_loop_test(c, codes_contract, 0, N_CODES);
-    tcase_add_test(c, stochastic_rounding_has_no_bias);
+    tcase_add_loop_test(c, stochastic_rounding_has_no_bias, 0, 3);
+    tcase_add_loop_test(c, numbers_of_8_bit_floats_are_exact, 0, 2);
+    tcase_add_test(c, halves_of_steps_become_even);
     tcase_add_test(c, codes_are_those_by_hand);
     tcase_add_test(c, equal_elements_are_taken_in_order_and_what_is_no_number_stays_none);
     tcase_add_test(c, feedback_does_what_its_papers_promise);

@@ -1,5 +1,6 @@
 /* The device's codes of gradients beside the host's, on the stand-in: the same bytes, but for scales that are means, whose sums have
  * another order; and the same bytes in whatever order blocks and threads go on. */
+#include "core/graph/half.h"
 #include "tests/support/codes.h"
 #include "tests/support/cuda_rows.h"
 
@@ -38,6 +39,11 @@ static const struct encoding codes[] = {
     {.kind = ENCODING_INT8, .block = 256, .feedback = FEEDBACK_EF},
     {.kind = ENCODING_INT8, .block = 100, .stochastic = true},
     {.kind = ENCODING_INT8, .block = 301, .stochastic = true, .feedback = FEEDBACK_EF21},
+    {.kind = ENCODING_FP8_E4M3, .block = 256, .feedback = FEEDBACK_EF},
+    {.kind = ENCODING_FP8_E4M3, .block = 101, .stochastic = true},
+    {.kind = ENCODING_FP8_E5M2, .block = 300, .stochastic = true, .feedback = FEEDBACK_EF21},
+    {.kind = ENCODING_BF16, .block = 1024},
+    {.kind = ENCODING_FP16, .block = 33, .feedback = FEEDBACK_EF},
     {.kind = ENCODING_SIGN, .block = 256, .feedback = FEEDBACK_EF},
     {.kind = ENCODING_SIGN, .block = 33, .feedback = FEEDBACK_EF21},
     {.kind = ENCODING_TOP_K, .block = 1024, .kept = 16, .feedback = FEEDBACK_EF},
@@ -94,6 +100,26 @@ START_TEST(codes_are_the_hosts)
         if (same) ck_assert_mem_eq(host.words, there.words, (size_t)(4 * MEMBERS * coder_words(&c)));
         for (int m = 0; m < MEMBERS; m++) check_near(&c, there.state[m], host.state[m], same);
         check_near(&c, there.sum, host.sum, same), check_near(&c, there.g, host.g, same);
+    }
+}
+END_TEST
+
+/* Between stages: numbers of 16 bits, without feedback. */
+START_TEST(messages_of_half_precision_are_the_hosts)
+{
+    const struct encoding *k = &codes[_i];
+    if (k->feedback || k->kind == ENCODING_SIGN || encoding_is_half(k->kind)) return;
+    for (int i = 0; i < 2; i++) {
+        enum { N = 1100 };
+        struct coder c = coder_of(*k, i ? DTYPE_bf16 : DTYPE_fp16, N);
+        uint16_t g[N], *y = calls_poisoned(c.t, N), *there = calls_poisoned(c.t, N);
+        half_narrow(c.t, with_ties(DTYPE_fp32, N), g, N);
+        char *words = calls_poisoned(DTYPE_int32, coder_words(&c)), *others = calls_poisoned(DTYPE_int32, coder_words(&c));
+        coder_encode(&c, coder_on_host, NULL, g, NULL, words), coder_encode(&c, run_there, NULL, g, NULL, others);
+        ck_assert_mem_eq(words, others, (size_t)(4 * coder_words(&c)));
+        coder_decode(&c, coder_on_host, NULL, words, 1, NULL, y), coder_decode(&c, run_there, NULL, words, 1, NULL, there);
+        ck_assert_mem_eq(y, there, sizeof g);
+        ck_assert(k->kept && k->kept < k->block ? true : fabs(half_value(c.t, y[1]) - half_value(c.t, g[1])) < 0.5F);
     }
 }
 END_TEST
@@ -158,6 +184,7 @@ Suite *cuda_codes_suite(void)
     TCase *c = tcase_create("cuda_codes");
     tcase_add_checked_fixture(c, cuda_rows_open, cuda_rows_close);
     tcase_add_loop_test(c, codes_are_the_hosts, 0, N_CODES);
+    tcase_add_loop_test(c, messages_of_half_precision_are_the_hosts, 0, N_CODES);
     tcase_add_loop_test(c, the_order_of_threads_does_not_matter, 0, N_CODES);
     tcase_add_test(c, what_is_no_number_stays_none_there);
     tcase_add_test(c, orthonormal_columns_are_the_hosts_to_rounding);

@@ -14,6 +14,7 @@ static void teardown(void) { arena_free(arena); }
 
 static const struct compressor compressors[] = {
     {.kind = COMPRESSION_INT8, .block = 256, .stochastic = true},
+    {.kind = COMPRESSION_FP8_E4M3, .block = 64, .feedback = FEEDBACK_EF},
     {.kind = COMPRESSION_SIGN, .block = 100, .feedback = FEEDBACK_EF},
     {.kind = COMPRESSION_TOP_K, .block = 128, .fraction = 0.07, .feedback = FEEDBACK_EF21},
     {.kind = COMPRESSION_RANDOM_K, .block = 64, .fraction = 0.5, .feedback = FEEDBACK_EF},
@@ -36,7 +37,7 @@ static int64_t words_of(const struct compressor *x, int64_t n)
     for (int64_t at = 0, m; at < n; at += m) {
         m = n - at < x->block ? n - at : x->block;
         int64_t kept = (int64_t)ceil((double)m * ceil(x->fraction * x->block - 1e-9) / x->block);
-        words += x->kind == COMPRESSION_INT8       ? 1 + (m + 3) / 4
+        words += x->kind == COMPRESSION_INT8 || x->kind == COMPRESSION_FP8_E4M3       ? 1 + (m + 3) / 4
                  : x->kind == COMPRESSION_SIGN     ? 1 + (m + 31) / 32
                  : x->kind == COMPRESSION_TOP_K    ? 2 * kept
                                                    : 1 + kept;
@@ -59,7 +60,7 @@ START_TEST(memory_is_the_codes_and_the_feedback)
         }
     }
     ck_assert_int_eq(b->class_bytes[SLOT_GRADIENT] - a->class_bytes[SLOT_GRADIENT], codes);
-    ck_assert_int_eq(b->class_bytes[SLOT_STATE] - a->class_bytes[SLOT_STATE], feedback);
+    ck_assert_int_eq(b->class_bytes[SLOT_FEEDBACK], feedback);
 }
 END_TEST
 
@@ -160,7 +161,7 @@ START_TEST(factors_have_their_memory_and_their_sums)
         }
     }
     ck_assert_int_eq(b->class_bytes[SLOT_GRADIENT] - a->class_bytes[SLOT_GRADIENT], factors);
-    ck_assert_int_eq(b->class_bytes[SLOT_STATE] - a->class_bytes[SLOT_STATE], errors);
+    ck_assert_int_eq(b->class_bytes[SLOT_FEEDBACK], errors);
     for (int32_t i = 0; i < p->n_collectives; i++) sums += p->collectives[i].elements;
     ck_assert_int_eq(sums, values);
     ck_assert_int_eq(simulate(&coded, p, false, true).iteration_ns, simulate(&coded, p, false, false).iteration_ns);
@@ -177,7 +178,7 @@ START_TEST(random_plans_have_codes)
         struct error err = {0};
         struct lower_options o = {.n_fused = 0};
         if (plan.deterministic) continue;
-        plan.compression.gradients = seed % 5 < N_COMPRESSORS ? compressors[seed % 5] : power;
+        plan.compression.gradients = seed % 6 < N_COMPRESSORS ? compressors[seed % 6] : power;
         for (int32_t r = 0; r < plan.n_replicas; r++)
             for (int32_t s = 0; s < plan.replicas[r].n_stages; s++) plan.replicas[r].stages[s].zero = 0;
         if (lower_plan(arena, &plan, &o, &p, &err) != OK) {

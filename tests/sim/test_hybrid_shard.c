@@ -129,7 +129,9 @@ static int64_t sent_bytes(const struct program *p, const struct sim_result *r, b
     for (size_t i = 0; i < r->trace->n_spans; i++) {
         const struct span *s = &r->trace->spans[i];
         if (s->kind != SPAN_REDUCE || s->device != 0 || s->step != 1) continue;
-        if (program_collective_divides(&p->collectives[s->op]) != between) bytes += s->bytes;
+        const struct collective *g = &p->collectives[s->op];
+        bool inside = program_collective_divides(g) && g->dtype != DTYPE_int32; /* codes are gathered between nodes */
+        if (inside != between) bytes += s->bytes;
     }
     return bytes;
 }
@@ -211,6 +213,30 @@ START_TEST(a_plan_file_states_it)
 }
 END_TEST
 
+/* Blocks of 16 numbers, 64 bytes, divide every shard. */
+static const struct compressor codes_between = {.kind = COMPRESSION_INT8, .between = BETWEEN_NODES, .block = 16, .stochastic = true};
+
+START_TEST(codes_cross_nodes_and_sums_stay_inside)
+{
+    static const int32_t threes[] = {3, 3, 3};
+    for (int32_t zero = 1; zero <= 3; zero++) {
+        struct plan plain = replicas("gpt2", 3, threes, 2, zero), coded = plain;
+        coded.compression.gradients = codes_between;
+        const struct program *a = plans_lower(arena, &plain, true), *b = plans_lower(arena, &coded, true);
+        struct sim_result x = simulate(&plain, a, false), y = simulate(&coded, b, false);
+        int64_t numbers = 0;
+        for (int32_t i = 0; i < a->n_collectives; i++) {
+            const struct collective *g = &a->collectives[i];
+            if (!program_collective_divides(g) && g->members[0].stage == 0) numbers += g->elements;
+        }
+        ck_assert_int_gt(numbers, 0);
+        ck_assert_int_eq(sent_bytes(a, &x, false), sent_bytes(b, &y, false));
+        ck_assert_int_eq(sent_bytes(b, &y, true), 2 * 4 * numbers * 5 / 16); /* two codes; a scale and 4 words for 16 numbers */
+        ck_assert_int_eq(b->stages[0].class_bytes[SLOT_FEEDBACK], 0);
+    }
+}
+END_TEST
+
 START_TEST(random_plans_end_and_fold_to_the_same_time)
 {
     for (uint64_t seed = 0; seed < (suites_long() ? 400 : 40); seed++) {
@@ -221,6 +247,7 @@ START_TEST(random_plans_end_and_fold_to_the_same_time)
         int64_t bucket = plans_below(&r, 2) ? 0 : 4096;
         for (int32_t k = 0; k < plan.n_replicas; k++) plan.replicas[k].stages[0].bucket_bytes = bucket;
         plan.job.precision = plans_below(&r, 2) ? DTYPE_fp32 : DTYPE_fp16;
+        if (plans_below(&r, 2)) plan.compression.gradients = codes_between;
         const struct program *p = plans_lower(arena, &plan, seed % 2);
         struct error err = {0};
         ck_assert_msg(program_check(arena, p, &err) == OK, "seed %lu: %s", (unsigned long)seed, err.text);
@@ -245,6 +272,7 @@ Suite *hybrid_shard_suite(void)
     tcase_add_test(t, the_time_is_that_of_its_parts);
     tcase_add_test(t, what_has_no_shards_is_an_error);
     tcase_add_test(t, a_plan_file_states_it);
+    tcase_add_test(t, codes_cross_nodes_and_sums_stay_inside);
     tcase_add_test(t, random_plans_end_and_fold_to_the_same_time);
     suite_add_tcase(s, t);
     return s;

@@ -12,7 +12,7 @@ struct coder { /* of n elements */
 
 static inline struct coder coder_of(struct encoding code, enum dtype t, int64_t n)
 {
-    code.value_words = (int32_t)(dtype_bytes(t) / 4);
+    code.value_words = (int32_t)(dtype_bytes(dtype_master(t)) / 4);
     return (struct coder){{.code = code, .stream = 5}, t, n, 1, 0};
 }
 
