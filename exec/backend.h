@@ -19,10 +19,10 @@
 
 struct device_comm; /* exec/device_transport/device_comm.h */
 
-enum { BACKEND_ABI = 6, STREAM_COMPUTE = 0 };
+enum { BACKEND_ABI = 7, STREAM_COMPUTE = 0 };
 
-struct optimizer_step { /* arguments of adamw, sgd, outer_nesterov and encode besides their operands */
-    double lr, beta1, beta2, eps, weight_decay;
+struct optimizer_step { /* arguments of adamw, sgd, lamb, lars, outer_nesterov and encode besides their operands */
+    double lr, beta1, beta2, eps, weight_decay, trust; /* lars: beta1 is the momentum */
     int64_t step; /* 1 for the first update */
     int64_t device; /* of the program: encode's random numbers */
     double outer_lr, outer_momentum;

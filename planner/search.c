@@ -444,6 +444,9 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
                          const struct profile *p, const struct search_options *o,
                          struct search_result *out, struct error *err)
 {
+    struct search_options own = *o;
+    own.no_zero |= optimizer_needs_norms(&j->optimizer), own.no_sharding |= optimizer_needs_norms(&j->optimizer);
+    o = &own;
     *out = (struct search_result){.n_baselines = baseline_count()};
     out->baselines = ARENA_ARRAY(a, struct search_baseline, (size_t)out->n_baselines);
     for (int32_t i = 0; i < out->n_baselines; i++)

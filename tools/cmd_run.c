@@ -31,6 +31,43 @@ static void print_local_sgd(const struct program *p, struct json *json)
     arena_free(a);
 }
 
+static void print_noise_json(const struct program *p, const struct gradient_noise *x, struct json *j)
+{
+    json_put_object(j, "gradient_noise");
+    json_put_int(j, "steps", x->steps);
+    json_put_int(j, "batch", p->microbatches * p->microbatch);
+    json_put_double(j, "variance", x->variance);
+    json_put_double(j, "square", x->square);
+    if (x->scale > 0) {
+        json_put_double(j, "scale", x->scale);
+        json_put_double(j, "standard_error", x->error);
+        json_put_int(j, "recommended_batch", (int64_t)fmax(1, round(x->scale)));
+    }
+    json_close(j);
+}
+
+/* McCandlish et al. 2018, equations 2.11 and 5.1: B sequences a step take 1 + scale / B times the fewest steps to a loss, and 1 + B / scale
+ * times the fewest sequences. */
+static void print_noise(const struct program *p, const struct gradient_noise *x)
+{
+    double batch = (double)(p->microbatches * p->microbatch);
+    const char *unit = p->pixels ? "images" : "sequences";
+    if (!x->steps) {
+        printf("  gradient noise scale: no step had finite gradients\n");
+    } else if (!(x->scale > 0)) {
+        printf("  gradient noise scale: not known after %lld step%s, because |G|^2 is within two standard errors of 0; run more steps\n",
+               (long long)x->steps, x->steps > 1 ? "s" : "");
+    } else {
+        printf("  gradient noise scale %.3g %s, standard error %.2g: the batch that takes twice the fewest steps and twice the fewest %s\n",
+               x->scale, unit, x->error, unit);
+        printf("  the batch of %g takes %.3g times the fewest steps and %.3g times the fewest %s: %s\n", batch, 1 + x->scale / batch,
+               1 + batch / x->scale, unit,
+               batch > 2 * x->scale   ? "a smaller batch costs few steps and saves training"
+               : 2 * batch < x->scale ? "a larger batch, with more replicas, costs little and saves time"
+                                      : "it is about right");
+    }
+}
+
 static void print_json(const struct program *p, const struct run_result *r)
 {
     struct json j;
@@ -41,6 +78,7 @@ static void print_json(const struct program *p, const struct run_result *r)
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "first_step", r->first_step);
     json_put_int(&j, "steps", r->steps);
+    json_put_double(&j, "learning_rate", p->optimizer.lr);
     print_local_sgd(p, &j);
     json_put_list_line(&j, "losses");
     for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
@@ -51,9 +89,17 @@ static void print_json(const struct program *p, const struct run_result *r)
         for (int64_t i = 0; i < r->n_skipped; i++) json_put_int(&j, NULL, r->skipped[i]);
         json_close(&j);
     }
+    if (p->gradient_noise) print_noise_json(p, &r->noise, &j);
     json_put_double(&j, p->pixels ? "images_per_s" : "tokens_per_s", samples_per_s(p, r));
     if (r->blas_share > 0) json_put_double(&j, "blas_share", r->blas_share);
     common_json_end(&j);
+}
+
+static void print_lr(const struct plan *plan)
+{
+    struct arena *a = arena_new();
+    common_print_lr(a, &plan->job, NULL);
+    arena_free(a);
 }
 
 static const char *loss_text(char buffer[32], double loss)
@@ -76,7 +122,7 @@ static void print_scale(const struct run_result *r)
     putchar('\n');
 }
 
-static void print_text(const struct program *p, const struct run_result *r)
+static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r)
 {
     char text[32], first[32], last[32];
     printf("%s: %s per iteration (measured, %s%lld step%s%s), %.0f %s/s\n", p->name,
@@ -87,7 +133,9 @@ static void print_text(const struct program *p, const struct run_result *r)
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
     if (r->loss_scale > 0) print_scale(r);
+    if (p->gradient_noise) print_noise(p, &r->noise);
     print_local_sgd(p, NULL);
+    if (plan) print_lr(plan);
     if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
 }
 
@@ -125,7 +173,7 @@ static enum status write_outputs(void *owner, struct error *err)
     if (x->as_json)
         print_json(x->program, &x->r);
     else
-        print_text(x->program, &x->r);
+        print_text(x->program, x->plan, &x->r);
     return common_flush(err);
 }
 

@@ -73,6 +73,7 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
         json_put_text(&out, "precision", dtype_name(j->precision));
         json_put_int(&out, "sequence_length", j->sequence_length);
         json_put_int(&out, "global_batch", j->global_batch);
+        common_print_lr(a, j, &out);
         common_json_end(&out);
         return OK;
     }
@@ -96,6 +97,7 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
     else
         printf("  step              %lld sequences of %lld tokens\n", (long long)j->global_batch,
                (long long)j->sequence_length);
+    common_print_lr(a, j, NULL);
     return OK;
 }
 

@@ -100,6 +100,7 @@ enum status common_old_plan(struct arena *a, const char *path, struct plan *out,
     for (int of = 0, warned = 0; of < COMPRESSIONS; of++)
         if (plan_compressor(&out->compression, of)->kind && !warned++)
             log_warn("%s: compression is not planned again: sums and messages have their own precision here", path);
+    out->gradient_noise_scale = false; /* a measurement, which the plans compared have not */
     out->local_sgd = (struct plan_local_sgd){0};
     out->compression = (struct plan_compression){0};
     return OK;
@@ -385,8 +386,16 @@ static void print_compression(struct arena *a, const struct plan *p, struct json
     json_close(json);
 }
 
+void common_print_lr(struct arena *a, const struct job *j, struct json *json)
+{
+    const char *text = optimizer_describe_lr(a, &j->optimizer, j->global_batch);
+    if (text && json) json_put_double(json, "learning_rate", optimizer_lr(&j->optimizer, j->global_batch));
+    if (text && !json) printf("  learning rate  %s\n", text);
+}
+
 void common_print_training(struct arena *a, const struct plan *p, struct json *json)
 {
+    common_print_lr(a, &p->job, json);
     common_print_local_sgd(a, &p->local_sgd.outer, &p->job.optimizer, p->local_sgd.n_islands, json);
     print_compression(a, p, json);
 }

@@ -84,7 +84,10 @@ struct optimizer;
 struct outer_optimizer;
 void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, const struct optimizer *inner, int32_t n_islands,
                             struct json *json);
-/* That, and "  compression  gradients exchanged as …: …", of a plan; key "compression". */
+/* "  learning rate  0.0012: 0.0003 for 256 sequences a step …" of a job with an lr_rule; key "learning_rate". Else nothing. */
+struct job;
+void common_print_lr(struct arena *a, const struct job *j, struct json *json);
+/* These, and "  compression  gradients exchanged as …: …", of a plan; key "compression". */
 void common_print_training(struct arena *a, const struct plan *p, struct json *json);
 /* Warns if so many steps, simulated or measured, are no whole period of exchanges. */
 void common_warn_of_period(const struct outer_optimizer *o, int64_t steps);

@@ -8,6 +8,7 @@
 
 enum { CHUNKS = 256, BLOCKS = 1056, CHUNK_ROWS = 32, WARP = 32 }; /* exec/cuda/kernels_sums.cu */
 enum { SQUARES_BLOCKS = 1024, SQUARES_BLOCK = 256 * 4 * 8 };      /* there too */
+enum { TRUST_BLOCKS = 1024, TRUST_BLOCK = 256 * 8 };              /* exec/cuda/kernels_trust.cu */
 enum {
     DEVICE_COLUMNS = 64 << 20
 }; /* bytes; a convolution makes as many columns at once as take so many */
@@ -171,6 +172,13 @@ int64_t scratch_overflow(const struct op_attrs *a, const struct op_shapes *s, en
     (void)a, (void)t;
     return 8 * (1 + units_max(1, units_min(SQUARES_BLOCKS,
                                            over(shape_elements(&s->input[0]), SQUARES_BLOCK))));
+}
+
+/* Two sums of squares of each block, and their ratio. */
+int64_t scratch_trust(const struct op_attrs *a, const struct op_shapes *s, enum dtype t)
+{
+    (void)a, (void)t;
+    return 8 * (1 + 2 * units_max(1, units_min(TRUST_BLOCKS, over(shape_elements(&s->input[0]), TRUST_BLOCK))));
 }
 
 int64_t scratch_gating_grad(const struct op_attrs *a, const struct op_shapes *s, enum dtype t)

@@ -180,6 +180,37 @@ double flops_sgd(const struct op_attrs *attrs, const struct op_shapes *s)
     return (attrs->decay ? 4.0 : 2.0) * (double)shape_elements(&s->input[0]);
 }
 
+/* adamw's, squares of p and d 4, the change once more 5, p 2 */
+double flops_lamb(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return flops_adamw(attrs, s) + 11.0 * (double)shape_elements(&s->input[0]);
+}
+
+/* squares of p and g 4, m 3, p 1, weight decay 2 */
+double flops_lars(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return (attrs->decay ? 10.0 : 8.0) * (double)shape_elements(&s->input[0]);
+}
+
+/* Each operand in two passes; LAMB's g in the first, and m and v are written there. */
+static void bytes_trust(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b, int64_t reads, int64_t writes, int64_t *read,
+                        int64_t *written)
+{
+    int64_t n = shape_elements(&s->input[0]);
+    *read = reads * n * b;
+    *written = writes * n * b + (attrs->narrows ? n * b / 2 : 0);
+}
+
+void bytes_lamb(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b, int64_t *read, int64_t *written)
+{
+    bytes_trust(attrs, s, b, 7, 5, read, written);
+}
+
+void bytes_lars(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b, int64_t *read, int64_t *written)
+{
+    bytes_trust(attrs, s, b, 5, 4, read, written);
+}
+
 /* Gathered rows only, whatever the size of the table. */
 void bytes_embedding(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b,
                      int64_t *read, int64_t *written)

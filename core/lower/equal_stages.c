@@ -306,6 +306,7 @@ static void copy_stage(struct equal_stages *x, struct kept_stage *s, struct stag
     to->n_parameters = from->n_parameters, to->parameters = from->parameters;
     to->n_buffer_rings = from->n_buffer_rings, to->buffer_rings = from->buffer_rings;
     to->n_procedures = from->n_procedures, to->procedures = from->procedures;
+    memcpy(to->squares_slot, from->squares_slot, sizeof to->squares_slot);
     to->scale_slot = from->scale_slot, to->buffer_bytes = from->buffer_bytes;
     memcpy(to->class_bytes, from->class_bytes, sizeof to->class_bytes);
     b->procedures = &s->procedures;

@@ -96,7 +96,10 @@ static void make_head(struct lowering *l)
                              .loss_scale = plan->job.model.measured ? (struct loss_scale){0}
                                                                     : plan->job.loss_scale,
                              .optimizer = plan->job.optimizer,
-                             .outer = plan->local_sgd.outer};
+                             .outer = plan->local_sgd.outer,
+                             .gradient_noise = plan->gradient_noise_scale};
+    l->p->optimizer.lr = optimizer_lr(&plan->job.optimizer, plan->job.global_batch);
+    l->p->optimizer.rule = LR_RULE_NONE, l->p->optimizer.rule_batch = 0;
 }
 
 /* --- memory --- */

@@ -14,6 +14,7 @@
 #include "core/lower/factors.h"
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
+#include "core/lower/noise.h"
 #include "core/lower/outer.h"
 #include "core/lower/tensor_collectives.h"
 #include "core/lower/scale.h"
@@ -440,18 +441,21 @@ static int32_t launched_after(const struct writer *w, const struct procedure *ba
     return at;
 }
 
-/* The gradients that instruction `at` completes; a group's launch may be another chunk's (core/lower/launches.c). */
-static void encode_complete(struct writer *w, int32_t at, int32_t end)
+/* What is done with the gradients that instruction `at` completes, in front of their group's launch, which may be another chunk's
+ * (core/lower/launches.c): their squares are summed, or they are encoded. */
+static void use_complete(struct writer *w, int32_t at, int32_t end)
 {
     const struct stage_groups *all = w->b->groups;
     for (int32_t i = 0; i < all->n; i++) {
         const struct group_plan *plan = lower_group_plan(w->l, all->group[i]);
-        if ((!plan->code.kind && plan->factor != FACTOR_LEFT) || plan->outer || plan->between) continue;
+        bool encoded = (plan->code.kind || plan->factor == FACTOR_LEFT) && !plan->outer && !plan->between;
+        if (!encoded && !lower_measures_noise(w->l)) continue;
         int32_t complete = lower_complete_at(w->h, all->group[i], end);
         if (complete != at && (complete >= 0 || at)) continue;
-        if (plan->factor)
+        if (lower_measures_noise(w->l)) lower_noise_look(w, i, false);
+        if (encoded && plan->factor)
             lower_factor_left(w, i);
-        else
+        else if (encoded)
             lower_encode(w, i);
     }
 }
@@ -462,10 +466,10 @@ static void last_procedure(struct writer *w)
     struct procedure base = b->s->procedures[b->procedures->w];
     int32_t next = 0;
     b->procedures->last = -1;
-    if (!b->launches->n && !lower_encodes(w->h, false)) return;
+    if (!b->launches->n && !lower_encodes(w->h, false) && !lower_measures_noise(w->l)) return;
     for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
         if (i < base.n_instrs) writer_emit(w, base.instrs[i].kind, base.instrs[i].arg);
-        encode_complete(w, i, base.n_instrs - 1);
+        use_complete(w, i, base.n_instrs - 1);
         while (next < b->launches->n &&
                launched_after(w, &base, b->launches->group[next]) <= i)
             writer_emit(w, INSTR_COLLECTIVE_START, b->launches->group[next++]);

@@ -15,11 +15,13 @@ int32_t lower_scale_slots(const struct stage_scratch *h);
 /* The only segment of such a group. */
 void lower_scale_segment(const struct stage_scratch *h, struct collective_member *m);
 /* Whether updates take two calls, because the overflow flags of all chunks must be known before one chunk is updated, or because what
- * updates sum (second factors of PowerSGD, codes between nodes) is summed in one order before any exchange of tied gradients. */
+ * updates sum (second factors of PowerSGD, codes between nodes, squares for the noise scale) is summed in one order before any exchange of
+ * tied gradients. */
 static inline bool lower_checks_separately(const struct lowering *l, const struct lane_build *lane)
 {
     const struct compressor *x = &l->plan->compression.gradients;
-    return (lower_scales(l) || x->kind == COMPRESSION_POWER_SGD || (x->between && plan_compressor_codes(x))) && lane->n_stages > 1;
+    bool first = x->kind == COMPRESSION_POWER_SGD || (x->between && plan_compressor_codes(x)) || l->plan->gradient_noise_scale;
+    return (lower_scales(l) || first) && lane->n_stages > 1;
 }
 
 #endif

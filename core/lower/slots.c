@@ -19,6 +19,7 @@
 #include "core/lower/codes.h"
 #include "core/lower/factors.h"
 #include "core/lower/groups.h"
+#include "core/lower/noise.h"
 #include "core/lower/orders.h"
 #include "core/lower/outer.h"
 #include "core/lower/scale.h"
@@ -436,9 +437,8 @@ static void run_slots(struct stage_scratch *h, int run, int64_t offset, int64_t 
 
 bool lower_runs_flat(const struct lowering *l)
 {
-    enum op_kind flat = l->p->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd;
-    for (int32_t i = 0; i < l->o->n_fused; i++)
-        if (l->o->fused[i] == flat) return true;
+    for (int32_t i = 0; i < l->o->n_fused && !optimizer_needs_norms(&l->p->optimizer); i++)
+        if (l->o->fused[i] == optimizer_op(&l->p->optimizer, true)) return true;
     return false;
 }
 
@@ -483,6 +483,7 @@ static void parameter_regions(struct stage_scratch *h)
     lower_code_slots(h);
     lower_factor_slots(h);
     if (lower_scales(h->l)) h->slots->overflow = lower_scale_slots(h);
+    if (lower_measures_noise(h->l)) lower_noise_slots(h);
 }
 
 void lower_slots(struct stage_scratch *h)

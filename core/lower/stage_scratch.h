@@ -29,6 +29,7 @@ struct stage_scratch {
     struct stage_slots *slots; /* slots.c, core/lower/slots.h */
     struct stage_codes *codes;     /* codes.c: (groups of the stage) */
     struct stage_factors *factors; /* factors.c: likewise */
+    struct stage_noise *noise;     /* noise.c */
     struct stage_flats *flat_shards; /* zero_slots.c, core/lower/zero_slots.h */
     /* procedures.c */
     int32_t *done_at; /* (n_param_uses): instruction after which the gradient is complete */

@@ -8,6 +8,7 @@
 #include "core/lower/codes.h"
 #include "core/lower/factors.h"
 #include "core/lower/groups.h"
+#include "core/lower/noise.h"
 #include "core/lower/outer.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scale.h"
@@ -66,21 +67,21 @@ void lower_exchange_ties(struct writer *w, void (*await)(struct writer *, const 
 static void write_update(struct writer *w, bool flat, const char *name, bool decay,
                          const int32_t *slot)
 {
-    bool adamw = w->l->p->optimizer.kind == OPTIMIZER_ADAMW, narrows = slot[UPDATE_MASTER] >= 0;
-    enum op_kind kind = adamw ? (flat ? OP_flat_adamw : OP_adamw) : flat ? OP_flat_sgd : OP_sgd;
-    struct program_op op = {.kind = kind,
+    bool narrows = slot[UPDATE_MASTER] >= 0;
+    int32_t n = 2 + (int32_t)optimizer_state_tensors(&w->l->p->optimizer);
+    struct program_op op = {.kind = optimizer_op(&w->l->p->optimizer, flat),
                             .phase = PHASE_U,
                             .attrs = {.decay = decay,
                                       .narrows = narrows,
                                       .scaled = lower_scales(w->l),
-                                      .hosted = w->b->s->offloads && (adamw || narrows)},
+                                      .hosted = w->b->s->offloads && (n > 2 || narrows)},
                             .name = name,
                             .layer = w->b->s->first_layer,
-                            .n_inputs = adamw ? 4 : 2,
-                            .n_outputs = adamw ? 4 : 2};
-    static const int out_adamw[4] = {UPDATE_P, UPDATE_M, UPDATE_V, UPDATE_G};
-    for (int k = 0; k < op.n_inputs; k++) {
-        int out = adamw ? out_adamw[k] : k;
+                            .n_inputs = n,
+                            .n_outputs = n};
+    static const int results[] = {UPDATE_P, UPDATE_M, UPDATE_V};
+    for (int k = 0; k < n; k++) {
+        int out = k + 1 < n ? results[k] : UPDATE_G;
         op.input[k] = k == UPDATE_P && narrows ? slot[UPDATE_MASTER] : slot[k];
         op.output[k] = out == UPDATE_P && narrows ? slot[UPDATE_MASTER] : slot[out];
     }
@@ -196,6 +197,7 @@ void lower_update_procedure(struct writer *w)
     lower_decode(w, false);
     lower_factor_right(w);
     lower_exchange_between(w);
+    if (lower_measures_noise(l)) lower_noise_look_reduced(w);
     if (!lower_scales(l) && lower_checks_separately(l, &l->lanes[b->s->device]))
         b->procedures->check = writer_finish(w, PHASE_U, "check");
     lower_exchange_ties(w, each_reduce);

@@ -185,49 +185,6 @@ static enum status read_loss_scale(const struct node *root, struct job *j, struc
     return OK;
 }
 
-/* --- optimizer --- */
-
-/* *out keeps its default if the key is absent. > 0, or >= 0; not above max, or below it. */
-static enum status read_number(const struct node *map, const char *key, bool zero, double max,
-                               bool below, double *out, struct error *err)
-{
-    const struct node *n = given(map, key);
-    if (!n) return OK;
-    TRY(node_double(n, 0, max, out, err));
-    if (!zero && *out <= 0) return node_error(n, err, "must be above 0, found '%s'", n->text);
-    if (below && *out >= max)
-        return node_error(n, err, "must be below %g, found '%s'", max, n->text);
-    return OK;
-}
-
-static enum status read_optimizer(const struct node *root, struct optimizer *o, struct error *err)
-{
-    static const char *const kinds[] = {"adamw", "sgd", NULL};
-    const struct node *n = given(root, "optimizer");
-    int kind = OPTIMIZER_ADAMW;
-    *o = (struct optimizer){OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01};
-    if (!n) return OK;
-    TRY(node_is(n, NODE_MAP, err));
-    if (given(n, "kind")) TRY(node_choice(node_get(n, "kind"), kinds, &kind, err));
-    TRY(document_keys(n, kind == OPTIMIZER_SGD ? job_sgd_keys : job_adamw_keys, err));
-    if (kind == OPTIMIZER_SGD) *o = (struct optimizer){.kind = OPTIMIZER_SGD, .lr = 1e-3};
-    TRY(read_number(n, "lr", false, 1000, false, &o->lr, err));
-    TRY(read_number(n, "beta1", true, 1, true, &o->beta1, err));
-    TRY(read_number(n, "beta2", true, 1, true, &o->beta2, err));
-    TRY(read_number(n, "eps", false, 1, false, &o->eps, err));
-    return read_number(n, "weight_decay", true, 10, false, &o->weight_decay, err);
-}
-
-const char *optimizer_name(enum optimizer_kind kind)
-{
-    return kind == OPTIMIZER_SGD ? "sgd" : "adamw";
-}
-
-int64_t optimizer_state_tensors(const struct optimizer *o)
-{
-    return o->kind == OPTIMIZER_ADAMW ? 2 : 0;
-}
-
 static enum status read_dropout(const struct node *root, struct job *j, struct error *err)
 {
     const struct node *n = given(root, "dropout");
@@ -323,7 +280,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(read_layers(root, &j, err));
     TRY(read_precision(root, &j, err));
     TRY(read_loss_scale(root, &j, err));
-    TRY(read_optimizer(root, &j.optimizer, err));
+    TRY(optimizer_read(root, &j.optimizer, err));
     TRY(read_dropout(root, &j, err));
     TRY(read_balance(root, &j, err));
     TRY(read_run(root, &j, err));
@@ -392,26 +349,6 @@ static void write_loss_scale(FILE *out, const struct job *j, int indent)
     fputc('\n', out);
 }
 
-static void write_optimizer(FILE *out, const struct optimizer *o, int indent)
-{
-    const struct {
-        const char *key;
-        double value;
-    } fields[] = {{"lr", o->lr},
-                  {"beta1", o->beta1},
-                  {"beta2", o->beta2},
-                  {"eps", o->eps},
-                  {"weight_decay", o->weight_decay}};
-    size_t n = o->kind == OPTIMIZER_SGD ? 1 : sizeof fields / sizeof *fields;
-    canonical_indent(out, indent);
-    fprintf(out, "optimizer: {kind: %s", optimizer_name(o->kind));
-    for (size_t i = 0; i < n; i++) {
-        fprintf(out, ", %s: ", fields[i].key);
-        canonical_double(out, fields[i].value);
-    }
-    fputs("}\n", out);
-}
-
 void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
 {
     line(out, indent, "version", 1);
@@ -424,7 +361,7 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
     canonical_indent(out, indent);
     fprintf(out, "precision: %s\n", dtype_name(j->precision));
     write_loss_scale(out, j, indent);
-    write_optimizer(out, &j->optimizer, indent);
+    optimizer_write(out, &j->optimizer, indent);
     if (j->dropout != DROPOUT_NONE) {
         canonical_indent(out, indent);
         fputs("dropout: ", out);

@@ -9,7 +9,8 @@
  *   layers: fine                      # coarse | fine | a number: possible stage boundaries (core/model/layers.h); absent: the default cuts
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
  *   loss_scale: {initial: 65536, grows_after: 2000}   # fp16 only (core/graph/loss_scale.h), the default; or one number: constant
- *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
+ *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01,   # or sgd, lamb, lars
+ *               lr_rule: {kind: linear, batch: 256}}                # core/model/optimizer.h; absent: lr whatever the batch
  *   tokens: 1T                        # of the whole run, for the days, cost and energy of it; `images:` of an image model; absent: unknown
  *   data: text.txt                    # any file, read as bytes; overridden by run --data
  *   balance: 0.01                     # of a model with experts: coefficient of the load-balancing loss (core/graph/op.h, gating), which
@@ -26,14 +27,9 @@
 #include "core/graph/loss_scale.h"
 #include "core/model/layers.h"
 #include "core/model/model.h"
+#include "core/model/optimizer.h"
 
 #include <stdio.h>
-
-enum optimizer_kind { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
-struct optimizer {
-    enum optimizer_kind kind;
-    double lr, beta1, beta2, eps, weight_decay;
-};
 
 /* Of local SGD (a plan's `local_sgd`): what the mean change of the islands' parameters does to all of them, every so many steps.
  * AVERAGE: parameters become the mean (Stich 2019, "Local SGD Converges Fast and Communicates Little"; McMahan et al. 2017, FedAvg).
@@ -82,7 +78,5 @@ bool job_run_tokens(const char *text, int64_t *out);
 MUST_CHECK enum status job_read(struct arena *a, const char *path, struct job *out,
                                 struct error *err);
 void job_write(FILE *out, struct arena *a, const struct job *j, int indent); /* the model inline */
-const char *optimizer_name(enum optimizer_kind kind);       /* as in files */
-int64_t optimizer_state_tensors(const struct optimizer *o); /* 2 for adamw, 0 for sgd */
 
 #endif

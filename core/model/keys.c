@@ -18,7 +18,7 @@ const struct document_key job_keys[] = {
      "type of weights and activations; bf16 and fp16 keep fp32 master weights"},
     {"loss_scale", "map or number", "{initial: 65536, grows_after: 2000}",
      "loss scale of fp16; one number is a constant scale"},
-    {"optimizer", "map", "{kind: adamw}", "optimizer and its constants"},
+    {"optimizer", "map", "{kind: adamw}", "optimizer and its constants: adamw, sgd, lamb or lars"},
     {"dropout", "config or rate", "none",
      "dropout: as the config.json states it, or one rate from 0 to 1 everywhere"},
     {"balance", "number", "0",
@@ -44,6 +44,7 @@ const struct document_key job_loss_scale_keys[] = {
 const struct document_key job_adamw_keys[] = {
     {"kind", "adamw", "adamw", "AdamW (Loshchilov and Hutter)"},
     {"lr", "number", "1e-3", "learning rate"},
+    {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
     {"beta1", "number", "0.9", "decay of the first moment"},
     {"beta2", "number", "0.999", "decay of the second moment"},
     {"eps", "number", "1e-8", "term added to the denominator"},
@@ -54,6 +55,36 @@ const struct document_key job_adamw_keys[] = {
 const struct document_key job_sgd_keys[] = {
     {"kind", "sgd", NULL, "stochastic gradient descent without momentum"},
     {"lr", "number", "1e-3", "learning rate"},
+    {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
+    {0}};
+
+/* optimizer with kind: lamb */
+const struct document_key job_lamb_keys[] = {
+    {"kind", "lamb", NULL, "LAMB (You et al. 2020): Adam, with the rate of each parameter scaled by its norm over that of its change"},
+    {"lr", "number", "1e-3", "learning rate"},
+    {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
+    {"beta1", "number", "0.9", "decay of the first moment"},
+    {"beta2", "number", "0.999", "decay of the second moment"},
+    {"eps", "number", "1e-6", "term added to the denominator"},
+    {"weight_decay", "number", "0.01", "weight decay, a part of the change"},
+    {0}};
+
+/* optimizer with kind: lars */
+const struct document_key job_lars_keys[] = {
+    {"kind", "lars", NULL, "LARS (You et al. 2017): SGD with momentum, with the rate of each parameter scaled by its norm over that of its gradient"},
+    {"lr", "number", "1", "learning rate"},
+    {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
+    {"momentum", "number", "0.9", "momentum"},
+    {"weight_decay", "number", "5e-4", "weight decay, added to the gradient"},
+    {"trust", "number", "1e-3", "trust coefficient: the change of a parameter in its norm at lr 1, without momentum"},
+    {0}};
+
+/* optimizer.lr_rule */
+const struct document_key job_lr_rule_keys[] = {
+    {"kind", "linear or sqrt", NULL,
+     "the rate is lr times the ratio of global_batch and batch (Goyal et al. 2017; for SGD, with a warm-up), or times its square root "
+     "(Hoffer et al. 2017; Malladi et al. 2022 for Adam)"},
+    {"batch", "number of sequences", NULL, "global_batch for which lr is stated"},
     {0}};
 
 /* MODEL.layers.json, the file */

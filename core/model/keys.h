@@ -8,6 +8,9 @@ extern const struct document_key job_keys[];            /* the file */
 extern const struct document_key job_loss_scale_keys[]; /* loss_scale */
 extern const struct document_key job_adamw_keys[];      /* optimizer with kind: adamw */
 extern const struct document_key job_sgd_keys[];        /* optimizer with kind: sgd */
+extern const struct document_key job_lamb_keys[];       /* optimizer with kind: lamb */
+extern const struct document_key job_lars_keys[];       /* optimizer with kind: lars */
+extern const struct document_key job_lr_rule_keys[];    /* optimizer.lr_rule */
 extern const struct document_key measured_keys[];       /* MODEL.layers.json, the file */
 extern const struct document_key measured_layer_keys[]; /* MODEL.layers.json, an entry of layers */
 

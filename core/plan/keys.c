@@ -14,6 +14,9 @@ const struct document_key plan_keys[] = {
     {"local_sgd", "map", "none: gradients of all replicas are added in every step",
      "local SGD, DiLoCo: islands of replicas exchange parameters instead of gradients, every so many steps. "
      "The training is another one than with every gradient added"},
+    {"gradient_noise_scale", "true or false", "false",
+     "`run` estimates the gradient noise scale (McCandlish et al. 2018), the batch that it suggests, from the squared norms of every "
+     "replica's gradient and of their sum. Two replicas or more, with whole gradients: no zero, sharding, local_sgd or deterministic"},
     {"replicas", "list of maps", NULL, "pipelines (data-parallel replicas); they may differ"},
     {"job", "map", NULL, "the job, as in a job file"},
     {"cluster", "map", NULL, "the cluster, as in a cluster file"},

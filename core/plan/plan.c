@@ -190,10 +190,11 @@ static enum status check_shares(const struct plan_place *at)
                          sum, batch, p->microbatch, batch / p->microbatch);
 }
 
-/* Anchors of local_sgd lie with the optimizer's state, and no price of their operators knows host memory. */
+/* Operators of other optimizers have no price with state in host memory; anchors of local_sgd lie with the state. */
 static enum status check_offload(const struct plan *p, struct error *err)
 {
-    if (!p->local_sgd.outer.every) return OK;
+    bool norms = optimizer_needs_norms(&p->job.optimizer);
+    if (!p->local_sgd.outer.every && !norms) return OK;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++) {
@@ -201,8 +202,50 @@ static enum status check_offload(const struct plan *p, struct error *err)
                 const struct device_type *t = &p->cluster.types[p->cluster.devices[device].type];
                 if (t->offloads)
                     return plan_complain(&(struct plan_place){p, r, i, err},
-                                         "device type '%s' has offload: optimizer, which excludes local_sgd", t->name);
+                                         "device type '%s' has offload: optimizer, which excludes %s", t->name,
+                                         norms ? optimizer_name(p->job.optimizer.kind) : "local_sgd");
             }
+    return OK;
+}
+
+/* The noise scale needs each replica's whole gradient, in front of its all-reduce, and one number of sequences a step for all islands. */
+static enum status check_noise(const struct plan *p, struct error *err)
+{
+    const char *key = "gradient_noise_scale: each replica's gradient is compared with the sum of all";
+    struct plan_place whole = {p, -1, -1, err};
+    if (!p->gradient_noise_scale) return OK;
+    if (p->n_replicas < 2) return plan_complain(&whole, "%s; this plan has one replica, it must be 2 or more", key);
+    if (p->deterministic)
+        return plan_complain(&whole, "%s; a deterministic plan adds microbatches one by one and has no replica's gradient", key);
+    if (p->local_sgd.outer.every) return plan_complain(&whole, "%s; with local_sgd gradients of islands are not summed", key);
+    if (p->compression.gradients.kind >= COMPRESSION_INT8)
+        return plan_complain(&whole, "%s; compression changes the sum: bf16, fp16 or none", key);
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *s = &p->replicas[r].stages[i];
+            struct plan_place at = {p, r, i, err};
+            if (s->zero) return plan_complain(&at, "zero: %s, and ZeRO's devices have shards of the sum; zero: 0", key);
+            if (s->n_shards > 1) return plan_complain(&at, "devices: %s, and devices of one stage have terms or shards of it; one device", key);
+            for (int32_t k = 0; k < i && p->job.loss_scale.initial > 0; k++)
+                if (p->replicas[r].stages[k].device == s->device)
+                    return plan_complain(&at, "device: %s, which precision fp16 allows with one stage on a device only; bf16 has no such limit", key);
+        }
+    return OK;
+}
+
+/* Trust ratios are of whole parameters. */
+static enum status check_norms(const struct plan *p, struct error *err)
+{
+    const char *name = optimizer_name(p->job.optimizer.kind);
+    if (!optimizer_needs_norms(&p->job.optimizer)) return OK;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *s = &p->replicas[r].stages[i];
+            struct plan_place at = {p, r, i, err};
+            if (s->zero) return plan_complain(&at, "zero: optimizer %s needs the norm of each parameter, and ZeRO updates shards; zero: 0", name);
+            if (s->sharding)
+                return plan_complain(&at, "sharding: optimizer %s needs the norm of each parameter, of which a sharded stage's devices have shards", name);
+        }
     return OK;
 }
 
@@ -221,6 +264,8 @@ static enum status check(struct arena *a, const struct plan *p, int32_t n_layers
         TRY(plan_check_orders(a, &at));
     }
     TRY(plan_check_compression(p, err));
+    TRY(check_noise(p, err));
+    TRY(check_norms(p, err));
     TRY(plan_check_local_sgd(p, err));
     return check_offload(p, err);
 }

@@ -8,6 +8,7 @@
  *   deterministic: false             # accumulate gradients in microbatch order, for equal bits with any assignment
  *   steps: 1                         # default number of optimizer steps; all steps are alike, but for local SGD's exchanges
  *   compression: {gradients: bf16, outer: {kind: top-k, fraction: 0.01}}   # struct plan_compression
+ *   gradient_noise_scale: true   # measured by a run; struct plan
  *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9,     # struct plan_local_sgd
  *               fragments: 4, delay: 2, alpha: 0.5}
  *   replicas:
@@ -175,6 +176,9 @@ struct plan {
     int32_t steps;
     struct plan_local_sgd local_sgd;
     struct plan_compression compression;
+    /* A run measures the squares of every replica's gradients and of their sum, from which it estimates the gradient noise scale
+     * (exec/gradient_noise.h). The training is the same. */
+    bool gradient_noise_scale;
     int32_t n_replicas;
     struct plan_replica *replicas;
     struct job job;

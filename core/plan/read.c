@@ -321,6 +321,7 @@ static enum status read_head(struct reader *r, const struct node *root)
     TRY(node_need(root, "microbatch", &n, r->err));
     TRY(node_int(n, 1, MICROBATCHES_MAX, &p->microbatch, r->err));
     TRY(node_get_bool(root, "deterministic", &p->deterministic, r->err));
+    TRY(node_get_bool(root, "gradient_noise_scale", &p->gradient_noise_scale, r->err));
     return get_count(root, "steps", 1, STEPS_MAX, &p->steps, r->err);
 }
 
@@ -475,8 +476,8 @@ static void write_replica(FILE *out, struct arena *a, const struct plan *p,
 
 void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
 {
-    fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\n", p->microbatch,
-            p->deterministic ? "true" : "false", p->steps > 0 ? p->steps : 1);
+    fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\n%s", p->microbatch, p->deterministic ? "true" : "false",
+            p->steps > 0 ? p->steps : 1, p->gradient_noise_scale ? "gradient_noise_scale: true\n" : "");
     plan_write_compression(out, p);
     plan_write_local_sgd(out, p);
     fputs("replicas:\n", out);

@@ -14,26 +14,9 @@
 
 #define FILE_BYTES_MAX ((size_t)1 << 30)
 
-static enum status read_outer(struct reader *r, struct outer_optimizer *o)
-{
-    static const char *const kinds[] = {"average", "nesterov"};
-    int kind;
-    TRY(words_start(r, "outer"));
-    TRY(words_int(r, 1, PROGRAM_PERIOD_MAX, &o->every));
-    TRY(words_choice(r, kinds, 2, &kind));
-    o->kind = (enum outer_kind)kind;
-    TRY(words_double(r, &o->lr));
-    TRY(words_double(r, &o->momentum));
-    TRY(words_int(r, 1, o->every, &o->fragments));
-    TRY(words_int(r, 0, o->every - 1, &o->delay));
-    return words_double(r, &o->alpha);
-}
-
 static enum status read_head(struct reader *r, struct program *p)
 {
-    static const char *const kinds[] = {"adamw", "sgd"};
     int32_t version;
-    int kind;
     TRY(words_start(r, "musher-program"));
     TRY(words_int(r, INT32_MIN, INT32_MAX, &version));
     if (version != PROGRAM_VERSION)
@@ -57,20 +40,7 @@ static enum status read_head(struct reader *r, struct program *p)
         TRY(words_start(r, "images"));
         TRY(words_int64(r, 1, INT64_C(1) << 31, &p->pixels));
     }
-    if (words_next_is(r, "loss_scale")) {
-        TRY(words_start(r, "loss_scale"));
-        TRY(words_double(r, &p->loss_scale.initial));
-        TRY(words_int64(r, 0, 1 << 24, &p->loss_scale.grows_after));
-    }
-    TRY(words_start(r, "optimizer"));
-    TRY(words_choice(r, kinds, 2, &kind));
-    p->optimizer.kind = (enum optimizer_kind)kind;
-    TRY(words_double(r, &p->optimizer.lr));
-    TRY(words_double(r, &p->optimizer.beta1));
-    TRY(words_double(r, &p->optimizer.beta2));
-    TRY(words_double(r, &p->optimizer.eps));
-    TRY(words_double(r, &p->optimizer.weight_decay));
-    if (words_next_is(r, "outer")) TRY(read_outer(r, &p->outer));
+    TRY(program_read_training(r, p));
     TRY(words_start(r, "counts"));
     int32_t *counts[] = {&p->n_devices,  &p->n_links,       &p->n_stages,
                          &p->n_channels, &p->n_collectives, &p->n_orders};
@@ -392,10 +362,7 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
         TRY(words_start(r, "island"));
         TRY(words_int(r, 0, INT32_MAX, &s->island));
     }
-    if (p->loss_scale.initial > 0) {
-        TRY(words_start(r, "scale"));
-        TRY(words_int(r, 0, s->n_slots - 1, &s->scale_slot));
-    }
+    TRY(program_read_stage_training(r, p, s));
     s->shares_loss = words_next_is(r, "loss");
     if (!s->shares_loss) return OK;
     TRY(words_start(r, "loss"));

@@ -13,6 +13,8 @@
 #include <stdio.h>
 
 struct arena;
+struct program;
+struct program_stage;
 
 struct lines_piece { /* recorded text */
     const char *text;
@@ -34,5 +36,9 @@ void lines_name(struct lines *l, const char *name);
 /* What is written between the two calls. */
 void lines_record(struct lines *l);
 struct lines_piece lines_recorded(struct lines *l);
+
+/* core/program/io_training.c: lines of the head and of a stage. */
+void program_write_training(struct lines *out, const struct program *p);
+void program_write_stage_training(struct lines *out, const struct program *p, const struct program_stage *s);
 
 #endif

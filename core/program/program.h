@@ -201,7 +201,8 @@ struct instr {
 struct procedure {
     enum phase phase; /* F B I W U */
     /* "", "last" (launches gradient buckets), "check" (of U, with several chunks on a device: tests the complete
-     * gradients for overflow, or sums PowerSGD's second factors; updates nothing);
+     * gradients for overflow, or sums PowerSGD's second factors, or squares for the noise scale; updates
+     * nothing);
      * of local SGD, with a period, behind U: "delta" computes the change of the parameters and launches its sums, "outer" applies it; with
      * a delay "sum" awaits the sums and puts them into the gradients, before "outer" */
     const char *variant;
@@ -243,6 +244,8 @@ struct program_parameter {
     const struct program_shard *shard;
 };
 
+enum { GRADIENT_SQUARES = 2 };
+
 struct program_stage {
     int32_t replica, stage, device;
     int32_t island; /* of the replica, with local SGD; else 0 */
@@ -256,6 +259,9 @@ struct program_stage {
     double loss_share;
     /* STATE, fp32, LOSS_SCALE_NUMBERS elements, if the program has a loss scale */
     int32_t scale_slot;
+    /* GRADIENT, one element each, of a program with gradient_noise: the sum of the squares of this replica's gradients, in front of the
+     * gradient all-reduces, and of their sums over all replicas, behind them */
+    int32_t squares_slot[GRADIENT_SQUARES];
     bool recompute;
     bool offloads; /* class STATE is in page-locked host memory (`offload: optimizer`, core/cluster/cluster.h) */
     int64_t reserve_bytes; /* unavailable to tensors */
@@ -318,6 +324,7 @@ struct program {
     struct optimizer optimizer;
     struct outer_optimizer outer; /* local SGD; every 0: none */
     struct loss_scale loss_scale; /* initial 0: none */
+    bool gradient_noise;          /* its stages have squares_slot; the plan's gradient_noise_scale */
     int32_t n_devices, n_links, n_stages, n_channels, n_collectives, n_orders;
     struct program_device *devices; /* (n_devices) devices with a lane; lanes[i] is devices[i]'s */
     struct lane *lanes;

@@ -157,44 +157,37 @@ static bool op_is_within(const struct program_op *op)
     return op->attrs.lines.of || op->attrs.columns.of;
 }
 
-static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
-                    const struct shape *shape)
-{
-    return valid_index(slot, c->s->n_slots) && c->s->slots[slot].class == class &&
-           shape_equal(&c->s->slots[slot].shape, shape);
-}
-
 /* Half precision needs a master, other precisions have none. */
 static bool is_master(const struct valid *c, int32_t slot, int32_t master,
                       const struct shape *shape)
 {
     if (!dtype_is_half(c->s->slots[slot].dtype)) return master == -1;
-    return is_slot(c, master, SLOT_STATE, shape) && c->s->slots[master].dtype == DTYPE_fp32;
+    return valid_slot(c, master, SLOT_STATE, shape) && c->s->slots[master].dtype == DTYPE_fp32;
 }
 
 static enum status check_parameter(const struct valid *c, const struct program_parameter *x)
 {
     const struct program_shard *shard = x->shard;
     NEED(valid_index(x->init, INIT_NORMAL + 1) &&
-             ((shard && x->slot == -1) || is_slot(c, x->slot, SLOT_PARAMETER, &x->shape)),
+             ((shard && x->slot == -1) || valid_slot(c, x->slot, SLOT_PARAMETER, &x->shape)),
          "parameter %s: no such slot or init", x->name);
     if (shard) {
         NEED(valid_index(shard->slot, c->s->n_slots) && c->s->slots[shard->slot].shape.rank == 1 &&
-                 is_slot(c, shard->slot, SLOT_PARAMETER, &c->s->slots[shard->slot].shape),
+                 valid_slot(c, shard->slot, SLOT_PARAMETER, &c->s->slots[shard->slot].shape),
              "parameter %s: no such shard", x->name);
         for (int i = 0; i < 2; i++)
             NEED(shard->state[i] == -1 ||
-                     is_slot(c, shard->state[i], SLOT_STATE, &c->s->slots[shard->slot].shape),
+                     valid_slot(c, shard->state[i], SLOT_STATE, &c->s->slots[shard->slot].shape),
                  "parameter %s: no such state of its shard", x->name);
         NEED(is_master(c, shard->slot, shard->master, &c->s->slots[shard->slot].shape),
              "parameter %s: no such master of its shard", x->name);
     }
     for (int i = 0; i < 2; i++)
-        NEED((x->gradient[i] == -1 || is_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&
-                 (x->state[i] == -1 || is_slot(c, x->state[i], SLOT_STATE, &x->shape)),
+        NEED((x->gradient[i] == -1 || valid_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&
+                 (x->state[i] == -1 || valid_slot(c, x->state[i], SLOT_STATE, &x->shape)),
              "parameter %s: no such gradient or state", x->name);
     for (int i = 0; i < PROGRAM_OUTER_SLOTS; i++)
-        NEED(!x->outer[i] || (c->p->outer.every && is_slot(c, x->outer[i] - 1, SLOT_STATE, &x->shape)),
+        NEED(!x->outer[i] || (c->p->outer.every && valid_slot(c, x->outer[i] - 1, SLOT_STATE, &x->shape)),
              "parameter %s: no such anchor, velocity or sum", x->name);
     NEED(!x->fragment || x->fragment < c->p->outer.fragments, "parameter %s: no such fragment", x->name);
     for (int i = 0; i < FEEDBACK_SLOTS; i++)
@@ -289,21 +282,6 @@ static enum status check_regions(const struct valid *c, int64_t buffer_ring_byte
     return OK;
 }
 
-/* With a loss scale every stage has its numbers; without one no operator is scaled. */
-static enum status check_scale(const struct valid *c)
-{
-    const struct program_stage *s = c->s;
-    const struct shape numbers = {1, {LOSS_SCALE_NUMBERS}};
-    bool has = c->p->loss_scale.initial > 0;
-    NEED(!has || (is_slot(c, s->scale_slot, SLOT_STATE, &numbers) &&
-                  s->slots[s->scale_slot].dtype == DTYPE_fp32),
-         "stage: no slot for its loss scale");
-    for (int32_t i = 0; i < s->n_ops; i++)
-        NEED(has || !s->ops[i].attrs.scaled, "operator %s: scaled, but the program has no loss scale",
-             s->ops[i].name);
-    return OK;
-}
-
 static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
 {
     const struct program_stage *s = c->s = &c->p->stages[index];
@@ -327,7 +305,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     c->where.item = 0;
     TRY(check_regions(c, buffer_ring_bytes));
     int32_t at = 0; /* lines after the stage's own */
-    TRY(check_scale(c));
+    TRY(valid_stage_training(c));
 #define CHECK_EACH(n, call)                                                                        \
     for (int32_t i = 0; i < (n); i++) {                                                            \
         c->where.item = ++at;                                                                      \
@@ -470,11 +448,7 @@ static enum status check_all(struct valid *c)
     NEED(valid_index(p->dtype, DTYPE_COUNT) && p->dtype != DTYPE_int32 && p->microbatch >= 1 &&
              p->sequence_length >= 1,
          "sizes out of range");
-    NEED(valid_index(p->optimizer.kind, OPTIMIZER_SGD + 1), "unknown optimizer");
-    NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MAX &&
-             p->loss_scale.grows_after >= 0,
-         "loss scale out of range");
-    NEED(p->outer.every >= 0 && valid_index(p->outer.kind, OUTER_NESTEROV + 1), "unknown outer optimizer");
+    TRY(valid_training(c));
     for (int32_t i = 0; i < p->n_devices; i++) {
         c->where = (struct program_place){SECTION_DEVICE, i, 0};
         NEED(p->devices[i].slowdown >= 0 && p->devices[i].memory_bytes >= 0, "device %s: negative",

@@ -23,6 +23,15 @@ enum status valid_complain(const struct valid *c, const char *fmt, ...) PRINTF_L
 static inline bool valid_index(int64_t i, int64_t n) { return i >= 0 && i < n; }
 static inline bool valid_index_or_none(int64_t i, int64_t n) { return i >= -1 && i < n; }
 
+/* Whether the stage has the slot, with this class and shape. */
+static inline bool valid_slot(const struct valid *c, int32_t slot, enum slot_class class, const struct shape *shape)
+{
+    return valid_index(slot, c->s->n_slots) && c->s->slots[slot].class == class && shape_equal(&c->s->slots[slot].shape, shape);
+}
+
+/* core/program/io_training.c: the program's optimizers and loss scale; of the current stage, the slots that they need. */
+MUST_CHECK enum status valid_training(struct valid *c);
+MUST_CHECK enum status valid_stage_training(struct valid *c);
 /* A collective of the program: indices, sizes, links, classes and dtypes of its segments. */
 MUST_CHECK enum status valid_collective(struct valid *c, int32_t index);
 

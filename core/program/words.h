@@ -42,6 +42,9 @@ MUST_CHECK enum status words_shape(struct reader *r, struct shape *s);
 MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_within(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_tensor_shard(struct reader *r, struct program_stage *s);
+/* core/program/io_training.c: lines of the head and of a stage. */
+MUST_CHECK enum status program_read_training(struct reader *r, struct program *p);
+MUST_CHECK enum status program_read_stage_training(struct reader *r, const struct program *p, struct program_stage *s);
 /* core/program/io_collectives.c: the next record is a collective. */
 MUST_CHECK enum status program_read_collective(struct reader *r, struct collective *g);
 

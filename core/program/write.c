@@ -41,17 +41,7 @@ static void write_head(struct lines *out, const struct program *p)
     put(out, p->steps), put(out, p->microbatch), put(out, p->sequence_length),
         put(out, p->vocabulary), put(out, p->microbatches);
     if (p->pixels) lines_text(out, "\nimages"), put(out, p->pixels);
-    if (p->loss_scale.initial > 0) {
-        lines_text(out, "\nloss_scale");
-        put_double(out, p->loss_scale.initial), put(out, p->loss_scale.grows_after);
-    }
-    const struct optimizer *o = &p->optimizer;
-    lines_text(out, "\noptimizer"), put_word(out, o->kind == OPTIMIZER_ADAMW ? "adamw" : "sgd");
-    put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2), put_double(out, o->eps), put_double(out, o->weight_decay);
-    if (p->outer.every) {
-        lines_text(out, "\nouter"), put(out, p->outer.every), put_word(out, p->outer.kind == OUTER_AVERAGE ? "average" : "nesterov");
-        put_double(out, p->outer.lr), put_double(out, p->outer.momentum), put(out, p->outer.fragments), put(out, p->outer.delay), put_double(out, p->outer.alpha);
-    }
+    program_write_training(out, p);
     lines_text(out, "\ncounts");
     put(out, p->n_devices), put(out, p->n_links), put(out, p->n_stages), put(out, p->n_channels), put(out, p->n_collectives), put(out, p->n_orders);
     end_line(out);
@@ -382,7 +372,7 @@ static void write_stage(struct lines *out, const struct program *p, struct share
         end_line(out);
     }
     if (p->outer.every) lines_text(out, "island"), put(out, s->island), end_line(out);
-    if (p->loss_scale.initial > 0) lines_text(out, "scale"), put(out, s->scale_slot), end_line(out);
+    program_write_stage_training(out, p, s);
     if (!s->shares_loss) return;
     lines_text(out, "loss");
     put_double(out, s->loss_share);

@@ -221,11 +221,11 @@ static enum status read_optimizer(const struct node *map, enum optimizer_kind *o
 {
     char text[16];
     TRY(read_text(map, "optimizer", text, sizeof text, err));
-    *out = OPTIMIZER_ADAMW;
-    if (strcmp(text, optimizer_name(*out)) != 0) *out = OPTIMIZER_SGD;
-    return strcmp(text, optimizer_name(*out)) != 0
-               ? node_error(map, err, "optimizer: '%s' is not known", text)
-               : OK;
+    int kind = 0;
+    while (kind < OPTIMIZER_COUNT && strcmp(text, optimizer_name((enum optimizer_kind)kind)) != 0) kind++;
+    if (kind == OPTIMIZER_COUNT) return node_error(map, err, "optimizer: '%s' is not known", text);
+    *out = (enum optimizer_kind)kind;
+    return OK;
 }
 
 static enum status read_position(const struct node *root, struct checkpoint *c, struct error *err)

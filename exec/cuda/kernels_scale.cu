@@ -1,5 +1,5 @@
-/* exec/cuda/kernels_scale.cu - loss scale: overflow check and update rule. One thread each, because they touch few
- * bytes. */
+/* exec/cuda/kernels_scale.cu - loss scale: overflow check and update rule; a sum of squares as a number. One thread each, because they
+ * touch few bytes. */
 #define LOSS_SCALE_FUNCTION static __device__
 #include "core/graph/loss_scale.h"
 
@@ -7,22 +7,38 @@
 
 #include "exec/cuda/launch.h"
 
+static __device__ void put_number(double x, bool add, void *out, bool out_fp64)
+{
+    if (out_fp64) {
+        double *y = static_cast<double *>(out);
+        *y = (add ? *y : 0.0) + x;
+    } else {
+        float *y = static_cast<float *>(out);
+        *y = (float)((add ? (double)*y : 0.0) + x);
+    }
+}
+
 static __global__ void overflow_kernel(const double *squares, bool add, void *out, bool out_fp64)
 {
     bool finite = *squares <= 1.7e308; /* squares are not negative; NaN compares false */
-    if (out_fp64) {
-        double *y = static_cast<double *>(out);
-        *y = (add ? *y : 0.0) + (finite ? 0.0 : 1.0);
-    } else {
-        float *y = static_cast<float *>(out);
-        *y = (add ? *y : 0.0f) + (finite ? 0.0f : 1.0f);
-    }
+    put_number(finite ? 0.0 : 1.0, add, out, out_fp64);
+}
+
+static __global__ void square_sum_kernel(const double *squares, bool add, void *out, bool out_fp64)
+{
+    put_number(*squares, add, out, out_fp64);
 }
 
 extern "C" cudaError_t cuda_overflow(const double *squares, bool add, void *out, bool out_fp64,
                                      cudaStream_t stream)
 {
     return LAUNCH(overflow_kernel, 1, 1, 0, stream, squares, add, out, out_fp64);
+}
+
+extern "C" cudaError_t cuda_square_sum(const double *squares, bool add, void *out, bool out_fp64,
+                                       cudaStream_t stream)
+{
+    return LAUNCH(square_sum_kernel, 1, 1, 0, stream, squares, add, out, out_fp64);
 }
 
 static __global__ void rescale_kernel(cuda_scale_step r)

@@ -52,6 +52,9 @@ cudaError_t cuda_squares(enum cuda_dtype dtype, const void *x, int64_t n, bool a
 /* *out = or += 1 if the squares are not finite, else 0; out is fp32 (fp64: fp64). */
 cudaError_t cuda_overflow(const double *squares, bool add, void *out, bool out_fp64, cudaStream_t stream);
 
+/* *out = or += the squares; out as above. */
+cudaError_t cuda_square_sum(const double *squares, bool add, void *out, bool out_fp64, cudaStream_t stream);
+
 /* The update rule of core/graph/loss_scale.h, on numbers (LOSS_SCALE_NUMBERS) in place. */
 struct cuda_scale_step {
     const float *overflow;

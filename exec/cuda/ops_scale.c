@@ -1,27 +1,37 @@
-/* exec/cuda/ops_scale.c - overflow and rescale (core/graph/loss_scale.h) by exec/cuda/kernels_sums.h. */
+/* exec/cuda/ops_scale.c - overflow, square_sum and rescale (core/graph/loss_scale.h) by exec/cuda/kernels_sums.h. */
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/operands.h"
 
-cuda_op cuda_op_overflow, cuda_op_rescale;
+cuda_op cuda_op_overflow, cuda_op_square_sum, cuda_op_rescale;
+
+typedef cudaError_t put_squares(const double *squares, bool add, void *out, bool out_fp64, cudaStream_t stream);
 
 /* Squares are summed in fp64, after the blocks' partial sums. */
-enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, struct error *err)
+static enum status sum_squares(struct cuda_context *x, const struct op_call *c, put_squares *put, struct error *err)
 {
     int64_t n = shape_elements(&c->shapes->input[0]);
     size_t parts = cuda_squares_scratch(n);
     enum dtype out = cuda_output_dtype(c, 0);
     void *scratch;
     if (dtype_is_half(out))
-        return error_set(err, ERR_INPUT, "overflow: the output has dtype %s, which is not supported", dtype_name(out));
+        return error_set(err, ERR_INPUT, "%s: the output has dtype %s, which is not supported", op_kind_name(c->kind), dtype_name(out));
     TRY(cuda_scratch(x, parts + sizeof(double), &scratch, err));
     double *sum = (double *)((char *)scratch + parts);
     TRY(cuda_failed(cuda_squares(cuda_dtype_of(cuda_input_dtype(c, 0)), c->input[0], n, false, sum,
                                  scratch, x->stream),
-                    "overflow: squares", err));
-    return cuda_failed(
-        cuda_overflow(sum, c->attrs->accumulate, c->output[0], out == DTYPE_fp64, x->stream),
-        "overflow", err);
+                    op_kind_name(c->kind), err));
+    return cuda_failed(put(sum, c->attrs->accumulate, c->output[0], out == DTYPE_fp64, x->stream), op_kind_name(c->kind), err);
+}
+
+enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    return sum_squares(x, c, cuda_overflow, err);
+}
+
+enum status cuda_op_square_sum(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    return sum_squares(x, c, cuda_square_sum, err);
 }
 
 enum status cuda_op_rescale(struct cuda_context *x, const struct op_call *c, struct error *err)

@@ -3,6 +3,7 @@
 #include "exec/clock.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/kernel_spans.h"
+#include "exec/worker/noise_log.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/rank.h"
 #include "exec/worker/routing.h"
@@ -65,10 +66,15 @@ static int64_t scale_bytes(const struct program *p)
     return p->loss_scale.initial > 0 ? ALIGN : 0;
 }
 
+static int64_t squares_bytes(const struct program *p, int32_t device)
+{
+    return (noise_log_bytes(p, p->lanes[device].n_stages) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 int64_t async_issue_pinned_bytes(const struct program *p, bool keep_trace, int32_t device)
 {
     struct load l = load_of(p, device);
-    return losses_bytes(&l) + 2 * scale_bytes(p) +
+    return losses_bytes(&l) + 2 * scale_bytes(p) + 2 * squares_bytes(p, device) +
            (keep_trace ? ASYNC_ISSUE_GATES * l.gates_bytes : 0);
 }
 
@@ -90,6 +96,7 @@ enum status async_issue_open(struct async_issue *x, char *pinned, struct error *
 {
     struct rank *r = x->u.r;
     struct load l = load_of(r->p, r->index);
+    int64_t squares = squares_bytes(r->p, r->index);
     x->timed = r->o->keep_trace || rank_device(r)->slowdown > 0;
     x->last_event = -1;
     x->max_losses = (int32_t)l.losses;
@@ -99,11 +106,12 @@ enum status async_issue_open(struct async_issue *x, char *pinned, struct error *
         s->values = pinned + i * l.losses * VALUE_BYTES;
         if (scale_bytes(r->p))
             s->scale = (float *)(void *)(pinned + losses_bytes(&l) + i * scale_bytes(r->p));
+        if (squares) s->squares = pinned + losses_bytes(&l) + 2 * scale_bytes(r->p) + i * squares;
         TRY(r->backend.event_make(&r->backend, true, &s->updated, err));
         TRY(r->backend.event_make(&r->backend, false, &s->ended, err));
     }
     if (r->o->keep_trace)
-        x->gates = pinned + losses_bytes(&l) + 2 * scale_bytes(r->p),
+        x->gates = pinned + losses_bytes(&l) + 2 * scale_bytes(r->p) + 2 * squares,
         x->gates_bytes = l.gates_bytes;
     x->paced = transports_use_devices(x->u.t, r->p);
     for (int i = 0; x->paced && i < ASYNC_ISSUE_PACES; i++)
@@ -319,6 +327,7 @@ static enum status see_step(struct async_issue *x, struct async_issue_step *s, s
     for (int32_t i = 0; i < s->n_losses; i++)
         step_log_loss(x->u.log, x->u.r, s->step, &s->losses[i], s->values + i * VALUE_BYTES);
     if (s->scale) scale_log_note(x->u.scales, s->step, s->scale);
+    if (s->squares) noise_log_note(x->u.noise, x->u.r, x->u.chunks, s->step, s->squares);
     if (!(x->u.clock->slowdown > 0)) {
         TRY(b->event_at(b, s->updated, &at_ns, err));
         step_log_end(x->u.log, s->step, at_ns - x->u.clock->zero_ns);
@@ -338,6 +347,7 @@ enum status async_issue_step_issued(struct async_issue *x, struct error *err)
     if (s->scale)
         TRY(b->copy(b, STREAM_COMPUTE, s->scale, chunks_scale(&x->u.chunks->at[0]),
                     LOSS_SCALE_NUMBERS * (int64_t)sizeof *s->scale, err));
+    if (s->squares) TRY(noise_log_copy(x->u.r, x->u.chunks, s->squares, err));
     TRY(b->event_record(b, s->ended, STREAM_COMPUTE, err));
     return see_step(x, step_of(x, x->u.progress->step + 1), err);
 }

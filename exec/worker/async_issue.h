@@ -31,6 +31,7 @@ struct chunks;
 struct device_clock;
 struct kernel_spans;
 struct link_clock;
+struct noise_log;
 struct program;
 struct progress;
 struct rank;
@@ -62,6 +63,7 @@ struct async_issue_step { /* one of the two steps that may be in flight */
     struct step_loss *losses; /* (max_losses) */
     char *values;             /* (max_losses) pinned, 8 bytes each */
     float *scale;             /* pinned: loss-scale numbers after the step; NULL: none */
+    char *squares;            /* pinned, of noise_log_copy; NULL: none */
 };
 
 /* References to other modules; not owned. */
@@ -75,6 +77,7 @@ struct async_issue_uses {
     struct kernel_spans *kernels;
     struct step_log *log;
     struct scale_log *scales;
+    struct noise_log *noise;
 };
 
 /* All fields belong to async_issue.c. */

@@ -44,6 +44,7 @@ void chunks_set_optimizer(struct chunks *c, const struct program *p, int32_t dev
                                            .beta2 = x->beta2,
                                            .eps = x->eps,
                                            .weight_decay = x->weight_decay,
+                                           .trust = x->trust,
                                            .device = device,
                                            .outer_lr = p->outer.lr,
                                            .outer_momentum = p->outer.momentum};

@@ -12,6 +12,7 @@
  *   kernel_spans.c  struct kernel_spans: kernels below operators
  *   step_log.c      struct step_log: losses and ends of steps
  *   scale_log.c     struct scale_log: the loss scale
+ *   noise_log.c     struct noise_log: squared norms of gradients
  *   saver.c         struct saver: writes checkpoints
  *
  * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, routing.c, resume.c; saved_tensor.c,
@@ -28,6 +29,7 @@
 #include "exec/worker/inputs.h"
 #include "exec/worker/kernel_spans.h"
 #include "exec/worker/local_sums.h"
+#include "exec/worker/noise_log.h"
 #include "exec/worker/pinned.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/rank.h"
@@ -56,6 +58,7 @@ struct worker {
     struct kernel_spans kernels;
     struct step_log log;
     struct scale_log scales;
+    struct noise_log noise;
     struct saver saver;
     /* worker.c */
     struct arena *a;           /* the caller's: results */

@@ -222,5 +222,6 @@ enum status worker_step(struct worker *w, struct error *err)
         updated = updated || update;
     }
     TRY(scale_log_see(&w->scales, &w->rank, &w->chunks, w->progress.step, err));
+    TRY(noise_log_see(&w->noise, &w->rank, &w->chunks, w->progress.step, err));
     return w->rank.discrete ? async_issue_step_issued(&w->ahead, err) : OK;
 }

@@ -156,7 +156,8 @@ static void connect_modules(struct worker *w)
                                        .spans = &w->spans,
                                        .kernels = &w->kernels,
                                        .log = &w->log,
-                                       .scales = &w->scales};
+                                       .scales = &w->scales,
+                                       .noise = &w->noise};
     async_issue_init(&w->ahead, &u);
     saver_init(&w->saver, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log);
 }
@@ -191,6 +192,7 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     chunks_set_optimizer(&w->chunks, p, w->rank.index);
     TRY(comm_agree(r->comm, scale_log_open(&w->scales, r, &w->chunks, err), err));
     step_log_open(&w->log, r);
+    noise_log_open(&w->noise, r);
     if (o->keep_trace) w->spans.a = arena_new();
     return open_shared(w, err);
 }
@@ -279,6 +281,7 @@ static void report(struct worker *w, struct run_result *out)
     out->blas_share = w->cpu_ns > 0 && blas_s >= 0 ? blas_s * 1e9 / (double)w->cpu_ns : -1;
     step_log_sum(&w->log, &w->rank);
     scale_log_report(&w->scales, &w->rank, &w->progress, w->a, out);
+    noise_log_report(&w->noise, &w->rank, &w->scales, out);
     struct trace *t = spans_gather(w->a, w->rank.comm, p, lists, 3,
                                    w->rank.o->keep_kernels ? &w->kernels.names : NULL,
                                    w->log.end_ns, w->rank.o->steps);

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/program/program.h"
+#include "exec/gradient_noise.h"
 #include "traces/trace.h"
 
 #include <stdbool.h>
@@ -48,6 +49,7 @@ struct run_result {
     double loss_scale;   /* after the last step; 0: none */
     int64_t n_skipped,
         *skipped; /* (n_skipped) steps, from 1, skipped because gradients overflowed */
+    struct gradient_noise noise; /* of a program that measures it */
 };
 MUST_CHECK enum status worker_run(struct arena *a, const struct program *p,
                                   const struct run_options *o, struct run_result *out,

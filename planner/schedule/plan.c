@@ -391,7 +391,7 @@ static enum status search_orders(struct ordering *x, int64_t best_ns, int64_t *n
 
 static bool has_holders(const struct plan *p, const struct plan_stage *x)
 {
-    return plan_stage_replicated(p, x) && !p->deterministic;
+    return plan_stage_replicated(p, x) && !p->deterministic && !optimizer_needs_norms(&p->job.optimizer);
 }
 
 /* ZeRO 1 for all stages whose parameters have several holders, if memory was full on one of them and the plan has none. */

@@ -236,7 +236,7 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
     const struct tensor *p = &b->g->tensors[tensor];
     int64_t master = dtype_bytes(dtype_master(p->dtype));
     const struct shape *shards = spmd_shards(b->t->price, &p->shape, home);
-    bool adamw = b->q->optimizer->kind == OPTIMIZER_ADAMW;
+    enum op_kind update = optimizer_op(b->q->optimizer, false);
     bool all = b->q->s->n_axes > 1 && partial == 3;
     for (int32_t x = all ? SPMD_ALL_AXES : 0; x < b->q->s->n_axes + all; x++) {
         int64_t sum;
@@ -248,7 +248,7 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
     int64_t held = dtype_bytes(p->dtype) + master * (1 + dtype_is_half(p->dtype) +
                                                      optimizer_state_tensors(b->q->optimizer));
     for (int32_t d = 0; d < b->n_devices; d++) {
-        struct op_shapes shapes = {.n_inputs = adamw ? 4 : 2};
+        struct op_shapes shapes = {.n_inputs = 2 + (int32_t)optimizer_state_tensors(b->q->optimizer)};
         struct op_attrs attrs = {.decay = p->decay, .narrows = dtype_is_half(p->dtype)};
         for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = shards[d];
         bytes[d] += shape_elements(&shards[d]) * held;
@@ -258,9 +258,8 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
             like++;
         cost[d] = like < d ? cost[like] : 0;
         if (like == d) {
-            TRY(op_infer(adamw ? OP_adamw : OP_sgd, &attrs, &shapes, err));
-            TRY(price_op(b, b->q->type[d], adamw ? OP_adamw : OP_sgd, PHASE_U, &attrs, &shapes,
-                         p->name, &cost[d], err));
+            TRY(op_infer(update, &attrs, &shapes, err));
+            TRY(price_op(b, b->q->type[d], update, PHASE_U, &attrs, &shapes, p->name, &cost[d], err));
         }
         device_ns[d] += cost[d];
     }

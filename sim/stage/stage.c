@@ -127,17 +127,16 @@ static enum status price_graph_op(struct stage_table *t, int32_t type, const str
 static enum status price_update(struct stage_table *t, int32_t type, bool flat, bool decay,
                                 const struct shape *shape, int64_t *out, struct error *err)
 {
-    bool adamw = t->optimizer->kind == OPTIMIZER_ADAMW, half = dtype_is_half(t->g->dtype);
-    struct program_op op = {.kind = adamw  ? (flat ? OP_flat_adamw : OP_adamw)
-                                    : flat ? OP_flat_sgd
-                                           : OP_sgd,
+    int32_t n = 2 + (int32_t)optimizer_state_tensors(t->optimizer);
+    bool half = dtype_is_half(t->g->dtype);
+    struct program_op op = {.kind = optimizer_op(t->optimizer, flat),
                             .phase = PHASE_U,
                             .attrs = {.decay = decay,
                                       .narrows = half,
-                                      .hosted = cost_type(t->cost, type)->offloads && (adamw || half)},
+                                      .hosted = cost_type(t->cost, type)->offloads && (n > 2 || half)},
                             .name = "update",
-                            .n_inputs = adamw ? 4 : 2,
-                            .n_outputs = adamw ? 4 : 2};
+                            .n_inputs = n,
+                            .n_outputs = n};
     op.n_outputs += op.attrs.narrows;
     for (int32_t k = 0; k < op.n_inputs; k++) op.shapes.input[k] = *shape;
     for (int32_t k = 0; k < op.n_outputs; k++) op.shapes.output[k] = *shape;
@@ -310,8 +309,7 @@ void stage_table_group(struct stage_table *t, const struct stage_group *group) {
 
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n)
 {
-    enum op_kind flat = t->optimizer->kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd;
-    for (int32_t i = 0; i < n; i++) t->flat |= fused[i] == flat;
+    for (int32_t i = 0; i < n && !optimizer_needs_norms(t->optimizer); i++) t->flat |= fused[i] == optimizer_op(t->optimizer, true);
 }
 
 /* Memory of a range besides activations kept from its forward: loaded inputs, and the needed share of received activations. */

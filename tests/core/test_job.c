@@ -218,6 +218,9 @@ START_TEST(what_is_written_reads_back_to_the_same_text)
         "layers: fine\nmicrobatch: 4\n",
         "layers: 98\n",
         "optimizer: {kind: sgd, lr: 1e-2}\n",
+        "optimizer: {kind: sgd, lr: 1e-2, lr_rule: {kind: sqrt, batch: 48}}\n",
+        "optimizer: {kind: lamb, lr_rule: {kind: linear, batch: 1}, eps: 1e-4}\n",
+        "optimizer: {kind: lars, momentum: 0.5, trust: 0.25, weight_decay: 0}\n",
         "dropout: config\n",
         "dropout: 0.30000000000000004\n",
         ("optimizer: {lr: 0.30000000000000004, beta1: 0, eps: 1e-12}\n"
@@ -231,7 +234,7 @@ START_TEST(what_is_written_reads_back_to_the_same_text)
         ck_assert(j.seed == again.seed && j.precision == again.precision &&
                   j.global_batch == again.global_batch &&
                   j.n_microbatches_sizes == again.n_microbatches_sizes &&
-                  j.optimizer.kind == again.optimizer.kind && j.layers.by == again.layers.by &&
+                  j.optimizer.kind == again.optimizer.kind && j.optimizer.rule == again.optimizer.rule && j.layers.by == again.layers.by &&
                   j.layers.n == again.layers.n);
         ck_assert(j.dropout == again.dropout && j.dropout_rate == again.dropout_rate &&
                   j.model.hidden_dropout == again.model.hidden_dropout &&
@@ -241,6 +244,18 @@ START_TEST(what_is_written_reads_back_to_the_same_text)
         ck_assert(!j.data == !again.data);
         if (j.data) ck_assert_str_eq(j.data, again.data);
     }
+}
+END_TEST
+
+START_TEST(rates_follow_the_batch)
+{
+    struct optimizer o = {.kind = OPTIMIZER_SGD, .lr = 0.1, .rule_batch = 64};
+    ck_assert(optimizer_lr(&o, 256) == 0.1 && !optimizer_describe_lr(arena, &o, 256));
+    o.rule = LR_RULE_LINEAR;
+    ck_assert(optimizer_lr(&o, 256) == 0.4 && optimizer_lr(&o, 64) == 0.1 && optimizer_lr(&o, 16) == 0.025);
+    o.rule = LR_RULE_SQRT;
+    ck_assert(optimizer_lr(&o, 256) == 0.2 && optimizer_lr(&o, 16) == 0.05);
+    ck_assert_str_eq(optimizer_describe_lr(arena, &o, 256), "0.2: 0.1 for 64 sequences a step, sqrt rule, here 256");
 }
 END_TEST
 
@@ -256,6 +271,7 @@ Suite *job_suite(void)
     tcase_add_test(t, what_is_not_said_has_a_default);
     tcase_add_test(t, balance_is_for_models_with_experts);
     tcase_add_test(t, imbalance_is_for_models_with_experts_without_a_capacity);
+    tcase_add_test(t, rates_follow_the_batch);
     tcase_add_test(t, what_is_written_reads_back_to_the_same_text);
     suite_add_tcase(s, t);
     return s;

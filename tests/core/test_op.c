@@ -106,6 +106,8 @@ static const struct row text_rows[] = {
     {OP_flat_adamw, {.decay = true}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 96, 96, 96},
     {OP_sgd, {0}, "6 x 6", "6 x 6", 12, 48, 48},
     {OP_flat_sgd, {.decay = true}, "6 x 6", "6 x 6", 24, 48, 48},
+    {OP_lamb, {.decay = true}, "2,3 x 2,3 x 2,3 x 2,3", "2,3 x 2,3 x 2,3 x 2,3", 162, 168, 120},
+    {OP_lars, {.decay = true, .narrows = true}, "6 x 6 x 6", "6 x 6 x 6 x 6", 60, 120, 108},
     {OP_outer_delta, {.scale = 0.5}, "6 x 6", "6", 12, 48, 24},
     {OP_outer_average, {0}, "6 x 6 x 6", "6 x 6 x 6", 6, 72, 72},
     {OP_outer_nesterov, {0}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 36, 96, 96},

@@ -28,7 +28,7 @@ int64_t kernel_problem_output_size(const struct kernel_problem *p, int32_t i)
 
 static bool is_update(enum op_kind kind)
 {
-    return kind == OP_adamw || kind == OP_flat_adamw || kind == OP_sgd || kind == OP_flat_sgd ||
+    return kind == OP_adamw || kind == OP_flat_adamw || kind == OP_sgd || kind == OP_flat_sgd || kind == OP_lamb || kind == OP_lars ||
            kind == OP_outer_average || kind == OP_outer_nesterov;
 }
 
@@ -57,6 +57,7 @@ static const struct wide_row wide_rows[] = {
     {OP_embedding_grad, 0, 1, 0},
     {OP_prepend, 0, 0, 2},
     {OP_overflow, 0, 1, 1},
+    {OP_square_sum, 0, 1, 1},
     {OP_outer_delta, 3, 1, 0},
     {OP_attention, 0, 2, 0},
     {OP_cross_entropy, 0, 3, 1},
@@ -187,7 +188,7 @@ static void make_outputs(struct problem_maker *m, struct kernel_problem *p)
 }
 
 static const struct optimizer_step a_step = {
-    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .outer_lr = 0.7, .outer_momentum = 0.9, .step = 7};
+    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .trust = 0.01, .outer_lr = 0.7, .outer_momentum = 0.9, .step = 7};
 
 /* Shapes and attributes stand in p, inputs that are given in its call; the rest is drawn and the host runs it. */
 static enum status complete(struct problem_maker *m, struct kernel_problem *p, enum op_kind kind,

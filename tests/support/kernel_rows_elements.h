@@ -78,6 +78,11 @@ static const struct kernel_row element_rows[] = {
     {OP_sgd, {.decay = true}, "35 x 35", NONE},
     {OP_flat_sgd, {0}, "4096 x 4096", NONE},
     {OP_sgd, {.narrows = true}, "35 x 35", NONE},
+    {OP_lamb, {.decay = true}, "1033 x 1033 x 1033 x 1033", NONE},
+    {OP_lamb, {.narrows = true}, "40007 x 40007 x 40007 x 40007", NONE},
+    {OP_lamb, {0}, "0 x 0 x 0 x 0", NONE},
+    {OP_lars, {.decay = true}, "1033 x 1033 x 1033", NONE},
+    {OP_lars, {.narrows = true}, "40007 x 40007 x 40007", NONE},
     {OP_outer_delta, {.scale = 0.25}, "1033 x 1033", NONE},
     {OP_outer_average, {0}, "1033 x 1033 x 1033", NONE},
     {OP_outer_average, {.narrows = true}, "35 x 35 x 35", NONE},
@@ -88,6 +93,9 @@ static const struct kernel_row element_rows[] = {
     {OP_overflow, {0}, "2051", NONE},
     {OP_overflow, {.accumulate = true}, "40007", NONE},
     {OP_overflow, {0}, "0", NONE},
+    {OP_square_sum, {0}, "2051", NONE},
+    {OP_square_sum, {.accumulate = true}, "40007", NONE},
+    {OP_square_sum, {0}, "0", NONE},
 };
 #undef NONE
 /* clang-format on */

@@ -16,6 +16,8 @@ static const struct exchange exchange = {
 static const struct row shard_rows[] = {
     {OP_overflow, {0}, "2,3", "1", 12, 24, 4},
     {OP_overflow, {.accumulate = true}, "6", "1", 12, 28, 4},
+    {OP_square_sum, {0}, "2,3", "1", 12, 24, 4},
+    {OP_square_sum, {.accumulate = true}, "6", "1", 12, 28, 4},
     {OP_rescale, {.grows_after = 5}, "1", "8", 1, 4, 32},
     {OP_linear_gelu, {0}, "2,3,4 x 4,5 x 5", "2,3,5 x 2,3,5", 270 + 9 * 30, 4 * (24 + 20 + 5), 240},
     {OP_matmul_gelu_grad, {0}, "2,3,4 x 4,5 x 2,3,5", "2,3,5 x 5", 240 + 17 * 30 + 30, 4 * (24 + 20 + 30), 4 * 35},

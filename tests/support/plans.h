@@ -76,7 +76,7 @@ static inline struct plan plans_new(struct arena *a, const char *model, int laye
                          .sequence_length = 8,
                          .precision = DTYPE_fp32,
                          .seed = 1,
-                         .optimizer = {OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01}};
+                         .optimizer = {.kind = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01}};
     p.cluster = plans_cluster(a, n_devices);
     p.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)n_devices);
     return p;

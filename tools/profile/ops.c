@@ -99,7 +99,8 @@ static enum status add_shares(struct profile_ops *b, int64_t microbatch, struct 
 static enum status add_flat(struct profile_ops *b, enum op_kind kind, int64_t parameters,
                             struct error *err)
 {
-    bool updates = kind == OP_flat_adamw || kind == OP_flat_sgd, adamw = kind == OP_flat_adamw;
+    const struct optimizer *o = &b->job->optimizer;
+    bool updates = kind == optimizer_op(o, true);
     for (int64_t i = 0, n = parameters; i < FLAT_SIZES && n >= 1024; i++, n /= 4) {
         struct program_op op = {.kind = kind,
                                 .phase = PHASE_U,
@@ -107,7 +108,7 @@ static enum status add_flat(struct profile_ops *b, enum op_kind kind, int64_t pa
                                 .dtype = dtype_master(b->job->precision)};
         struct shape run = {.rank = 1, .dim = {n}};
         op.attrs.narrows = updates && dtype_is_half(b->job->precision);
-        op.shapes.n_inputs = kind == OP_accumulate ? 1 : adamw ? 4 : 2;
+        op.shapes.n_inputs = updates ? 2 + (int32_t)optimizer_state_tensors(o) : 1;
         for (int32_t k = 0; k < op.shapes.n_inputs; k++) op.shapes.input[k] = run;
         if (kind == OP_zero)
             op.shapes = (struct op_shapes){.n_outputs = 1, .output = {run}};
@@ -137,8 +138,7 @@ enum status profile_ops_of_job(struct profile_ops *b, struct error *err)
     int32_t n = sizes_of(j, sizes);
     for (int32_t i = 0; i < n; i++)
         if (sizes[i] <= LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));
-    TRY(add_flat(b, j->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd, parameters,
-                 err));
+    TRY(add_flat(b, optimizer_op(&j->optimizer, true), parameters, err));
     TRY(add_flat(b, OP_accumulate, parameters, err));
     TRY(add_flat(b, OP_zero, parameters, err));
     b->n_fully = b->n;

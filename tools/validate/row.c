@@ -267,7 +267,7 @@ static void make_plan(struct row_plan *r, const char *name)
                           .n_microbatches_sizes = 1,
                           .microbatch_sizes = {r->microbatch},
                           .precision = DTYPE_fp32,
-                          .optimizer = {OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01},
+                          .optimizer = {.kind = OPTIMIZER_ADAMW, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01},
                           .seed = 1};
     p->n_replicas = r->n_replicas;
     p->replicas = ARENA_ARRAY(r->a, struct plan_replica, (size_t)r->n_replicas);

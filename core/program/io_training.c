@@ -1,0 +1,129 @@
+/* core/program/io_training.c - how a program's parameters are updated: optimizer, outer optimizer, loss scale, measurement of the gradient
+ * noise scale; written, read, checked. */
+#include "core/program/lines.h"
+#include "core/program/valid.h"
+#include "core/program/words.h"
+
+#define X(name, text, states, flat) #text,
+static const char *const optimizers[] = {OPTIMIZERS(X)};
+#undef X
+static const char *const outers[] = {"average", "nesterov"};
+
+/* --- writing --- */
+
+static void put(struct lines *out, const double *x, int n)
+{
+    for (int i = 0; i < n; i++) lines_double(out, x[i]);
+}
+
+static void put_word(struct lines *out, const char *word) { lines_char(out, ' '), lines_text(out, word); }
+
+void program_write_training(struct lines *out, const struct program *p)
+{
+    const struct optimizer *o = &p->optimizer;
+    const struct outer_optimizer *x = &p->outer;
+    if (p->loss_scale.initial > 0) {
+        lines_text(out, "\nloss_scale");
+        put(out, &p->loss_scale.initial, 1), lines_int(out, p->loss_scale.grows_after);
+    }
+    lines_text(out, "\noptimizer"), put_word(out, optimizers[o->kind]);
+    put(out, (const double[]){o->lr, o->beta1, o->beta2, o->eps, o->weight_decay}, 5);
+    if (o->kind == OPTIMIZER_LARS) put(out, &o->trust, 1);
+    if (x->every) {
+        lines_text(out, "\nouter"), lines_int(out, x->every), put_word(out, outers[x->kind]);
+        put(out, (const double[]){x->lr, x->momentum}, 2);
+        lines_int(out, x->fragments), lines_int(out, x->delay), put(out, &x->alpha, 1);
+    }
+    if (p->gradient_noise) lines_text(out, "\ngradient_noise");
+}
+
+void program_write_stage_training(struct lines *out, const struct program *p, const struct program_stage *s)
+{
+    if (p->loss_scale.initial > 0) lines_text(out, "scale"), lines_int(out, s->scale_slot), lines_char(out, '\n');
+    if (!p->gradient_noise) return;
+    lines_text(out, "squares");
+    for (int k = 0; k < GRADIENT_SQUARES; k++) lines_int(out, s->squares_slot[k]);
+    lines_char(out, '\n');
+}
+
+/* --- reading --- */
+
+static enum status read_outer(struct reader *r, struct outer_optimizer *o)
+{
+    int kind;
+    TRY(words_start(r, "outer"));
+    TRY(words_int(r, 1, PROGRAM_PERIOD_MAX, &o->every));
+    TRY(words_choice(r, outers, 2, &kind));
+    o->kind = (enum outer_kind)kind;
+    TRY(words_double(r, &o->lr));
+    TRY(words_double(r, &o->momentum));
+    TRY(words_int(r, 1, o->every, &o->fragments));
+    TRY(words_int(r, 0, o->every - 1, &o->delay));
+    return words_double(r, &o->alpha);
+}
+
+enum status program_read_training(struct reader *r, struct program *p)
+{
+    int kind;
+    if (words_next_is(r, "loss_scale")) {
+        TRY(words_start(r, "loss_scale"));
+        TRY(words_double(r, &p->loss_scale.initial));
+        TRY(words_int64(r, 0, 1 << 24, &p->loss_scale.grows_after));
+    }
+    TRY(words_start(r, "optimizer"));
+    TRY(words_choice(r, optimizers, OPTIMIZER_COUNT, &kind));
+    p->optimizer.kind = (enum optimizer_kind)kind;
+    TRY(words_double(r, &p->optimizer.lr));
+    TRY(words_double(r, &p->optimizer.beta1));
+    TRY(words_double(r, &p->optimizer.beta2));
+    TRY(words_double(r, &p->optimizer.eps));
+    TRY(words_double(r, &p->optimizer.weight_decay));
+    if (p->optimizer.kind == OPTIMIZER_LARS) TRY(words_double(r, &p->optimizer.trust));
+    if (words_next_is(r, "outer")) TRY(read_outer(r, &p->outer));
+    p->gradient_noise = words_next_is(r, "gradient_noise");
+    return p->gradient_noise ? words_start(r, "gradient_noise") : OK;
+}
+
+enum status program_read_stage_training(struct reader *r, const struct program *p, struct program_stage *s)
+{
+    if (p->loss_scale.initial > 0) {
+        TRY(words_start(r, "scale"));
+        TRY(words_int(r, 0, s->n_slots - 1, &s->scale_slot));
+    }
+    if (!p->gradient_noise) return OK;
+    TRY(words_start(r, "squares"));
+    for (int k = 0; k < GRADIENT_SQUARES; k++) TRY(words_int(r, 0, s->n_slots - 1, &s->squares_slot[k]));
+    return OK;
+}
+
+/* --- checks --- */
+
+enum status valid_training(struct valid *c)
+{
+    const struct program *p = c->p;
+    NEED(valid_index(p->optimizer.kind, OPTIMIZER_COUNT), "unknown optimizer");
+    NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MAX &&
+             p->loss_scale.grows_after >= 0,
+         "loss scale out of range");
+    NEED(p->outer.every >= 0 && valid_index(p->outer.kind, OUTER_NESTEROV + 1), "unknown outer optimizer");
+    return OK;
+}
+
+/* With a loss scale every stage has its numbers; without one no operator is scaled. */
+enum status valid_stage_training(struct valid *c)
+{
+    const struct program_stage *s = c->s;
+    const struct shape numbers = {1, {LOSS_SCALE_NUMBERS}}, one = {1, {1}};
+    bool has = c->p->loss_scale.initial > 0;
+    NEED(!has || (valid_slot(c, s->scale_slot, SLOT_STATE, &numbers) &&
+                  s->slots[s->scale_slot].dtype == DTYPE_fp32),
+         "stage: no slot for its loss scale");
+    for (int32_t i = 0; i < s->n_ops; i++)
+        NEED(has || !s->ops[i].attrs.scaled, "operator %s: scaled, but the program has no loss scale",
+             s->ops[i].name);
+    for (int k = 0; k < GRADIENT_SQUARES && c->p->gradient_noise; k++)
+        NEED(valid_slot(c, s->squares_slot[k], SLOT_GRADIENT, &one) &&
+                 s->slots[s->squares_slot[k]].dtype == dtype_master(c->p->dtype),
+             "stage: no slots for the squares of its gradients");
+    return OK;
+}
