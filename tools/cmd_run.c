@@ -2,17 +2,21 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "core/program/server_order.h"
 #include "exec/comm/launch.h"
+#include "exec/comm/launch_local.h"
 #include "exec/worker/worker.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct request {
-    const char *plan, *trace;
+    const char *plan, *trace, *arrivals;
     struct run_options run;
     bool deterministic;
     int64_t seed;
@@ -24,10 +28,14 @@ static double samples_per_s(const struct program *p, const struct run_result *r)
     return p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s;
 }
 
-static void print_local_sgd(const struct program *p, struct json *json)
+static void print_training(const struct program *p, const struct run_result *r, struct json *json)
 {
     struct arena *a = arena_new();
+    struct server_counts counts = {0};
+    for (int64_t i = 0; i < r->arrivals.n; i++)
+        server_order_count(&counts, &p->server, r->arrivals.list[i].staleness, r->arrivals.list[i].dropped);
     common_print_local_sgd(a, &p->outer, &p->optimizer, program_islands(p), json);
+    common_print_servers(a, &p->server, &counts, json);
     arena_free(a);
 }
 
@@ -79,7 +87,12 @@ static void print_json(const struct program *p, const struct run_result *r)
     json_put_int(&j, "first_step", r->first_step);
     json_put_int(&j, "steps", r->steps);
     json_put_double(&j, "learning_rate", p->optimizer.lr);
-    print_local_sgd(p, &j);
+    print_training(p, r, &j);
+    if (r->n_ended_workers) {
+        json_put_list_line(&j, "ended_workers");
+        for (int32_t i = 0; i < r->n_ended_workers; i++) json_put_int(&j, NULL, r->ended_workers[i]);
+        json_close(&j);
+    }
     json_put_list_line(&j, "losses");
     for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
     json_close(&j);
@@ -125,8 +138,9 @@ static void print_scale(const struct run_result *r)
 static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r)
 {
     char text[32], first[32], last[32];
+    const char *of = r->steps < 2 ? "" : parameter_server_by_arrival(&p->server) ? "mean of each worker's " : "median of ";
     printf("%s: %s per iteration (measured, %s%lld step%s%s), %.0f %s/s\n", p->name,
-           units_print_ns(text, r->iteration_ns), r->steps > 1 ? "median of " : "", (long long)r->steps, r->steps > 1 ? "s" : "",
+           units_print_ns(text, r->iteration_ns), of, (long long)r->steps, r->steps > 1 ? "s" : "",
            p->emulated ? ", emulated devices" : "", samples_per_s(p, r),
            p->pixels ? "images" : "tokens");
     printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
@@ -134,8 +148,11 @@ static void print_text(const struct program *p, const struct plan *plan, const s
            (long long)(r->first_step + r->steps));
     if (r->loss_scale > 0) print_scale(r);
     if (p->gradient_noise) print_noise(p, &r->noise);
-    print_local_sgd(p, NULL);
+    print_training(p, r, NULL);
     if (plan) print_lr(plan);
+    for (int32_t i = 0; i < r->n_ended_workers; i++)
+        printf(i ? ", %d" : "  workers that ended before the others: %d", (int)r->ended_workers[i]);
+    if (r->n_ended_workers) putchar('\n');
     if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
 }
 
@@ -155,7 +172,7 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
 /* Output of rank 0. */
 struct outputs {
     struct arena *a;
-    const char *trace; /* NULL: no --trace */
+    const char *trace, *arrivals; /* NULL: no --trace, no --arrivals */
     const struct program *program;
     const struct plan *plan; /* NULL: a program was run */
     struct run_result r;
@@ -170,11 +187,48 @@ static enum status write_outputs(void *owner, struct error *err)
         if (x->plan) x->r.trace->plan_text = common_plan_text(x->a, x->plan);
         TRY(trace_write(x->r.trace, x->trace, err));
     }
+    if (x->arrivals) TRY(arrivals_write(x->arrivals, &x->r.arrivals, x->program->plan_hash, x->r.first_step, err));
     if (x->as_json)
         print_json(x->program, &x->r);
     else
         print_text(x->program, x->plan, &x->r);
     return common_flush(err);
+}
+
+struct ranks {
+    const struct run_options *o;
+    struct outputs *x;
+    struct error *common; /* shared by all ranks: the failure of rank 0 */
+};
+
+static int run_rank(void *owner, int32_t rank)
+{
+    const struct ranks *all = owner;
+    struct error err = {0};
+    enum status status = worker_run(all->x->a, all->x->program, all->o, &all->x->r, &err);
+    if (status != OK && rank == 0) *all->common = err;
+    return (int)status;
+}
+
+/* Rank 0 is a server, so its results are printed even if a worker has ended. */
+static enum status run_forked(struct ranks *all, bool as_json, struct error *err)
+{
+    const struct program *p = all->x->program;
+    void *shared = mmap(NULL, sizeof *all->common, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
+    all->common = shared;
+    bool printed = false;
+    enum status status = launch_local_expendable(p->n_devices, p->server.n, run_rank, all, &printed, err);
+    if (as_json && printed) common_json_by_another();
+    if (status != OK && !printed && all->common->code != OK) status = error_set(err, all->common->code, "%s", all->common->text);
+    munmap(shared, sizeof *all->common);
+    return status;
+}
+
+/* Workers of a parameter server that waits for none may end before the others; MPI would end all. */
+static bool is_forked(const struct program *p)
+{
+    return parameter_server_by_arrival(&p->server) && p->n_devices <= LOCAL_RANKS_MAX;
 }
 
 static enum status run(struct arena *a, void *request, const struct common *common,
@@ -187,6 +241,7 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     bool is_plan = false;
     q->seed = common->seed;
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
+    TRY(common_not_stdout(as_json, "--arrivals", q->arrivals, err));
     if (q->run.keep_kernels && !q->trace)
         return error_set(err, ERR_USAGE,
                          "--kernels needs --trace FILE, which receives the kernels");
@@ -202,24 +257,28 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                          "no training text: expected --data FILE, or `data:` in the job");
     if (needed && program.plan_hash != 0)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
+    if (q->arrivals && !parameter_server_by_arrival(&program.server))
+        return error_set(err, ERR_USAGE, "--arrivals: this plan has no parameter server that handles gradients by arrival (mode: ssp or asp)");
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
+    if (launch_rank() == 0) TRY(common_writable(q->arrivals, err));
     if (program.n_devices > 1 && !strcmp(q->plan, "-"))
         return error_set(err, ERR_USAGE,
                          "run - is for plans of one device: each of the %d ranks reads the plan; "
                          "pass it as a file",
                          (int)program.n_devices);
-    if (!launch_is_rank() && program.n_devices > 1)
-        return launch_ranks(program.n_devices, common->argv - 1, err);
     if (q->run.steps == 0) q->run.steps = program.steps > 1 ? program.steps : 10;
     q->run.keep_trace = q->trace != NULL;
     struct outputs x = {.a = a,
                         .trace = q->trace,
+                        .arrivals = q->arrivals,
                         .program = &program,
                         .plan = is_plan ? &plan : NULL,
                         .as_json = as_json};
+    struct ranks all = {&q->run, &x, NULL};
     q->run.conclude = write_outputs;
     q->run.owner = &x;
-    return worker_run(a, &program, &q->run, &x.r, err);
+    if (launch_is_rank() || program.n_devices < 2) return worker_run(a, &program, &q->run, &x.r, err);
+    return is_forked(&program) ? run_forked(&all, as_json, err) : launch_ranks(program.n_devices, common->argv - 1, err);
 }
 
 static const struct option options[] = {
@@ -241,6 +300,15 @@ static const struct option options[] = {
      .unit = "TRACE",
      .writes = true,
      .help = "trace file to write, e.g. run.trace; compressed if it ends in .gz"},
+    {.name = "arrivals",
+     TEXT_AT(arrivals),
+     .unit = "LOG",
+     .writes = true,
+     .help = "file for the order in which parameter servers handled gradients, e.g. run.arrivals"},
+    {.name = "replay",
+     TEXT_AT(run.replay),
+     .unit = "LOG",
+     .help = "handle gradients in the order of a file of --arrivals: the same bits as that run"},
     {.name = "kernels",
      FLAG_AT(run.keep_kernels),
      .help = "record the CUDA kernels of each operator in the trace, by CUPTI; show TRACE lists them"},

@@ -238,7 +238,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
         if (!m.failed) json_put_int(&out, "iteration_ns", m.iteration_ns);
         print_metrics_json(&out, &m);
         print_stated(a, &p->cluster, &p->job, &out);
-        common_print_training(a, p, &out);
+        common_print_training(a, p, NULL, &out);
         print_sharding(a, p, true, &out);
         common_json_end(&out);
         return OK;
@@ -255,7 +255,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
                              : "the catalogue's prior");
     show_answers(a, q, p, &m);
     print_stated(a, &p->cluster, &p->job, NULL);
-    common_print_training(a, p, NULL);
+    common_print_training(a, p, NULL, NULL);
     print_sharding(a, p, q->all, NULL);
     return OK;
 }

@@ -116,7 +116,7 @@ static void print_json(struct arena *a, const struct plan *plan, const struct pr
     json_put_text(&j, "plan", plan->name);
     json_put_int(&j, "profile_id", profile->id);
     print_stated(a, &plan->cluster, &plan->job, &j);
-    common_print_training(a, plan, &j);
+    common_print_training(a, plan, &r->staleness, &j);
     json_put_bool(&j, "emulated", plan->cluster.emulated);
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "events", r->events);
@@ -177,7 +177,7 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     print_stated(a, &plan->cluster, &plan->job, NULL);
-    common_print_training(a, plan, NULL);
+    common_print_training(a, plan, &r->staleness, NULL);
     if (m->samples) print_samples(m);
     if (f->loading.loaders) print_fed(f);
     print_metrics(a, metrics);

@@ -7,6 +7,7 @@
 #include "core/base/rng.h"
 #include "core/base/text.h"
 #include "core/lower/lower.h"
+#include "core/program/server_order.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "tools/screen.h"
@@ -101,6 +102,9 @@ enum status common_old_plan(struct arena *a, const char *path, struct plan *out,
         if (plan_compressor(&out->compression, of)->kind && !warned++)
             log_warn("%s: compression is not planned again: sums and messages have their own precision here", path);
     out->gradient_noise_scale = false; /* a measurement, which the plans compared have not */
+    if (out->servers.rule.n)
+        log_warn("%s: parameter_server is not planned again: new plans, and the time of this one here, add all gradients by all-reduces", path);
+    out->servers = (struct plan_servers){0};
     out->local_sgd = (struct plan_local_sgd){0};
     out->compression = (struct plan_compression){0};
     return OK;
@@ -237,6 +241,7 @@ const char *common_machine(struct arena *a)
 static struct text json_text;
 static bool json_printed;
 bool common_json_printed(void) { return json_printed; }
+void common_json_by_another(void) { json_printed = true; }
 
 enum status common_flush(struct error *err)
 {
@@ -369,6 +374,48 @@ void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, co
     json_close(json);
 }
 
+static void print_staleness(const struct parameter_server *x, const struct server_counts *c, struct json *json)
+{
+    double mean = (double)c->staleness / (double)c->pushes;
+    if (!json) {
+        printf("  staleness  mean %.2f, largest %" PRId64 ", of %" PRId64 " gradients", mean, c->most, c->pushes);
+        if (x->rate == SERVER_INVERSE) printf("; %" PRId64 " applied at a smaller rate", c->slowed);
+        if (x->drop_above >= 0) printf("; %" PRId64 " dropped", c->dropped);
+        putchar('\n');
+        return;
+    }
+    json_put_object(json, "staleness");
+    json_put_int(json, "gradients", c->pushes);
+    json_put_double(json, "mean", mean);
+    json_put_int(json, "largest", c->most);
+    json_put_int(json, "slowed", c->slowed);
+    json_put_int(json, "dropped", c->dropped);
+    json_close(json);
+}
+
+void common_print_servers(struct arena *a, const struct parameter_server *x, const struct server_counts *counts, struct json *json)
+{
+    static const char *const modes[] = {"bsp", "ssp", "asp"};
+    const char *text = plan_describe_servers(a, x);
+    bool same = !parameter_server_by_arrival(x);
+    if (!text) return;
+    if (!json)
+        printf("  parameter server  %s: %s\n", text,
+               same ? "the same training as with gradients added by all-reduces, to rounding"
+                    : "other training than with all gradients added in a step, more samples may be needed for the same loss");
+    if (json) {
+        json_put_object(json, "parameter_server");
+        json_put_int(json, "servers", x->n);
+        json_put_text(json, "mode", modes[x->mode]);
+        if (x->mode == SERVER_SSP) json_put_int(json, "bound", x->bound);
+        json_put_text(json, "rate", x->rate == SERVER_INVERSE ? "inverse" : "constant");
+        if (x->drop_above >= 0) json_put_int(json, "drop_above", x->drop_above);
+        json_put_bool(json, "equivalent", same);
+        json_close(json);
+    }
+    if (counts && counts->pushes) print_staleness(x, counts, json);
+}
+
 static void print_compression(struct arena *a, const struct plan *p, struct json *json)
 {
     static const char *const keys[] = {"gradients", "outer", "forward", "backward"};
@@ -393,9 +440,10 @@ void common_print_lr(struct arena *a, const struct job *j, struct json *json)
     if (text && !json) printf("  learning rate  %s\n", text);
 }
 
-void common_print_training(struct arena *a, const struct plan *p, struct json *json)
+void common_print_training(struct arena *a, const struct plan *p, const struct server_counts *counts, struct json *json)
 {
     common_print_lr(a, &p->job, json);
     common_print_local_sgd(a, &p->local_sgd.outer, &p->job.optimizer, p->local_sgd.n_islands, json);
+    common_print_servers(a, &p->servers.rule, counts, json);
     print_compression(a, p, json);
 }

@@ -82,13 +82,18 @@ const char *common_machine(struct arena *a);
 /* "  local SGD  every 16 steps …: …"; json: the key "local_sgd" instead. Nothing where there is none. */
 struct optimizer;
 struct outer_optimizer;
+struct parameter_server;
+struct server_counts;
 void common_print_local_sgd(struct arena *a, const struct outer_optimizer *o, const struct optimizer *inner, int32_t n_islands,
                             struct json *json);
 /* "  learning rate  0.0012: 0.0003 for 256 sequences a step …" of a job with an lr_rule; key "learning_rate". Else nothing. */
 struct job;
 void common_print_lr(struct arena *a, const struct job *j, struct json *json);
+/* "  parameter server  asynchronous on 1 server: …", with counts of handled gradients "  staleness …"; keys "parameter_server" and
+ * "staleness". counts: NULL, or pushes 0: none. */
+void common_print_servers(struct arena *a, const struct parameter_server *x, const struct server_counts *counts, struct json *json);
 /* These, and "  compression  gradients exchanged as …: …", of a plan; key "compression". */
-void common_print_training(struct arena *a, const struct plan *p, struct json *json);
+void common_print_training(struct arena *a, const struct plan *p, const struct server_counts *counts, struct json *json);
 /* Warns if so many steps, simulated or measured, are no whole period of exchanges. */
 void common_warn_of_period(const struct outer_optimizer *o, int64_t steps);
 /* Opens {"schema": 1; common_json_end closes the object and prints it on stdout. */
@@ -96,6 +101,7 @@ void common_json_begin(struct json *j);
 void common_json_end(struct json *j);
 bool common_json_printed(
     void); /* an object was printed: main prints no second one for a later failure */
+void common_json_by_another(void); /* another process printed it */
 
 /* ERR_RESOURCE if path cannot be written: an early check, before minutes of work. NULL is accepted. */
 MUST_CHECK enum status common_writable(const char *path, struct error *err);

@@ -20,7 +20,7 @@ const struct help_code help_codes[] = {
     {ERR_INFEASIBLE, "no plan fits the devices, or none was found within --time-limit"},
     {ERR_TOLERANCE, "prediction error above the stated tolerance"},
     {ERR_RESOURCE, "missing resource: memory, disk, a file, a library"},
-    {ERR_RANK, "a rank of a run failed"},
+    {ERR_RANK, "a rank of a run failed; with a parameter server (ssp, asp) that goes on without a worker, the result is printed first"},
     {ERR_NO_DEVICE, "device not found"},
     {ERR_INTERRUPTED, "interrupted by SIGINT, SIGTERM or SIGHUP"},
     {0}};

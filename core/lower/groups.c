@@ -22,6 +22,7 @@
 #include "core/lower/outer.h"
 #include "core/lower/param_uses.h"
 #include "core/lower/scale.h"
+#include "core/lower/servers.h"
 #include "core/lower/shards.h"
 #include "core/lower/stage_scratch.h"
 #include "core/lower/zero.h"
@@ -64,6 +65,7 @@ static bool joins(const struct lowering *l, int32_t param_use, int32_t other)
 static bool needs_group(const struct lowering *l, int32_t param_use)
 {
     const struct stage_build *first = lower_param_use_owner(l, 0, param_use);
+    if (lower_is_served(l)) return false;
     return l->plan->n_replicas > 1 || first->n_shards > 1 || first->order->apart;
 }
 

@@ -18,6 +18,7 @@
 #include "core/lower/param_uses.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scratch.h"
+#include "core/lower/servers.h"
 #include "core/lower/slots.h"
 #include "core/lower/tensor_collectives.h"
 #include "core/lower/uses.h"
@@ -97,7 +98,8 @@ static void make_head(struct lowering *l)
                                                                     : plan->job.loss_scale,
                              .optimizer = plan->job.optimizer,
                              .outer = plan->local_sgd.outer,
-                             .gradient_noise = plan->gradient_noise_scale};
+                             .gradient_noise = plan->gradient_noise_scale,
+                             .server = plan->servers.rule};
     l->p->optimizer.lr = optimizer_lr(&plan->job.optimizer, plan->job.global_batch);
     l->p->optimizer.rule = LR_RULE_NONE, l->p->optimizer.rule_batch = 0;
 }
@@ -171,7 +173,7 @@ static enum status too_big(struct arena *a, const struct plan *plan, const struc
 {
     const struct lane *lane = &p->lanes[device];
     const struct program_stage *first = &p->stages[lane->stages[0]];
-    const struct plan_stage *stage = &plan->replicas[first->replica].stages[first->stage];
+    const struct plan_stage *stage = &plan->replicas[first->replica].stages[first->server ? 0 : first->stage];
     char needs[32], has[32], one[32], stated[64], *bracket;
     int64_t need = program_lane_bytes(p, device), have = p->devices[device].memory_bytes;
     print_distinct(needs, has, need, have);
@@ -313,6 +315,7 @@ static enum status run_steps(struct lowering *l, const struct lower_graphs *s, s
     stage_scratch_free(at_hand);
     TRY(st);
     lower_share_orders(l);
+    TRY(lower_servers(l, err));
     if (!l->o->unproved) TRY(prove(l, err));
     reserve_devices(l);
     return l->o->check_memory ? lower_check_memory(l->a, l->plan, p, err) : OK;

@@ -22,7 +22,9 @@
  *     procedures                          procedures.c, update.c   stage_build.procedures, stage_scratch.done_at
  *     offsets inside scratch              scratch.c       offsets of slots
  *     sizes of buffer rings; ends of channels; segments of groups     orders.c, channels.c, groups.c
- *   orders, coded; deadlock check; memory orders.c, lower.c
+ *   orders, coded                        orders.c        orders, lanes
+ *   parameter servers                     servers.c       their stages, lanes, orders and channels; workers' U
+ *   deadlock check; memory                lower.c
  *
  * What the program refers to is in the arena `a`, or in the memo; the tables are in `tables`, which ends with the call.
  */

@@ -23,6 +23,7 @@
 #include "core/lower/orders.h"
 #include "core/lower/outer.h"
 #include "core/lower/scale.h"
+#include "core/lower/servers.h"
 #include "core/lower/uses.h"
 #include "core/lower/zero.h"
 #include "core/lower/zero_slots.h"
@@ -380,16 +381,16 @@ static void parameter_slots(struct stage_scratch *h, int32_t index, int32_t tens
     p->slot = h->slot_forward[tensor] = h->slot_back[tensor] =
         place_slot(h, tensor, SLOT_PARAMETER, offset, t->name, index);
     gradient_slots(h, index, tensor, offset);
-    for (int64_t k = 0; k < optimizer_state_tensors(&h->l->p->optimizer); k++)
+    for (int64_t k = 0; k < lower_state_tensors(h->l); k++)
         p->state[k] =
             place_slot(h, tensor, SLOT_STATE, (k * region + offset) * lower_wide(h->v->g->dtype),
                        arena_join(h->l->a, t->name, k ? ".v" : ".m"), index);
     if (dtype_is_half(h->v->g->dtype))
         p->master = place_slot(h, tensor, SLOT_STATE,
-                               (optimizer_state_tensors(&h->l->p->optimizer) * region + offset) *
+                               (lower_state_tensors(h->l) * region + offset) *
                                    lower_wide(h->v->g->dtype),
                                arena_join(h->l->a, t->name, ".master"), index);
-    int64_t before = optimizer_state_tensors(&h->l->p->optimizer) + dtype_is_half(h->v->g->dtype);
+    int64_t before = lower_state_tensors(h->l) + dtype_is_half(h->v->g->dtype);
     static const char *const outer[PROGRAM_OUTER_SLOTS] = {".anchor", ".velocity", ".sum"};
     for (int k = 0; k < PROGRAM_OUTER_SLOTS; k++) {
         int32_t place = lower_outer_place(h->l, k);
@@ -409,7 +410,7 @@ static void run_slots(struct stage_scratch *h, int run, int64_t offset, int64_t 
     static const char *const names[2] = {"decayed", "other"}, *const what[UPDATE_SLOTS] = {
                                                                   "", ".grad", ".m", ".v",
                                                                   ".master", ".anchor", ".velocity", ".sum"};
-    int64_t n_states = optimizer_state_tensors(&h->l->p->optimizer), masters = dtype_is_half(h->v->g->dtype);
+    int64_t n_states = lower_state_tensors(h->l), masters = dtype_is_half(h->v->g->dtype);
     for (int k = 0; k < UPDATE_SLOTS; k++) {
         bool is_state = k == UPDATE_M || k == UPDATE_V;
         if (is_state && k - UPDATE_M >= n_states) continue;
@@ -437,6 +438,7 @@ static void run_slots(struct stage_scratch *h, int run, int64_t offset, int64_t 
 
 bool lower_runs_flat(const struct lowering *l)
 {
+    if (lower_is_served(l)) return false;
     for (int32_t i = 0; i < l->o->n_fused && !optimizer_needs_norms(&l->p->optimizer); i++)
         if (l->o->fused[i] == optimizer_op(&l->p->optimizer, true)) return true;
     return false;
@@ -467,7 +469,7 @@ static void parameter_regions(struct stage_scratch *h)
     const struct cluster *c = &h->l->plan->cluster;
     const struct device_type *type = &c->types[c->devices[h->b->device].type];
     s->class_bytes[SLOT_STATE] =
-        (optimizer_state_tensors(&h->l->p->optimizer) + dtype_is_half(g->dtype) + lower_outer_states(h->l) +
+        (lower_state_tensors(h->l) + dtype_is_half(g->dtype) + lower_outer_states(h->l) +
          type->parameter_copies) *
         start[2] * lower_wide(h->v->g->dtype);
     int64_t offset = 0;
@@ -486,12 +488,17 @@ static void parameter_regions(struct stage_scratch *h)
     if (lower_measures_noise(h->l)) lower_noise_slots(h);
 }
 
-void lower_slots(struct stage_scratch *h)
+void lower_slots_begin(struct stage_scratch *h)
 {
     h->slots = ARENA_ARRAY(h->work, struct stage_slots, 1);
     memset(h->slots->run, -1, sizeof h->slots->run);
     h->slots->overflow = -1;
     h->slots->room = ARENA_ARRAY(h->work, struct slot_room, 1);
+}
+
+void lower_slots(struct stage_scratch *h)
+{
+    lower_slots_begin(h);
     parameter_regions(h);
     forward_slots(h);
     back_slots(h);

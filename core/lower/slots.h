@@ -30,6 +30,8 @@ struct stage_slots {
     struct slot_room *room;       /* private to slots.c */
 };
 
+/* The stage has no slots yet; lower_slots begins itself. */
+void lower_slots_begin(struct stage_scratch *h);
 /* All slots of the stage except those that instructions add (core/lower/scale.c). */
 void lower_slots(struct stage_scratch *h);
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s);

@@ -7,6 +7,7 @@
 #include "core/lower/noise.h"
 #include "core/lower/orders.h"
 #include "core/lower/scale.h"
+#include "core/lower/servers.h"
 #include "core/lower/tensor_collectives.h"
 #include "core/lower/zero.h"
 
@@ -66,7 +67,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     add(k, b->order->split), add(k, b->order->apart);
     add(k, l->plan->deterministic);
     add(k, l->p->dtype), add(k, l->p->optimizer.kind);
-    add(k, optimizer_state_tensors(&l->p->optimizer));
+    add(k, lower_state_tensors(l)), add(k, lower_is_served(l));
     add(k, lower_scales(l)), add(k, l->p->loss_scale.grows_after), add(k, lower_measures_noise(l));
     add(k, l->plan->compression.gradients.between);
     add(k, l->plan->compression.gradients.rank), add(k, l->plan->compression.gradients.feedback);

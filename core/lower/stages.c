@@ -8,6 +8,7 @@
 #include "core/lower/graphs.h"
 #include "core/lower/lowering.h"
 #include "core/lower/param_uses.h"
+#include "core/lower/servers.h"
 #include "core/lower/shard_views.h"
 #include "core/plan/internal.h"
 
@@ -26,7 +27,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
     struct stage_build *b = &l->stages[index];
     int32_t device = plan_stage_device(plan, shard);
     *s = (struct program_stage){.replica = replica,
-                                .island = plan_island(l->plan, replica),
+                                .island = lower_is_served(l) ? 1 + replica : plan_island(l->plan, replica),
                                 .stage = stage,
                                 .first_layer = plan->first_layer,
                                 .last_layer = plan->last_layer,

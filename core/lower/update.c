@@ -12,6 +12,7 @@
 #include "core/lower/outer.h"
 #include "core/lower/procedures.h"
 #include "core/lower/scale.h"
+#include "core/lower/servers.h"
 #include "core/lower/slots.h"
 #include "core/lower/writer.h"
 #include "core/lower/zero_slots.h"
@@ -64,8 +65,7 @@ void lower_exchange_ties(struct writer *w, void (*await)(struct writer *, const 
 }
 
 /* slot: (UPDATE_SLOTS). In half precision the master is updated and the parameter is its rounded value. */
-static void write_update(struct writer *w, bool flat, const char *name, bool decay,
-                         const int32_t *slot)
+void lower_write_update(struct writer *w, bool flat, const char *name, bool decay, const int32_t *slot)
 {
     bool narrows = slot[UPDATE_MASTER] >= 0;
     int32_t n = 2 + (int32_t)optimizer_state_tensors(&w->l->p->optimizer);
@@ -125,7 +125,7 @@ static void update_own(struct writer *w, const struct flat_shard *f)
         int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
                                       f->state[k][1], f->master[k]};
         bool decay = g->flat_param[k].decay;
-        write_update(w, lower_runs_flat(l),
+        lower_write_update(w, lower_runs_flat(l),
                      arena_join(l->a, name, decay ? ".update.decayed" : ".update.other"), decay,
                      slot);
     }
@@ -203,9 +203,14 @@ void lower_update_procedure(struct writer *w)
     lower_exchange_ties(w, each_reduce);
     add_ties(w);
     if (lower_scales(l)) check(w);
+    if (lower_is_served(l)) {
+        lower_worker_update(w);
+        b->procedures->u = writer_finish(w, PHASE_U, "");
+        return;
+    }
     for (int run = 0; run < 2; run++)
         if (w->h->slots->run[run][0] >= 0)
-            write_update(w, true, run ? "update.other" : "update.decayed", !run,
+            lower_write_update(w, true, run ? "update.other" : "update.decayed", !run,
                          w->h->slots->run[run]);
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
@@ -213,7 +218,7 @@ void lower_update_procedure(struct writer *w)
         int32_t slot[UPDATE_SLOTS] = {p->slot, lower_primary_gradient(b, p), p->state[0], p->state[1],
                                       p->master};
         if (slot[1] < 0) continue;
-        write_update(w, false, arena_join(l->a, p->name, ".update"), p->decay, slot);
+        lower_write_update(w, false, arena_join(l->a, p->name, ".update"), p->decay, slot);
     }
     update_divided(w);
     b->procedures->u = writer_finish(w, PHASE_U, "");

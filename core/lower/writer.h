@@ -27,6 +27,8 @@ void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *
 
 /* core/lower/update.c: waits for gradient all-reduces, exchanges tied gradients, updates. */
 void lower_update_procedure(struct writer *w);
+/* One update of a parameter or of a flat run; slot: (UPDATE_SLOTS). */
+void lower_write_update(struct writer *w, bool flat, const char *name, bool decay, const int32_t *slot);
 /* Exchanges tied gradients, in an exchange of local SGD those of its fragment; the groups of the device's other stage with a use are awaited first, by `await` with COLLECTIVE_WAIT. */
 void lower_exchange_ties(struct writer *w,
                          void (*await)(struct writer *, const struct stage_build *, enum instr_kind));

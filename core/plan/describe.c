@@ -383,6 +383,8 @@ const char *plan_describe(struct arena *a, const struct plan *p)
     FILE *out = text_begin(&text);
     const char *local = plan_describe_local_sgd(scratch, &p->local_sgd.outer, p->local_sgd.n_islands);
     if (local) fprintf(out, "local SGD %s: ", local);
+    const char *servers = plan_describe_servers(scratch, &p->servers.rule);
+    if (servers) fprintf(out, "parameter server %s: ", servers);
     for (int of = 0; of < COMPRESSIONS; of++) {
         const char *compressed = plan_describe_compressor(scratch, &p->compression, of);
         if (compressed) fprintf(out, "%s: ", compressed);

@@ -19,6 +19,13 @@ MUST_CHECK enum status plan_read_compression(const struct node *root, struct pla
 MUST_CHECK enum status plan_check_compression(const struct plan *p, struct error *err);
 void plan_write_compression(FILE *out, const struct plan *p);
 
+/* `parameter_server`, the same way; find: read.c's look-up of a device by name. owner: (n_devices), not 0 for devices with a stage. */
+typedef enum status plan_find_device(const void *reader, const struct node *n, int32_t *device);
+MUST_CHECK enum status plan_read_servers(struct arena *a, const struct node *root, plan_find_device *find, const void *reader,
+                                         struct plan *p, struct error *err);
+MUST_CHECK enum status plan_check_servers(const struct plan *p, const int32_t *owner, struct error *err);
+void plan_write_servers(FILE *out, const struct plan *p);
+
 /* Position of an error: stage -1: the replica; replica -1: the plan. */
 struct plan_place {
     const struct plan *p;

@@ -14,6 +14,8 @@ const struct document_key plan_keys[] = {
     {"local_sgd", "map", "none: gradients of all replicas are added in every step",
      "local SGD, DiLoCo: islands of replicas exchange parameters instead of gradients, every so many steps. "
      "The training is another one than with every gradient added"},
+    {"parameter_server", "map", "none: replicas add their gradients by all-reduces",
+     "servers that hold parameters and optimizer state; replicas are workers that push gradients and pull parameters"},
     {"gradient_noise_scale", "true or false", "false",
      "`run` estimates the gradient noise scale (McCandlish et al. 2018), the batch that it suggests, from the squared norms of every "
      "replica's gradient and of their sum. Two replicas or more, with whole gradients: no zero, sharding, local_sgd or deterministic"},
@@ -76,6 +78,19 @@ const struct document_key plan_local_sgd_keys[] = {
      "steps from the start of a sum of changes to its use, during which it overlaps with computation; less than `every`"},
     {"alpha", "number", "0.5 with a delay",
      "weight of the local parameters when a delayed sum is applied: p = alpha p + (1 - alpha) anchor"},
+    {0}};
+
+/* parameter_server */
+const struct document_key plan_server_keys[] = {
+    {"servers", "list of device names", NULL,
+     "devices without a stage, over which the parameters are divided by whole tensors, balanced by bytes"},
+    {"mode", "bsp, ssp or asp", "bsp",
+     "bsp: one update a step with the sum of all gradients. ssp, asp: an update for each arriving gradient; in ssp no worker is more "
+     "than `bound` steps in front of the slowest. The training is another one than without, except with bsp and ssp of bound 0"},
+    {"bound", "number of steps", "required by ssp", "of ssp: a worker begins its step c, counted from 0, when every worker has finished c - bound"},
+    {"rate", "constant or inverse", "constant",
+     "of ssp and asp: learning rate of an arriving gradient; inverse: lr / (staleness + 1), staleness in updates since its worker pulled"},
+    {"drop_above", "number of updates", "none is dropped", "of ssp and asp: gradients of a larger staleness change nothing"},
     {0}};
 
 /* an entry of replicas */

@@ -190,11 +190,11 @@ static enum status check_shares(const struct plan_place *at)
                          sum, batch, p->microbatch, batch / p->microbatch);
 }
 
-/* Operators of other optimizers have no price with state in host memory; anchors of local_sgd lie with the state. */
+/* Operators of other optimizers have no price with state in host memory; anchors of local_sgd lie with the state; servers keep theirs. */
 static enum status check_offload(const struct plan *p, struct error *err)
 {
     bool norms = optimizer_needs_norms(&p->job.optimizer);
-    if (!p->local_sgd.outer.every && !norms) return OK;
+    if (!p->local_sgd.outer.every && !norms && !p->servers.rule.n) return OK;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++) {
@@ -203,7 +203,7 @@ static enum status check_offload(const struct plan *p, struct error *err)
                 if (t->offloads)
                     return plan_complain(&(struct plan_place){p, r, i, err},
                                          "device type '%s' has offload: optimizer, which excludes %s", t->name,
-                                         norms ? optimizer_name(p->job.optimizer.kind) : "local_sgd");
+                                         norms ? optimizer_name(p->job.optimizer.kind) : p->servers.rule.n ? "parameter_server" : "local_sgd");
             }
     return OK;
 }
@@ -218,6 +218,7 @@ static enum status check_noise(const struct plan *p, struct error *err)
     if (p->deterministic)
         return plan_complain(&whole, "%s; a deterministic plan adds microbatches one by one and has no replica's gradient", key);
     if (p->local_sgd.outer.every) return plan_complain(&whole, "%s; with local_sgd gradients of islands are not summed", key);
+    if (p->servers.rule.n) return plan_complain(&whole, "%s; with parameter_server no worker has the sum", key);
     if (p->compression.gradients.kind >= COMPRESSION_INT8)
         return plan_complain(&whole, "%s; compression changes the sum: bf16, fp16 or none", key);
     for (int32_t r = 0; r < p->n_replicas; r++)
@@ -238,6 +239,8 @@ static enum status check_norms(const struct plan *p, struct error *err)
 {
     const char *name = optimizer_name(p->job.optimizer.kind);
     if (!optimizer_needs_norms(&p->job.optimizer)) return OK;
+    if (p->servers.rule.n)
+        return plan_complain(&(struct plan_place){p, -1, -1, err}, "parameter_server: servers update with adamw and sgd, not with %s", name);
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             const struct plan_stage *s = &p->replicas[r].stages[i];
@@ -263,6 +266,7 @@ static enum status check(struct arena *a, const struct plan *p, int32_t n_layers
         TRY(check_devices(&at, owner, first_stage));
         TRY(plan_check_orders(a, &at));
     }
+    TRY(plan_check_servers(p, owner, err));
     TRY(plan_check_compression(p, err));
     TRY(check_noise(p, err));
     TRY(check_norms(p, err));

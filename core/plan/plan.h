@@ -11,6 +11,7 @@
  *   gradient_noise_scale: true   # measured by a run; struct plan
  *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9,     # struct plan_local_sgd
  *               fragments: 4, delay: 2, alpha: 0.5}
+ *   parameter_server: {servers: [s.0, s.1], mode: ssp, bound: 3, rate: inverse, drop_above: 8}   # struct plan_servers
  *   replicas:
  *     - microbatches: 6              # this replica's share of the global batch
  *       stages:
@@ -52,6 +53,7 @@
 #include "core/base/error.h"
 #include "core/cluster/cluster.h"
 #include "core/model/job.h"
+#include "core/model/parameter_server.h"
 #include "core/sharding/sharding.h"
 
 /* Activation recomputation: what the backward recomputes instead of keeping. Enumerator, name in the file:
@@ -167,6 +169,13 @@ static inline const struct compressor *plan_compressor(const struct plan_compres
     return all[of];
 }
 
+/* Replicas of one stage on one device are workers of a parameter server. Each pushes its gradients, weighted by its share of the
+ * samples, and pulls parameters in every step; `steps` counts the pushes of each worker. */
+struct plan_servers {
+    struct parameter_server rule; /* n 0: none */
+    const int32_t *devices;       /* (rule.n) of the cluster, none with a stage */
+};
+
 struct plan {
     const char *name, *file; /* file: for messages, NULL if the plan was not read from one */
     int64_t profile_id;
@@ -179,6 +188,7 @@ struct plan {
     /* A run measures the squares of every replica's gradients and of their sum, from which it estimates the gradient noise scale
      * (exec/gradient_noise.h). The training is the same. */
     bool gradient_noise_scale;
+    struct plan_servers servers;
     int32_t n_replicas;
     struct plan_replica *replicas;
     struct job job;
@@ -238,6 +248,8 @@ const char *plan_describe(struct arena *a, const struct plan *p);
 /* Whether the training is the one with every gradient added, to rounding: every: 1, SGD and the average. */
 bool plan_local_sgd_equivalent(const struct outer_optimizer *o, const struct optimizer *inner);
 const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands);
+/* "stale synchronous, bound 3 on 2 servers, rate lr / (staleness + 1)"; NULL: no parameter server. */
+const char *plan_describe_servers(struct arena *a, const struct parameter_server *x);
 /* "gradients summed in bf16", "activations sent as top-k of 1 % in blocks of 65536"; NULL: no compression. */
 const char *plan_describe_compressor(struct arena *a, const struct plan_compression *x, enum compression_of of);
 /* Why it has no effect: "all of them are bf16 without it", "no two devices add gradients"; NULL: it may have one. What is stated is

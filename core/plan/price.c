@@ -11,6 +11,11 @@ static bool find_price(const struct plan *p, double *price)
     bool *counted = ARENA_ARRAY(scratch, bool, (size_t)c->n_devices);
     bool known = true;
     *price = 0;
+    for (int32_t i = 0; i < p->servers.rule.n; i++) {
+        const struct device_type *t = &c->types[c->devices[p->servers.devices[i]].type];
+        known &= t->priced;
+        *price += t->price_per_h;
+    }
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[s]); k++) {

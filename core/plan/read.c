@@ -69,15 +69,14 @@ static enum status read_layers(struct reader *r, const struct node *stage, struc
     TRY(node_int(n->members[0], 0, LAYER_MAX, &first, r->err));
     TRY(node_int(n->members[1], 0, LAYER_MAX, &last, r->err));
     if (last < first)
-        return node_error(n, r->err, "ends at %" PRId64 ", before it starts at %" PRId64, last,
-                          first);
-    s->first_layer = (int32_t)first;
-    s->last_layer = (int32_t)last;
+        return node_error(n, r->err, "ends at %" PRId64 ", before it starts at %" PRId64, last, first);
+    s->first_layer = (int32_t)first, s->last_layer = (int32_t)last;
     return OK;
 }
 
-static enum status find_device(const struct reader *r, const struct node *n, int32_t *device)
+static enum status find_device(const void *reader, const struct node *n, int32_t *device)
 {
+    const struct reader *r = reader;
     const struct cluster *c = &r->p->cluster;
     const char *name, *list = "";
     char hint[NEAREST_HINT];
@@ -342,6 +341,7 @@ enum status plan_parse(struct arena *a, const struct node *root, const char *fol
     TRY(read_replicas(&r, root));
     TRY(plan_read_local_sgd(a, root, &p, err));
     TRY(plan_read_compression(root, &p, err));
+    TRY(plan_read_servers(a, root, find_device, &r, &p, err));
     *out = p;
     return OK;
 }
@@ -480,6 +480,7 @@ void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
             p->steps > 0 ? p->steps : 1, p->gradient_noise_scale ? "gradient_noise_scale: true\n" : "");
     plan_write_compression(out, p);
     plan_write_local_sgd(out, p);
+    plan_write_servers(out, p);
     fputs("replicas:\n", out);
     for (int32_t r = 0; r < p->n_replicas; r++) write_replica(out, a, p, &p->replicas[r]);
     fputs("job:\n", out);

@@ -68,7 +68,7 @@ static enum status post(struct game *g, int32_t channel, int64_t seq)
     struct game_channel *c = &g->channels[channel];
     const struct channel *x = &g->p->channels[channel];
     if (seq >= c->n) return OK;
-    TRY(claim(g, x->to_stage, g->p->stages[x->to_stage].slots[x->to_slot].buffer_ring, seq));
+    if (!x->by_step) TRY(claim(g, x->to_stage, g->p->stages[x->to_stage].slots[x->to_slot].buffer_ring, seq));
     c->state[seq] |= POSTED;
     move_messages(g, channel);
     return OK;
@@ -201,7 +201,7 @@ static enum status run_lane(struct game *g, struct game_lane *l)
         const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
         enum phase phase = l->s->procedures[l->call.procedure].phase;
         int64_t seq = l->call.microbatch < 0
-                          ? -1
+                          ? l->step
                           : (int64_t)l->step * l->s->microbatches + l->call.microbatch;
         if (l->instr < 0) {
             if (blocked_by_sends(g, l, phase, seq)) return OK;
@@ -229,7 +229,7 @@ static int32_t steps_to_play(const struct program *p)
     }
     int64_t steps = 2 + (buffers + microbatches - 1) / microbatches, messages = 1;
     for (int32_t i = 0; i < p->n_channels; i++)
-        messages += p->stages[p->channels[i].from_stage].microbatches;
+        messages += program_channel_messages(p, &p->channels[i]);
     if (steps > STEPS_MAX) steps = STEPS_MAX;
     return steps > 2 && steps * messages > MESSAGES_MAX ? 2 : (int32_t)steps;
 }
@@ -239,7 +239,7 @@ static void set_channels(struct game *g)
     g->channels = ARENA_ARRAY(g->a, struct game_channel, (size_t)g->p->n_channels);
     for (int32_t i = 0; i < g->p->n_channels; i++) {
         struct game_channel *c = &g->channels[i];
-        size_t m = (size_t)g->p->stages[g->p->channels[i].from_stage].microbatches,
+        size_t m = (size_t)program_channel_messages(g->p, &g->p->channels[i]),
                n = m * (size_t)g->steps;
         c->n = (int64_t)n;
         c->state = arena_alloc(g->a, n, 1);

@@ -7,6 +7,7 @@
 #include "core/base/file.h"
 #include "core/cluster/cluster.h"
 #include "core/program/internal.h"
+#include "core/program/servers.h"
 #include "core/program/words.h"
 
 #include <inttypes.h>
@@ -41,6 +42,7 @@ static enum status read_head(struct reader *r, struct program *p)
         TRY(words_int64(r, 1, INT64_C(1) << 31, &p->pixels));
     }
     TRY(program_read_training(r, p));
+    if (words_next_is(r, "parameter_server")) TRY(program_read_server(r, &p->server));
     TRY(words_start(r, "counts"));
     int32_t *counts[] = {&p->n_devices,  &p->n_links,       &p->n_stages,
                          &p->n_channels, &p->n_collectives, &p->n_orders};
@@ -362,6 +364,7 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
         TRY(words_start(r, "island"));
         TRY(words_int(r, 0, INT32_MAX, &s->island));
     }
+    TRY(program_read_server_stage(r, p, s));
     TRY(program_read_stage_training(r, p, s));
     s->shares_loss = words_next_is(r, "loss");
     if (!s->shares_loss) return OK;
@@ -378,7 +381,8 @@ static enum status read_channel(struct reader *r, struct channel *c)
         TRY(words_int(r, -1, INT32_MAX, numbers[i]));
     TRY(words_int64(r, 0, INT64_MAX, &c->bytes));
     TRY(words_int(r, 1, PROGRAM_BUFFER_RING_MAX, &c->receive_ahead));
-    return words_bool(r, &c->gradient);
+    TRY(words_bool(r, &c->gradient));
+    return words_bool(r, &c->by_step);
 }
 
 static enum status read_order(struct reader *r, struct order *o)

@@ -125,7 +125,8 @@ static enum status note_transfer(struct game *g, const struct game_lane *l, cons
     struct game_channel *c = &g->channels[x->arg];
     bool send = x->kind == INSTR_SEND;
     int64_t *n = send ? &c->n_sent : &c->n_received;
-    if (l->call.microbatch < 0 || *n == l->s->microbatches)
+    const struct channel *of = &g->p->channels[x->arg];
+    if ((l->call.microbatch < 0) != of->by_step || *n == program_channel_messages(g->p, of))
         return error_set(g->err, ERR_INPUT, "%s at %s: more messages of %s than microbatches",
                          g->p->devices[l->device].name, game_call(g, l), game_channel(g, x->arg));
     (send ? c->sent : c->received)[(*n)++] = l->call.microbatch;
@@ -173,7 +174,7 @@ static enum status walk_lane(struct game *g, struct game_lane *l)
         int32_t m = l->call.microbatch < 0 ? l->s->microbatches : l->call.microbatch;
         const struct procedure *f = &l->s->procedures[l->call.procedure];
         bool check = phase == PHASE_U && *f->variant;
-        if (f->period) m = l->s->microbatches + 1 + l->call.procedure;
+        if (f->period || check) m = l->s->microbatches + 1 + l->call.procedure;
         uint8_t bit = check ? 1 << 5 : (uint8_t)(1 << (strchr("FBIWU", phase) - "FBIWU")),
                 *at = &seen[l->call.chunk][m];
         if (*at & bit)

@@ -234,7 +234,7 @@ int64_t program_instrs(const struct program *p)
 int32_t program_islands(const struct program *p)
 {
     int32_t n = 1;
-    for (int32_t i = 0; i < p->n_stages; i++)
+    for (int32_t i = 0; i < p->n_stages && p->outer.every; i++)
         if (p->stages[i].island >= n) n = p->stages[i].island + 1;
     return n;
 }

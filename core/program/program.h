@@ -34,6 +34,13 @@
  * the whole training; in all other steps its calls do nothing. Local SGD exchanges parameters between islands in such procedures
  * (core/program/period.h). The collectives that they launch are `repeated`; one that was launched in an earlier step is awaited like one
  * of this step.
+ * Parameter servers (core/model/parameter_server.h). Every worker is a replica of one stage. Its U sends its gradients, each to the server
+ * of the parameter, over channels `by_step`: message c is of step c. It then receives the parameters. A server's lane calls U, with BSP
+ * the only one: it receives all gradients of a step, adds them in the order of the workers, updates, and sends the parameters to all.
+ * Else it calls two procedures U for each worker in turn, "push" and "pull": push receives a worker's gradients and updates; pull
+ * copies the parameters to the slots of these gradients and sends them. The order of the lane is that of equal workers, which the
+ * deadlock check plays; the interpreters call a push when all its messages have arrived, with the worker's own step as the message
+ * number, and a pull as soon as the mode allows it (core/program/server_order.h).
  * A call starts with an implied wait: before a call of microbatch seq writes a slot of a buffer ring with
  * `sent` (a channel's source), message seq − count of that channel must have left (end of its link occupancy).
  * A message starts when it has been issued, its receive is posted, the previous message of the same channel has left (on a
@@ -86,6 +93,7 @@
 #include "core/graph/loss_scale.h"
 #include "core/graph/op.h"
 #include "core/model/job.h"
+#include "core/model/parameter_server.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -248,7 +256,9 @@ enum { GRADIENT_SQUARES = 2 };
 
 struct program_stage {
     int32_t replica, stage, device;
-    int32_t island; /* of the replica, with local SGD; else 0 */
+    /* whose parameters these are in a checkpoint: the replica's island, with local SGD; 1 + replica of a parameter server's worker; else 0 */
+    int32_t island;
+    int32_t server; /* 1 + number of the parameter server; it has one microbatch, no layers of its own, and replica 0; 0: none */
     int32_t first_layer, last_layer;
     /* the replica's share of the global batch, and its first microbatch */
     int32_t microbatches, first_microbatch;
@@ -286,6 +296,7 @@ struct channel {                  /* one tensor from one stage to another */
     int64_t bytes;
     int32_t receive_ahead;
     bool gradient; /* backward, carries a gradient; else forward, an activation */
+    bool by_step;  /* of a parameter server: a message a step, outside of buffer rings; else one for each microbatch */
 };
 
 /* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */
@@ -323,6 +334,7 @@ struct program {
     int32_t microbatches; /* of the global batch */
     struct optimizer optimizer;
     struct outer_optimizer outer; /* local SGD; every 0: none */
+    struct parameter_server server; /* n 0: none */
     struct loss_scale loss_scale; /* initial 0: none */
     bool gradient_noise;          /* its stages have squares_slot; the plan's gradient_noise_scale */
     int32_t n_devices, n_links, n_stages, n_channels, n_collectives, n_orders;
@@ -345,6 +357,11 @@ bool cursor_next(struct cursor *c, struct call *out); /* false at the end of the
 /* Run-length codes a flat list of calls, greedily; cursor_next returns the same list. */
 void order_code(struct arena *a, const struct call *calls, int64_t n, struct order *out);
 
+/* Messages of a channel in one step. */
+static inline int32_t program_channel_messages(const struct program *p, const struct channel *c)
+{
+    return c->by_step ? 1 : p->stages[c->from_stage].microbatches;
+}
 static inline int32_t buffer_ring_at(const struct buffer_ring *r, int64_t seq)
 {
     return (int32_t)(seq % r->count);

@@ -268,7 +268,7 @@ static void find_memberships(struct arena *a, struct likeness *k)
 bool program_unlike_replicas(struct arena *a, const struct program *p, bool *keep)
 {
     struct likeness k = {.p = p};
-    if (p->outer.every) return false; /* replicas of two islands are in different gradient all-reduces */
+    if (p->outer.every || p->server.n) return false; /* replicas of two islands are in different gradient all-reduces, and each worker has channels of its own */
     if (!find_replicas(a, &k) || k.n_replicas < 2) return false;
     find_memberships(a, &k);
     for (int i = 0; i < 2; i++) {

@@ -336,11 +336,10 @@ static enum status check_channel(struct valid *c, int32_t index, int64_t *messag
     NEED(valid_index(x->from_slot, from->n_slots) && valid_index(x->to_slot, to->n_slots),
          "channel %" PRId32 ": no such slot", index);
     const struct slot *a = &from->slots[x->from_slot], *b = &to->slots[x->to_slot];
-    NEED(valid_index(a->buffer_ring, from->n_buffer_rings) &&
-             from->buffer_rings[a->buffer_ring].sent == index,
+    if (x->by_step) TRY(valid_server_channel(c, index));
+    NEED(x->by_step || (valid_index(a->buffer_ring, from->n_buffer_rings) && from->buffer_rings[a->buffer_ring].sent == index),
          "channel %" PRId32 ": its source is in no buffer ring that sends it", index);
-    NEED(valid_index(b->buffer_ring, to->n_buffer_rings) &&
-             to->buffer_rings[b->buffer_ring].received == index,
+    NEED(x->by_step || (valid_index(b->buffer_ring, to->n_buffer_rings) && to->buffer_rings[b->buffer_ring].received == index),
          "channel %" PRId32 ": its destination is in no buffer ring that receives it", index);
     NEED((a->bytes > b->bytes ? a->bytes : b->bytes) == x->bytes &&
              a->bytes == b->bytes,
@@ -349,9 +348,9 @@ static enum status check_channel(struct valid *c, int32_t index, int64_t *messag
          "channel %" PRId32 ": no such link", index);
     NEED(x->receive_ahead >= 1, "channel %" PRId32 ": receive_ahead %" PRId32, index,
          x->receive_ahead);
-    NEED((*messages += from->microbatches) <= 1 << 25,
+    NEED((*messages += program_channel_messages(c->p, x)) <= 1 << 25,
          "channel %" PRId32 ": too many messages a step to check", index);
-    NEED(from->microbatches == to->microbatches,
+    NEED(x->by_step || from->microbatches == to->microbatches,
          "channel %" PRId32 ": its ends differ in microbatches", index);
     NEED(from->device == to->device ? x->link < 0
                                     : x->link >= 0 || program_stage_carries(to, x->to_slot),
@@ -462,7 +461,7 @@ static enum status check_all(struct valid *c)
     for (int32_t i = 0; i < p->n_collectives; i++) TRY(valid_collective(c, i));
     for (int32_t i = 0; i < p->n_orders; i++) TRY(check_order(c, i));
     for (int32_t i = 0; i < p->n_devices; i++) TRY(check_lane(c, i));
-    return OK;
+    return valid_servers(c);
 }
 
 enum status program_valid(const struct program *p, struct program_place *where, struct error *err)

@@ -35,4 +35,8 @@ MUST_CHECK enum status valid_stage_training(struct valid *c);
 /* A collective of the program: indices, sizes, links, classes and dtypes of its segments. */
 MUST_CHECK enum status valid_collective(struct valid *c, int32_t index);
 
+/* core/program/servers.c: a channel `by_step`; stages and lanes of parameter servers and their workers, after all else. */
+MUST_CHECK enum status valid_server_channel(struct valid *c, int32_t index);
+MUST_CHECK enum status valid_servers(struct valid *c);
+
 #endif

@@ -8,7 +8,7 @@
  */
 #include "core/base/arena.h"
 #include "core/program/lines.h"
-#include "core/program/program.h"
+#include "core/program/servers.h"
 
 #include <inttypes.h>
 
@@ -42,6 +42,7 @@ static void write_head(struct lines *out, const struct program *p)
         put(out, p->vocabulary), put(out, p->microbatches);
     if (p->pixels) lines_text(out, "\nimages"), put(out, p->pixels);
     program_write_training(out, p);
+    program_write_server(out, &p->server);
     lines_text(out, "\ncounts");
     put(out, p->n_devices), put(out, p->n_links), put(out, p->n_stages), put(out, p->n_channels), put(out, p->n_collectives), put(out, p->n_orders);
     end_line(out);
@@ -356,8 +357,7 @@ static void write_stage(struct lines *out, const struct program *p, struct share
 {
     const struct program_stage *s = &p->stages[index];
     lines_text(out, "stage");
-    put(out, s->replica), put(out, s->stage), put(out, s->device), put(out, s->first_layer),
-        put(out, s->last_layer);
+    put(out, s->replica), put(out, s->stage), put(out, s->device), put(out, s->first_layer), put(out, s->last_layer);
     put(out, s->microbatches), put(out, s->first_microbatch), put(out, s->recompute), put(out, s->offloads);
     put(out, s->n_slots), put(out, s->n_buffer_rings), put(out, s->n_ops),
         put(out, s->n_parameters), put(out, s->n_procedures);
@@ -372,6 +372,7 @@ static void write_stage(struct lines *out, const struct program *p, struct share
         end_line(out);
     }
     if (p->outer.every) lines_text(out, "island"), put(out, s->island), end_line(out);
+    program_write_server_stage(out, p, s);
     program_write_stage_training(out, p, s);
     if (!s->shares_loss) return;
     lines_text(out, "loss");
@@ -382,9 +383,8 @@ static void write_stage(struct lines *out, const struct program *p, struct share
 static void write_channel(struct lines *out, const struct channel *c)
 {
     lines_text(out, "channel");
-    put(out, c->from_stage), put(out, c->to_stage), put(out, c->from_slot), put(out, c->to_slot),
-        put(out, c->link);
-    put(out, c->direction), put(out, c->bytes), put(out, c->receive_ahead), put(out, c->gradient);
+    put(out, c->from_stage), put(out, c->to_stage), put(out, c->from_slot), put(out, c->to_slot), put(out, c->link);
+    put(out, c->direction), put(out, c->bytes), put(out, c->receive_ahead), put(out, c->gradient), put(out, c->by_step);
     end_line(out);
 }
 

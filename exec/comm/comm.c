@@ -54,7 +54,7 @@ enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct
                          launch_size());
     struct comm *c = ARENA_ARRAY(a, struct comm, 1);
     c->a = a;
-    c->size = 1;
+    c->size = 1, c->expendable = INT32_MAX;
     c->one_host = true;
     c->limit_ns = comm_limit_ns();
     c->phase = "";
@@ -92,6 +92,31 @@ void comm_parting(struct comm *c, bool begins)
     }
     c->limit_ns = PARTING_LIMITS * comm_limit_ns();
     comm_watch_begin(c, "freeing device resources");
+}
+
+void comm_expendable(struct comm *c, int32_t first)
+{
+    c->expendable = first;
+    c->gone = ARENA_ARRAY(c->a, _Atomic bool, (size_t)c->size);
+}
+
+bool comm_gone(const struct comm *c, int32_t rank) { return c->gone && atomic_load(&c->gone[rank]); }
+
+/* Each rank's bytes with its number in front. */
+void *comm_gather_each(struct comm *c, struct arena *a, const void *p, int64_t bytes)
+{
+    int64_t total, each = bytes + (int64_t)sizeof(int64_t), rank = c->rank;
+    char *mine = arena_alloc(a, (size_t)each, 8);
+    memcpy(mine, &rank, sizeof rank);
+    if (bytes) memcpy(mine + sizeof rank, p, (size_t)bytes);
+    const char *all = comm_gather(c, a, mine, each, &total);
+    if (!all) return NULL;
+    char *out = arena_alloc(a, (size_t)(bytes * c->size) + 1, 8);
+    for (int64_t at = 0; at + each <= total; at += each) {
+        memcpy(&rank, all + at, sizeof rank);
+        if (bytes) memcpy(out + rank * bytes, all + at + sizeof rank, (size_t)bytes);
+    }
+    return out;
 }
 
 int32_t comm_rank(const struct comm *c) { return c->rank; }

@@ -47,6 +47,11 @@ int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n);
 /* One host only: a rank that has ended; -1: none known. Reads /proc once per rank. */
 int32_t comm_ended(const struct comm *c);
 
+/* Called by all ranks: those from `first` on may end before the others, which go on without them: collective calls leave them out,
+ * messages to them count as sent. Among forked ranks only; under MPI the end of a rank is the end of the run. */
+void comm_expendable(struct comm *c, int32_t first);
+bool comm_gone(const struct comm *c, int32_t rank); /* an expendable rank that has ended; any thread */
+
 /* Collective calls of all ranks. They do not return if a rank is dead: the process prints it and ends with ERR_RANK. */
 void comm_barrier(struct comm *c);
 void comm_broadcast(struct comm *c, void *p, int64_t bytes); /* from rank 0 */
@@ -55,6 +60,8 @@ void comm_sum(struct comm *c, double *values,
               int64_t n); /* result on rank 0; each value is non-zero on one rank only */
 /* Concatenates the bytes of all ranks in rank order, in a on rank 0 (NULL elsewhere); *total: their number. */
 void *comm_gather(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total);
+/* The same for as many bytes of each rank; zeros for those that are gone. */
+void *comm_gather_each(struct comm *c, struct arena *a, const void *p, int64_t bytes);
 /* Every rank returns the status and the message of the lowest rank that failed. */
 MUST_CHECK enum status comm_agree(struct comm *c, enum status mine, struct error *err);
 /* Rank 0 calls work(owner), for example to write files; every rank returns its status as by comm_agree. The other

@@ -14,7 +14,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RANKS_MAX 64
 #define LOOK_NS 2000000
 
 static struct {
@@ -34,10 +33,12 @@ int launch_local_open(void)
 
 struct children {
     int32_t n, running;
-    pid_t pid[RANKS_MAX];    /* 0: ended */
-    bool stopped[RANKS_MAX]; /* by a signal: it cannot end by itself */
+    pid_t pid[LOCAL_RANKS_MAX];    /* 0: ended */
+    bool stopped[LOCAL_RANKS_MAX]; /* by a signal: it cannot end by itself */
     int32_t failed;           /* rank, -1 */
     int how;                  /* of that one */
+    int32_t expendable; /* ranks from here on may end before the others */
+    int32_t n_lost, lost, how_lost; /* of those: how many, the first one, and how it ended */
     int32_t other; /* a rank that failed neither because of a peer nor like `failed`; -1 */
 };
 
@@ -69,6 +70,10 @@ static void reap(struct children *c)
         c->pid[i] = 0;
         c->running--;
         if (WIFEXITED(how) && WEXITSTATUS(how) == 0) continue;
+        if (i >= c->expendable) {
+            if (!c->n_lost++) c->lost = i, c->how_lost = how;
+            continue;
+        }
         if (c->failed >= 0 && !lost_a_peer(c->how) && !lost_a_peer(how) && how != c->how)
             c->other = i;
         if (c->failed >= 0 && (!lost_a_peer(c->how) || lost_a_peer(how))) continue;
@@ -107,12 +112,24 @@ static bool follow(struct children *c, double limit_s)
     return in_time;
 }
 
+static enum status lost(const struct children *c, struct error *err)
+{
+    char more[48] = "";
+    if (c->n_lost > 1) snprintf(more, sizeof more, ", and %" PRId32 " more", c->n_lost - 1);
+    if (WIFSIGNALED(c->how_lost))
+        return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)%s; the run went on without it", c->lost,
+                         WTERMSIG(c->how_lost), strsignal(WTERMSIG(c->how_lost)), more);
+    return error_set(err, ERR_RANK, "rank %" PRId32 " ended with exit code %d%s; the run went on without it", c->lost,
+                     WEXITSTATUS(c->how_lost), more);
+}
+
 static enum status judge(const struct children *c, bool in_time, double limit_s, struct error *err)
 {
     char others[64] = "";
     for (int32_t i = 0; i < c->n && !*others && rest_is_stopped(c); i++)
         if (c->pid[i]) snprintf(others, sizeof others, "; rank %" PRId32 " is stopped", i);
     if (c->failed < 0 && *others) return error_set(err, ERR_RANK, "%s", others + 2);
+    if (c->failed < 0 && in_time && c->n_lost) return lost(c, err);
     if (c->failed < 0)
         return in_time ? OK
                        : error_set(err, ERR_RANK,
@@ -130,12 +147,12 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                      "rank %" PRId32 " ended with exit code %d%s", c->failed, code, others);
 }
 
-enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
-                         struct error *err)
+static enum status launch(int32_t n, int32_t expendable, local_rank *body, void *owner, double limit_s, bool *others,
+                          struct error *err)
 {
-    struct children c = {.n = n, .failed = -1, .other = -1};
-    if (n < 1 || n > RANKS_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, RANKS_MAX);
+    struct children c = {.n = n, .failed = -1, .other = -1, .expendable = expendable};
+    if (n < 1 || n > LOCAL_RANKS_MAX)
+        return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, LOCAL_RANKS_MAX);
     int fd = memfd_create("musher-ranks", MFD_CLOEXEC);
     if (fd < 0)
         return error_set(err, ERR_RESOURCE, "cannot create the shared file of the ranks: %s",
@@ -156,6 +173,17 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
     if (why) kill_all(&c);
     bool in_time = follow(&c, limit_s);
     close(fd);
+    if (others) *others = !why && in_time && c.failed < 0;
     if (why) return error_set(err, ERR_RESOURCE, "cannot fork a rank: %s", strerror(why));
     return judge(&c, in_time, limit_s, err);
+}
+
+enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s, struct error *err)
+{
+    return launch(n, n, body, owner, limit_s, NULL, err);
+}
+
+enum status launch_local_expendable(int32_t n, int32_t expendable, local_rank *body, void *owner, bool *others, struct error *err)
+{
+    return launch(n, expendable, body, owner, 1e9, others, err);
 }

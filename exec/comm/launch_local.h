@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Body of a rank; returns its exit code (enum status). The process ends by _exit afterwards. */
@@ -18,9 +19,13 @@ typedef int local_rank(void *owner, int32_t rank);
  * ERR_RANK with the rank's number and how it ended, or the rank's documented exit code. The others then have
  * LOCAL_PATIENCE_S to end; all ranks together have limit_s. The remaining ranks are killed, at once if all of them
  * are stopped. No rank is left behind. Nothing that does not survive fork (a CUDA context) may exist at the call. */
-enum { LOCAL_PATIENCE_S = 60 };
+enum { LOCAL_PATIENCE_S = 60, LOCAL_RANKS_MAX = 64 };
 MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
                                     struct error *err);
+/* The same, but ranks from `expendable` on may end before the others, which go on (comm_expendable): ERR_RANK with the number of such
+ * ranks and how the first one ended, after all others have succeeded. *others: whether these have. */
+MUST_CHECK enum status launch_local_expendable(int32_t n, int32_t expendable, local_rank *body, void *owner, bool *others,
+                                               struct error *err);
 /* Of this process if it is such a rank; else -1 and 0. */
 int32_t launch_local_rank(void);
 int32_t launch_local_size(void);

@@ -5,7 +5,7 @@
  * ranks are few and the calls are rare.
  *
  * A rank holds a lock on its own byte of the file while it lives; the others test the locks from time to time. A call
- * with a status then returns ERR_RANK; one without (barrier, broadcast) ends this process with that exit code, as
+ * with a status then returns ERR_RANK, unless the rank is expendable; one without (barrier, broadcast) ends this process with that exit code, as
  * MPI's launcher would.
  */
 #include "exec/comm/local_internal.h"
@@ -46,6 +46,13 @@ static struct flock byte_of(int32_t rank, short type)
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
 }
 
+/* What was to be sent to it counts as sent. */
+static void note_gone(struct comm *c, int32_t rank)
+{
+    atomic_store(&c->gone[rank], true);
+    local_drop(c, rank);
+}
+
 static void look_for_dead(struct comm *c)
 {
     struct local *x = local_of(c);
@@ -54,9 +61,13 @@ static void look_for_dead(struct comm *c)
     x->looked_ns = now_ns;
     for (int32_t i = 0; i < c->size && x->dead < 0; i++) {
         struct flock l = byte_of(i, F_WRLCK);
-        if (i == c->rank || atomic_load(&x->room->state[i]) != LOCAL_HERE) continue;
+        if (i == c->rank || comm_gone(c, i) || atomic_load(&x->room->state[i]) != LOCAL_HERE) continue;
         bool unlocked = fcntl(x->fd, F_OFD_GETLK, &l) == 0 && l.l_type == F_UNLCK;
-        if (unlocked && atomic_load(&x->room->state[i]) == LOCAL_HERE) x->dead = i;
+        if (!unlocked || atomic_load(&x->room->state[i]) != LOCAL_HERE) continue;
+        if (i >= c->expendable)
+            note_gone(c, i);
+        else
+            x->dead = i;
     }
 }
 
@@ -97,14 +108,15 @@ static bool all_out(const struct local *x, int32_t size)
     return true;
 }
 
-/* Until *over, or until all outgoing messages have left (NULL). */
-static void wait_until(struct comm *c, const bool *over)
+/* Until *over, or until all outgoing messages have left (NULL). false: rank `from` is gone before. */
+static bool wait_until(struct comm *c, const bool *over, int32_t from)
 {
     for (;;) {
         uint32_t seen = comm_rung(c);
         bool any = local_progress(c);
-        if (over ? *over : all_out(local_of(c), c->size)) return;
+        if (over ? *over : all_out(local_of(c), c->size)) return true;
         if (any) continue;
+        if (over && comm_gone(c, from)) return false;
         look_for_dead(c);
         if (local_of(c)->dead >= 0) die(c);
         comm_sleep(c, seen, clock_wall_ns() + SLEEP_NS);
@@ -114,25 +126,32 @@ static void wait_until(struct comm *c, const bool *over)
 static void give(struct comm *c, int32_t to, const void *p, int64_t bytes)
 {
     local_send(c, p, bytes, to, TOGETHER_TAG, NULL);
-    wait_until(c, NULL);
+    (void)wait_until(c, NULL, -1);
 }
 
-static void get(struct comm *c, int32_t from, void *p, int64_t bytes)
+/* false: the rank is gone; *p is zero. Its receive is never matched, and the memory that it refers to must not end with this call. */
+static bool get(struct comm *c, int32_t from, void *p, int64_t bytes)
 {
-    bool over = false;
-    local_receive(c, p, bytes, from, TOGETHER_TAG, NULL, &over);
-    wait_until(c, &over);
+    struct local *x = local_of(c);
+    memset(p, 0, (size_t)bytes);
+    if (comm_gone(c, from)) return false;
+    bool *over = from >= c->expendable ? ARENA_ARRAY(x->a, bool, 1) : &(bool){false};
+    void *to = from >= c->expendable ? arena_alloc(x->a, (size_t)bytes + 1, 8) : p;
+    local_receive(c, to, bytes, from, TOGETHER_TAG, NULL, over);
+    if (!wait_until(c, over, from)) return false;
+    if (to != p) memcpy(p, to, (size_t)bytes);
+    return true;
 }
 
 static void broadcast(struct comm *c, void *p, int64_t bytes, int32_t root)
 {
     if (c->rank != root) {
-        get(c, root, p, bytes);
+        (void)get(c, root, p, bytes);
         return;
     }
     for (int32_t i = 0; i < c->size; i++)
         if (i != root) local_send(c, p, bytes, i, TOGETHER_TAG, NULL);
-    wait_until(c, NULL);
+    (void)wait_until(c, NULL, -1);
 }
 
 static int64_t max(struct comm *c, int64_t value)
@@ -140,8 +159,7 @@ static int64_t max(struct comm *c, int64_t value)
     if (c->rank) give(c, 0, &value, sizeof value);
     for (int32_t i = 1; c->rank == 0 && i < c->size; i++) {
         int64_t other;
-        get(c, i, &other, sizeof other);
-        if (other > value) value = other;
+        if (get(c, i, &other, sizeof other) && other > value) value = other;
     }
     broadcast(c, &value, sizeof value, 0);
     return value;
@@ -156,7 +174,7 @@ static void sum(struct comm *c, double *values, int64_t n)
     int64_t bytes = n * (int64_t)sizeof *values;
     if (c->rank) give(c, 0, values, bytes);
     for (int32_t r = 1; c->rank == 0 && r < c->size; r++) {
-        get(c, r, others, bytes);
+        (void)get(c, r, others, bytes);
         for (int64_t i = 0; i < n; i++) values[i] += others[i];
     }
     arena_free(a);
@@ -172,12 +190,12 @@ static void *gather(struct comm *c, struct arena *a, const void *p, int64_t byte
     }
     int64_t *sizes = ARENA_ARRAY(a, int64_t, (size_t)c->size);
     sizes[0] = bytes;
-    for (int32_t r = 1; r < c->size; r++) get(c, r, &sizes[r], sizeof *sizes);
+    for (int32_t r = 1; r < c->size; r++) (void)get(c, r, &sizes[r], sizeof *sizes);
     for (int32_t r = 0; r < c->size; r++) *total += sizes[r];
     char *all = arena_alloc(a, (size_t)*total + 1, 1), *to = all;
     if (bytes) memcpy(to, p, (size_t)bytes);
     to += bytes;
-    for (int32_t r = 1; r < c->size; to += sizes[r++]) get(c, r, to, sizes[r]);
+    for (int32_t r = 1; r < c->size; to += sizes[r++]) (void)get(c, r, to, sizes[r]);
     return all;
 }
 

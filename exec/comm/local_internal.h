@@ -3,10 +3,10 @@
 #ifndef EXEC_COMM_LOCAL_INTERNAL_H
 #define EXEC_COMM_LOCAL_INTERNAL_H
 
+#include "exec/comm/launch_local.h"
 #include "exec/comm/transport.h"
 
 #define LOCAL_PIPE_BYTES (256 << 10)
-#define LOCAL_RANKS_MAX 64
 
 enum { LOCAL_NOT_YET, LOCAL_HERE, LOCAL_LEFT }; /* a rank's state */
 
@@ -85,5 +85,6 @@ void local_send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_
 void local_receive(struct comm *c, void *to, int64_t bytes, int32_t from, int32_t tag,
                    const struct comm_ended *what, bool *over);
 bool local_progress(struct comm *c); /* true: some bytes moved */
+void local_drop(struct comm *c, int32_t to); /* ends all messages to a rank that is gone, as if sent */
 
 #endif

@@ -83,6 +83,19 @@ static bool push(struct comm *c, int32_t to)
     return any;
 }
 
+void local_drop(struct comm *c, int32_t to)
+{
+    struct local *x = local_of(c);
+    struct peer *p = &x->peers[to];
+    for (struct out *m; (m = p->first);) {
+        if (m->notified) notify(x, m->what);
+        p->first = m->next;
+        m->next = x->spare_out;
+        x->spare_out = m;
+    }
+    p->last = &p->first;
+}
+
 static struct aside *new_aside(struct local *x, int64_t bytes)
 {
     for (struct aside **at = &x->spare_aside; *at; at = &(*at)->next)
@@ -204,9 +217,13 @@ void local_send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_
         m = ARENA_ARRAY(x->a, struct out, 1);
     *m = (struct out){.header = {.tag = tag, .bytes = bytes}, .data = p, .notified = what != NULL};
     if (what) m->what = *what;
+    m->next = NULL;
     *x->peers[to].last = m;
     x->peers[to].last = &m->next;
-    push(c, to);
+    if (comm_gone(c, to))
+        local_drop(c, to);
+    else
+        push(c, to);
 }
 
 void local_receive(struct comm *c, void *to, int64_t bytes, int32_t from, int32_t tag,

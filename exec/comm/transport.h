@@ -59,6 +59,8 @@ struct comm {
     bool one_host, started;
     bool met;                 /* all have joined */
     bool patient;             /* comm_watch_patiently */
+    int32_t expendable;       /* ranks from here on may end before the others */
+    _Atomic bool *gone;       /* (size) and have; NULL: none may */
     int64_t limit_ns;         /* an unresponsive rank is dead after this */
     const char *phase;        /* current phase of all ranks, for errors */
     const char *const *names; /* (size) names of their devices; NULL: none */

@@ -71,6 +71,7 @@ int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n)
     for (int32_t i = 0; c && c->bells && i < c->size; i++) {
         int64_t life_ns = atomic_load(&c->bells[i].life_ns);
         char state = state_of_rank(c, i);
+        if (i >= c->expendable && launch_process_ended(state)) continue;
         bool over = launch_process_ended(state), stopped = state == 'T' || state == 't';
         if (i == c->rank || (!over && !stopped && now_ns - life_ns <= longest_ns)) continue;
         found = i;
@@ -116,7 +117,7 @@ static void judge_board(const struct comm *c, int64_t now_ns, int64_t waited_ns)
     for (int32_t i = 0; i < c->size; i++) {
         int64_t life_ns = atomic_load(&c->bells[i].life_ns),
                 waits_ns = atomic_load(&c->bells[i].waits_ns);
-        if (i == c->rank) continue;
+        if (i == c->rank || (i >= c->expendable && launch_process_ended(state_of_rank(c, i)))) continue;
         all_wait &= waits_ns && now_ns - waits_ns > limit_ns;
         if (now_ns - life_ns <= limit_ns) continue;
         if (comm_lost(c, limit_ns / 2, who, sizeof who) < 0)

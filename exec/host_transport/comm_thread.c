@@ -53,7 +53,7 @@ static void make_room(struct comm_thread *m)
         const struct channel *c = &m->p->channels[i];
         if (is_mine(m, c->from_stage) == is_mine(m, c->to_stage)) continue;
         m->channels[i].capacity =
-            2 * (int64_t)m->p->stages[c->from_stage].microbatches + 2 + c->receive_ahead;
+            2 * (int64_t)program_channel_messages(m->p, c) + 2 + c->receive_ahead;
         m->channels[i].at_ns = ARENA_ARRAY(m->a, int64_t, (size_t)m->channels[i].capacity);
     }
     for (int32_t i = 0; i < m->p->n_collectives; i++) {
@@ -166,7 +166,7 @@ static struct span message_span(struct comm_thread *m, int32_t channel, int64_t 
     const struct channel *c = &m->p->channels[channel];
     bool sent = is_mine(m, c->from_stage);
     int32_t stage = sent ? c->from_stage : c->to_stage, other = sent ? c->to_stage : c->from_stage;
-    int32_t microbatches = m->p->stages[stage].microbatches;
+    int32_t microbatches = program_channel_messages(m->p, c);
     return (struct span){.kind = sent ? SPAN_SEND : SPAN_RECEIVE,
                          .stream = sent ? STREAM_send : STREAM_receive,
                          .device = m->rank,
@@ -174,7 +174,7 @@ static struct span message_span(struct comm_thread *m, int32_t channel, int64_t 
                          .stage = stage,
                          .phase = sent ? m->sent_by[channel] : m->received_by[channel],
                          .step = (int32_t)(number / microbatches),
-                         .microbatch = (int32_t)(number % microbatches),
+                         .microbatch = c->by_step ? -1 : (int32_t)(number % microbatches),
                          .op = channel,
                          .begin_ns = start_ns,
                          .end_ns = end_ns,

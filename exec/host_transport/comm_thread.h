@@ -103,6 +103,10 @@ MUST_CHECK enum status comm_thread_wait_channel(struct comm_thread *m, int32_t c
                                                 int64_t number, int64_t *at_ns, struct error *err);
 MUST_CHECK enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t number,
                                               int64_t *at_ns, struct error *err);
+/* Whether message `number` of a channel has ended at this end; *at_ns: when. Does not wait. */
+bool comm_thread_has_ended(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns);
+/* Waits until a message or a collective ends, at most until CLOCK_MONOTONIC is wall_ns; may return sooner. */
+void comm_thread_wait_any(struct comm_thread *m, int64_t wall_ns);
 /* Afterwards the caller owns the message library. */
 MUST_CHECK enum status comm_thread_pause(struct comm_thread *m, struct error *err);
 void comm_thread_resume(struct comm_thread *m,

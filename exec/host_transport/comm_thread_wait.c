@@ -77,6 +77,23 @@ enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t
     return silent(m, peer < 0 ? m->rank : peer, what, err);
 }
 
+bool comm_thread_has_ended(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns)
+{
+    const struct comm_thread_ended *e = &m->channels[channel];
+    pthread_mutex_lock(&m->mutex);
+    bool ended = e->count > number;
+    if (ended) *at_ns = e->at_ns[number % e->capacity];
+    pthread_mutex_unlock(&m->mutex);
+    return ended;
+}
+
+void comm_thread_wait_any(struct comm_thread *m, int64_t wall_ns)
+{
+    pthread_mutex_lock(&m->mutex);
+    (void)wait_changed(m, wall_ns);
+    pthread_mutex_unlock(&m->mutex);
+}
+
 bool comm_thread_wait_stopped(struct comm_thread *m, int64_t deadline_ns)
 {
     pthread_mutex_lock(&m->mutex);

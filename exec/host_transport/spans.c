@@ -34,15 +34,15 @@ static void join_messages(struct arena *a, const struct program *p, struct span 
 {
     int64_t **starts = ARENA_ARRAY(a, int64_t *, (size_t)p->n_channels + 1);
     for (int32_t i = 0; i < p->n_channels; i++) {
-        int64_t count = steps * p->stages[p->channels[i].from_stage].microbatches;
+        int64_t count = steps * program_channel_messages(p, &p->channels[i]);
         starts[i] = ARENA_ARRAY(a, int64_t, (size_t)count + 1);
     }
     for (int pass = 0; pass < 2; pass++)
         for (size_t k = 0; k < n; k++) {
             struct span *s = &spans[k];
             if (s->kind != SPAN_SEND && s->kind != SPAN_RECEIVE) continue;
-            int64_t seq = s->step * (int64_t)p->stages[p->channels[s->op].from_stage].microbatches +
-                          s->microbatch;
+            int64_t seq = s->step * (int64_t)program_channel_messages(p, &p->channels[s->op]) +
+                          (s->microbatch < 0 ? 0 : s->microbatch);
             if (pass == 0 && s->kind == SPAN_SEND) starts[s->op][seq] = s->begin_ns;
             if (pass == 1 && s->kind == SPAN_RECEIVE && starts[s->op][seq] > s->begin_ns)
                 s->begin_ns = starts[s->op][seq];
@@ -110,8 +110,8 @@ struct trace *spans_gather(struct arena *a, struct comm *c, const struct program
                            const struct span_list *lists, int n, const struct span_names *names,
                            const int64_t *step_end_ns, int64_t steps)
 {
-    int64_t total, bytes = 0;
-    int64_t *ends = comm_gather(c, a, step_end_ns, steps * (int64_t)sizeof *step_end_ns, &total);
+    int64_t bytes = 0;
+    int64_t *ends = comm_gather_each(c, a, step_end_ns, steps * (int64_t)sizeof *step_end_ns);
     struct trace *t = comm_rank(c) == 0 ? trace_new(a, "host", p) : NULL;
     struct all_names *all = gather_names(a, c, names);
     for (int i = 0; i < n; i++) {

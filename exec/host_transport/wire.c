@@ -214,7 +214,7 @@ static bool finish_sent(struct wires *w, int32_t wire)
         struct wire_message m = *message_at(x, x->first);
         m.start_ns = m.at_ns;
         m.left_ns = m.moved_ns;
-        if (x->control) {
+        if (x->control && !comm_gone(w->comm, x->to)) {
             if (atomic_load(&x->control->left) <= x->first) break;
             m.start_ns = x->control->entry[x->first % WIRE_DEPTH].start_ns;
             m.left_ns = x->control->entry[x->first % WIRE_DEPTH].left_ns;

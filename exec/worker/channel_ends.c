@@ -33,7 +33,7 @@ static void open_end(struct channel_ends *x, const struct chunks *chunks, int32_
                        *to = chunks_of_stage(chunks, c->to_stage);
     struct channel_end *e = &x->at[channel];
     if (!from && !to) return;
-    e->window = 2 * (int64_t)(from ? from : to)->stage->microbatches + c->receive_ahead;
+    e->window = 2 * (int64_t)program_channel_messages(x->r->p, c) + c->receive_ahead;
     e->place = from ? lane_memory_place(&from->memory, c->from_slot)
                     : lane_memory_place(&to->memory, c->to_slot);
     if (!from || !to) {
@@ -106,7 +106,7 @@ static enum status order_message(struct channel_ends *x, enum comm_thread_order_
 
 static int64_t total_messages(const struct channel_ends *x, int32_t channel)
 {
-    return x->r->o->steps * x->r->p->stages[x->r->p->channels[channel].to_stage].microbatches;
+    return x->r->o->steps * program_channel_messages(x->r->p, &x->r->p->channels[channel]);
 }
 
 enum status channel_ends_post_first(struct channel_ends *x, struct error *err)

@@ -14,10 +14,11 @@
  *   scale_log.c     struct scale_log: the loss scale
  *   noise_log.c     struct noise_log: squared norms of gradients
  *   saver.c         struct saver: writes checkpoints
+ *   serve.c         struct serve: a parameter server's order of arrivals
  *
  * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, routing.c, resume.c; saved_tensor.c,
- * shards.c and divided.c (tensors of checkpoints). They receive their state as arguments. This header is for worker.c
- * and steps.c only, which own the rest.
+ * shards.c and divided.c (tensors of checkpoints). They receive their state as arguments. This header is for worker.c,
+ * steps.c and serve.c only; the first two own the rest.
  */
 #ifndef EXEC_WORKER_INTERNAL_H
 #define EXEC_WORKER_INTERNAL_H
@@ -35,6 +36,7 @@
 #include "exec/worker/rank.h"
 #include "exec/worker/saver.h"
 #include "exec/worker/scale_log.h"
+#include "exec/worker/serve.h"
 #include "exec/worker/step_log.h"
 #include "exec/worker/transports.h"
 
@@ -60,6 +62,7 @@ struct worker {
     struct scale_log scales;
     struct noise_log noise;
     struct saver saver;
+    struct serve serve; /* of a lane of a parameter server that handles pushes by arrival */
     /* worker.c */
     struct arena *a;           /* the caller's: results */
     struct device_clock clock; /* of the compute thread */
@@ -77,5 +80,11 @@ void worker_open_steps(struct worker *w);
  * the communication thread pauses or stops, and async_issue_finish waits for all at the end. */
 MUST_CHECK enum status worker_await_sums(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_step(struct worker *w, struct error *err); /* one step */
+/* One call of the lane in a step of this run. dropped: without its operators. */
+MUST_CHECK enum status worker_call(struct worker *w, const struct call *c, int64_t step, bool dropped, struct error *err);
+
+/* serve.c: a server's calls until every worker has ended `steps` steps of this run. ERR_RANK: none arrives; ERR_INPUT: the replayed log
+ * ends before. */
+MUST_CHECK enum status worker_serve(struct worker *w, int64_t steps, struct error *err);
 
 #endif

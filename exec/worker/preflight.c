@@ -179,8 +179,19 @@ static enum status check_kernels(const struct program_stage *s, struct error *er
     return OK;
 }
 
+static enum status check_servers(const struct program *p, struct error *err)
+{
+    for (int32_t i = 0; p->server.n && i < p->n_devices; i++)
+        if (!program_device_is_host(&p->devices[i]))
+            return error_set(err, ERR_INPUT,
+                             "device %s: workers and servers of a parameter_server run on host devices only; on GPUs they are simulated",
+                             p->devices[i].name);
+    return OK;
+}
+
 enum status preflight_program(const struct rank *r, const struct chunks *c, struct error *err)
 {
+    TRY(check_servers(r->p, err));
     for (int32_t i = 0; i < c->n; i++) TRY(check_inputs(r, c->at[i].stage, err));
     for (int32_t i = 0; i < c->n; i++) TRY(check_kernels(c->at[i].stage, err));
     for (int32_t i = 0; r->p->emulated && i < r->p->n_links; i++)

@@ -11,6 +11,7 @@
 #include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
 #include "exec/worker/scale_log.h"
+#include "exec/worker/serve.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@ struct resuming {
     const struct inputs *inputs;
     struct progress *progress;
     struct scale_log *scales;
+    struct serve *serve;
 };
 
 static enum status load_slot(struct rank *r, struct arena *a, const struct checkpoint *c,
@@ -123,6 +125,21 @@ static void warn_of_feedback(const struct resuming *v, const struct checkpoint *
         log_warn("checkpoint '%s' has feedback of compression, which this plan does not have: what its codes left out is dropped", c->folder);
 }
 
+/* Versions of a parameter server. A checkpoint of other training, or of another number of workers, has none: they are its step then. */
+static enum status load_versions(const struct resuming *v, const struct checkpoint *c, struct error *err)
+{
+    char name[sizeof c->tensors->name];
+    int64_t n = 0;
+    double *state = serve_state(v->serve, &n);
+    if (!state) return OK;
+    saved_tensor_versions(name, sizeof name, v->chunks->at[0].stage->server, n);
+    const struct shape shape = {1, {n}};
+    for (int64_t i = 0; i < n; i++) state[i] = (double)c->step;
+    if (checkpoint_has(c, name)) TRY(checkpoint_load(c, name, &shape, DTYPE_fp64, state, err));
+    serve_set_state(v->serve);
+    return OK;
+}
+
 static enum status load_tensors(const struct resuming *v, struct arena *a, const char *folder,
                                 struct error *err)
 {
@@ -143,6 +160,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
         TRY(feedback_load(v->r, a, &c, k, &lacking, err));
     }
     if (v->r->index == 0) warn_of_feedback(v, &c, lacking);
+    TRY(load_versions(v, &c, err));
     progress_resume(v->progress, c.step, c.sequences);
     scale_log_resume(v->scales, c.scale);
     return OK;
@@ -174,9 +192,9 @@ static enum status find_generation(void *owner, struct error *err)
 
 enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
                                    const struct inputs *inputs, struct progress *g,
-                                   struct scale_log *scales, struct error *err)
+                                   struct scale_log *scales, struct serve *serve, struct error *err)
 {
-    const struct resuming v = {r, c, inputs, g, scales};
+    const struct resuming v = {r, c, inputs, g, scales, serve};
     struct arena *a = arena_new();
     struct generation from = {.a = a, .from = r->o->resume};
     enum status status = comm_at_root(r->comm, find_generation, &from, err);

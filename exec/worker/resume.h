@@ -9,11 +9,12 @@ struct inputs;
 struct progress;
 struct rank;
 struct scale_log;
+struct serve;
 
 /* All ranks together, before the communication thread runs. Rank 0 chooses the generation for all. ERR_INPUT: the
  * checkpoint belongs to another job. */
 MUST_CHECK enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
                                               const struct inputs *inputs, struct progress *g,
-                                              struct scale_log *scales, struct error *err);
+                                              struct scale_log *scales, struct serve *serve, struct error *err);
 
 #endif

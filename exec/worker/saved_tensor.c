@@ -90,6 +90,10 @@ enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const
 {
     char name[256];
     bool one = c->n_islands < 2;
+    if (p->server.n && one && island) {
+        TRY(saved_tensor_name(name, sizeof name, x, island, which, err));
+        if (checkpoint_has(c, name)) return checkpoint_load(c, name, whole, t, out, err);
+    }
     TRY(saved_tensor_name(name, sizeof name, x, one ? 0 : island, which, err));
     bool has = which < 3 || checkpoint_has(c, name);
     if (!has && which > 3) return OK;
@@ -97,6 +101,11 @@ enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const
     if (which < 3 && !one && c->n_islands != program_islands(p)) return load_mean(a, c, x, which, whole, t, out, err);
     TRY(saved_tensor_name(name, sizeof name, x, one ? 0 : island, which, err));
     return checkpoint_load(c, name, whole, t, out, err);
+}
+
+void saved_tensor_versions(char *out, size_t n, int32_t server, int64_t numbers)
+{
+    snprintf(out, n, "parameter_server#%" PRId32 "/%" PRId64, server, numbers);
 }
 
 bool saved_tensor_is_sum(const char *name)

@@ -4,7 +4,8 @@
  * can resume. The optimizer state has the names "name#m" and "name#v". With local SGD each island has parameters and state of its own:
  * those of island k > 0 have the names "name@k", "name#m@k"; all islands have the same anchor "name#anchor" and velocity
  * "name#velocity". Between the start of a delayed sum of changes and its use the sum is complete when a checkpoint is written, and saved as
- * "name#sum". */
+ * "name#sum". With a parameter server (by arrival or not) the servers' parameters have these names, and those of worker k, counted from 1,
+ * the names "name@k". */
 #ifndef EXEC_WORKER_SAVED_TENSOR_H
 #define EXEC_WORKER_SAVED_TENSOR_H
 
@@ -36,10 +37,13 @@ bool saved_tensor_owned(const struct program *p, const struct program_stage *own
                         const char *name);
 /* Loads a whole tensor of the stage's island. If the checkpoint has another number of islands than the program, what each of them has of
  * its own (parameter, m, v) is the mean of the checkpoint's, weighted by their sequences a step. Without local SGD a checkpoint has no
- * anchor, which is the parameter then, and no velocity or sum, which are zero: *out is left as it is, all zero. */
+ * anchor, which is the parameter then, and no velocity or sum, which are zero: *out is left as it is, all zero. A worker whose parameters
+ * the checkpoint does not have loads the servers'. */
 MUST_CHECK enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const struct program *p,
                                          const struct program_parameter *x, int32_t island, int which,
                                          const struct shape *whole, enum dtype t, void *out, struct error *err);
+/* The name of a parameter server's n numbers of versions (serve_state). */
+void saved_tensor_versions(char *out, size_t n, int32_t server, int64_t numbers);
 bool saved_tensor_is_sum(const char *name);
 bool saved_tensor_finite(const void *values, enum dtype t, int64_t n);
 /* Writes fp32 values to elements [at, at + n) of a half-precision slot. */

@@ -9,6 +9,7 @@
 #include "exec/worker/progress.h"
 #include "exec/worker/saved_tensor.h"
 #include "exec/worker/scale_log.h"
+#include "exec/worker/serve.h"
 #include "exec/worker/shards.h"
 #include "exec/worker/step_log.h"
 
@@ -52,9 +53,21 @@ static enum status collect_chunk(struct saver *v, struct arena *a, const struct 
     return OK;
 }
 
+/* Versions of a parameter server. */
+static void collect_versions(struct saver *v, struct arena *a, const struct chunk *k, struct saving *s)
+{
+    int64_t n = 0;
+    double *state = serve_state(v->serve, &n);
+    if (!state) return;
+    struct checkpoint_tensor *t = &s->tensors[s->n];
+    saved_tensor_versions(t->name, sizeof t->name, k->stage->server, n);
+    t->shape = (struct shape){1, {n}}, t->dtype = DTYPE_fp64, t->bytes = n * (int64_t)sizeof *state;
+    s->data[s->n++] = arena_copy(a, state, (size_t)t->bytes);
+}
+
 static enum status collect(struct saver *v, struct arena *a, int64_t step, struct saving *s, struct error *err)
 {
-    size_t most = 1;
+    size_t most = 2;
     for (int32_t i = 0; i < v->chunks->n; i++)
         most += SAVED_TENSORS * (size_t)v->chunks->at[i].stage->n_parameters;
     *s = (struct saving){.finite = true};
@@ -64,6 +77,7 @@ static enum status collect(struct saver *v, struct arena *a, int64_t step, struc
     s->feedback = ARENA_ARRAY(a, struct feedback, (size_t)v->chunks->n + 1);
     for (int32_t i = 0; i < v->chunks->n; i++) {
         TRY(collect_chunk(v, a, &v->chunks->at[i], step, s, err));
+        collect_versions(v, a, &v->chunks->at[i], s);
         TRY(feedback_collect(v->r, a, &v->chunks->at[i], &s->feedback[i], &s->finite, err));
         s->first[i + 1] = s->n;
     }
@@ -288,7 +302,8 @@ enum status saver_follow(struct saver *v, struct error *err)
 }
 
 void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const struct progress *g,
-                const struct inputs *inputs, const struct scale_log *scales, struct step_log *log)
+                const struct inputs *inputs, const struct scale_log *scales, struct step_log *log,
+                struct serve *serve)
 {
     *s = (struct saver){.r = r,
                         .chunks = c,
@@ -296,6 +311,7 @@ void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const s
                         .inputs = inputs,
                         .scales = scales,
                         .log = log,
+                        .serve = serve,
                         .store = {.lock = -1}};
 }
 

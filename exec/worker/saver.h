@@ -15,6 +15,7 @@ struct inputs;
 struct progress;
 struct rank;
 struct scale_log;
+struct serve;
 struct step_log;
 
 /* All fields belong to saver.c. */
@@ -25,11 +26,13 @@ struct saver {
     const struct inputs *inputs;
     const struct scale_log *scales;
     struct step_log *log;
+    struct serve *serve;
     struct checkpoint_store store; /* rank 0: the folder of --save */
 };
 
 void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const struct progress *g,
-                const struct inputs *inputs, const struct scale_log *scales, struct step_log *log);
+                const struct inputs *inputs, const struct scale_log *scales, struct step_log *log,
+                struct serve *serve);
 /* enter opens the folder of --save before a checkpoint to resume is searched; follow sets the step that the run
  * continues from. ERR_RESOURCE: a rank cannot write into the folder. */
 MUST_CHECK enum status saver_enter(struct saver *s, struct error *err);

@@ -51,11 +51,13 @@ void step_log_sum(struct step_log *l, const struct rank *r)
 
 double *step_log_means(const struct step_log *l, const struct rank *r, struct arena *a)
 {
-    int32_t n = r->p->microbatches;
+    int32_t n = r->p->microbatches, there = n;
     double *means = ARENA_ARRAY(a, double, (size_t)r->o->steps + 1);
+    for (int32_t i = 0; i < r->p->n_stages - r->p->server.n; i++) /* a worker of a parameter server that has ended has no losses */
+        if (comm_gone(r->comm, r->p->stages[i].device)) there -= r->p->stages[i].microbatches;
     for (int64_t s = 0; s < r->o->steps; s++) {
         for (int32_t m = 0; m < n; m++) means[s] += l->losses[s * n + m];
-        means[s] /= n > 0 ? n : 1;
+        means[s] /= there > 0 ? there : 1;
     }
     return means;
 }

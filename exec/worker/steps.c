@@ -14,6 +14,9 @@ struct taking { /* the current call */
     const struct procedure *procedure;
     int32_t microbatch;
     int64_t seq; /* -1 for updates */
+    int64_t step;    /* of this run; on a parameter server the worker's */
+    int64_t message; /* number of messages: seq, of updates the step */
+    bool dropped;    /* no operators are executed */
 };
 
 /* The device's clock stops meanwhile. */
@@ -49,7 +52,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
                      .peer = -1,
                      .stage = t->chunk->index,
                      .phase = t->procedure->phase,
-                     .step = (int32_t)w->progress.step,
+                     .step = (int32_t)t->step,
                      .microbatch = t->microbatch,
                      .op = op,
                      .begin_ns = begin_ns,
@@ -134,11 +137,11 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
     comm_alive(w->rank.comm);
     switch (x->kind) {
     case INSTR_COMPUTE:
-        return take_compute(w, x->arg, t, err);
+        return t->dropped ? OK : take_compute(w, x->arg, t, err);
     case INSTR_RECEIVE:
-        return channel_ends_receive(&w->ends, x->arg, t->seq, err);
+        return channel_ends_receive(&w->ends, x->arg, t->message, err);
     case INSTR_SEND:
-        return channel_ends_send(&w->ends, x->arg, t->seq, err);
+        return channel_ends_send(&w->ends, x->arg, t->message, err);
     case INSTR_COLLECTIVE_START:
         return take_reduce(w, x->arg, 'U', -1, err);
     case INSTR_COLLECTIVE_WAIT:
@@ -166,19 +169,19 @@ static enum status end_call(struct worker *w, const struct chunk *k,
     return inputs_read(&w->inputs, k, seq, err);
 }
 
-static enum status take_call(struct worker *w, const struct call *c, struct error *err)
+enum status worker_call(struct worker *w, const struct call *c, int64_t step, bool dropped, struct error *err)
 {
     struct chunk *k = &w->chunks.at[c->chunk];
     const struct prepared_procedure *f = &k->procedures[c->procedure];
-    struct taking t = {k, &k->stage->procedures[c->procedure], c->microbatch, -1};
-    if (c->microbatch >= 0) t.seq = w->progress.step * k->stage->microbatches + c->microbatch;
+    struct taking t = {k, &k->stage->procedures[c->procedure], c->microbatch, -1, step, step, dropped};
+    if (c->microbatch >= 0) t.message = t.seq = step * k->stage->microbatches + c->microbatch;
     for (int32_t i = 0; i < f->n_rooms; i++)
         TRY(channel_ends_wait_for_room(&w->ends, &k->stage->buffer_rings[f->rooms[i]], t.seq, err));
     for (int32_t i = 0; i < t.procedure->n_instrs; i++)
         TRY(take(w, &t.procedure->instrs[i], &t, err));
     TRY(end_call(w, k, f, t.seq, err));
     for (int32_t i = 0; i < f->n_receives; i++)
-        TRY(channel_ends_post_next(&w->ends, f->receives[i], t.seq, err));
+        TRY(channel_ends_post_next(&w->ends, f->receives[i], t.message, err));
     return OK;
 }
 
@@ -216,7 +219,7 @@ enum status worker_step(struct worker *w, struct error *err)
     while (cursor_next(&cursor, &call)) {
         const struct procedure *f = &w->chunks.at[call.chunk].stage->procedures[call.procedure];
         if (!procedure_runs(f, progress_number(&w->progress) - 1)) continue;
-        TRY(take_call(w, &call, err));
+        TRY(worker_call(w, &call, w->progress.step, false, err));
         bool update = f->phase == PHASE_U;
         if (update || !updated) TRY(note_update(w, err));
         updated = updated || update;

@@ -159,7 +159,7 @@ static void connect_modules(struct worker *w)
                                        .scales = &w->scales,
                                        .noise = &w->noise};
     async_issue_init(&w->ahead, &u);
-    saver_init(&w->saver, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log);
+    saver_init(&w->saver, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log, &w->serve);
 }
 
 /* The output folder is locked before the checkpoint to resume is searched. */
@@ -171,7 +171,7 @@ static enum status find_position(struct worker *w, struct error *err)
     if (r->o->save) TRY(saver_enter(&w->saver, err));
     if (r->o->resume) {
         comm_phase(r->comm, "resuming from a checkpoint");
-        TRY(resume_from_checkpoint(r, &w->chunks, &w->inputs, &w->progress, &w->scales, err));
+        TRY(resume_from_checkpoint(r, &w->chunks, &w->inputs, &w->progress, &w->scales, &w->serve, err));
         comm_phase(r->comm, "");
     }
     return r->o->save ? saver_follow(&w->saver, err) : OK;
@@ -188,7 +188,9 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     TRY(comm_agree(r->comm, preflight_memory(r, &w->transports, err), err));
     TRY(comm_agree(r->comm, open_mine(w, err), err));
     if (r->index == 0) preflight_warn_if_crowded(p);
+    serve_open(&w->serve, r, &w->chunks);
     TRY(find_position(w, err));
+    TRY(comm_agree(r->comm, serve_follow(&w->serve, r, w->progress.first_step, err), err));
     chunks_set_optimizer(&w->chunks, p, w->rank.index);
     TRY(comm_agree(r->comm, scale_log_open(&w->scales, r, &w->chunks, err), err));
     step_log_open(&w->log, r);
@@ -235,12 +237,30 @@ static enum status save_between(struct worker *w, int64_t offset_ns, struct erro
     return status;
 }
 
+/* The next step of this run behind which all ranks meet. */
+static int64_t next_stop(const struct worker *w)
+{
+    const struct run_options *o = w->rank.o;
+    int64_t every = o->save ? o->save_every : 0, stop = every > 0 ? (w->progress.step / every + 1) * every : o->steps;
+    return stop < o->steps ? stop : o->steps;
+}
+
+/* One step, or a server's work until the next stop. */
+static enum status next_step(struct worker *w, struct error *err)
+{
+    if (!w->serve.by_arrival) return worker_step(w, err);
+    int64_t stop = next_stop(w);
+    TRY(worker_serve(w, stop, err));
+    w->progress.step = stop - 1;
+    return OK;
+}
+
 static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *err)
 {
     const struct run_options *o = w->rank.o;
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {
+        TRY(next_step(w, err));
         int64_t done = w->progress.step + 1;
-        TRY(worker_step(w, err));
         if (w->rank.index == 0) log_progress("step %" PRId64 " of %" PRId64, done, o->steps);
         if (o->save && done < o->steps && o->save_every > 0 && done % o->save_every == 0)
             TRY(save_between(w, offset_ns, err));
@@ -268,6 +288,38 @@ static enum status train(struct worker *w, struct error *err)
 /* ---- afterwards -------------------------------------------------------------------------------
  */
 
+static void report_arrivals(struct worker *w, struct run_result *out)
+{
+    int64_t bytes;
+    if (!parameter_server_by_arrival(&w->rank.p->server)) return;
+    out->arrivals.list = comm_gather(w->rank.comm, w->a, w->serve.noted.list, w->serve.noted.n * (int64_t)sizeof *out->arrivals.list, &bytes);
+    out->arrivals.n = bytes / (int64_t)sizeof *out->arrivals.list;
+    int32_t n = w->rank.p->n_stages - w->rank.p->server.n;
+    out->ended_workers = ARENA_ARRAY(w->a, int32_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        if (comm_gone(w->rank.comm, w->rank.p->stages[i].device)) out->ended_workers[out->n_ended_workers++] = i;
+}
+
+/* Of workers at different speeds: server_order_iteration_ns. On rank 0; 0: all ranks end a step together. */
+static int64_t served_iteration(struct worker *w)
+{
+    const struct program *p = w->rank.p;
+    int32_t n = p->n_stages - p->server.n;
+    int64_t steps = w->rank.o->steps;
+    if (!parameter_server_by_arrival(&p->server)) return 0;
+    const int64_t *of_rank = comm_gather_each(w->rank.comm, w->rank.run, w->log.end_ns, steps * (int64_t)sizeof *of_rank);
+    if (!of_rank) return 0;
+    int64_t *ends = ARENA_ARRAY(w->rank.run, int64_t, (size_t)n * (size_t)steps);
+    int32_t *microbatches = ARENA_ARRAY(w->rank.run, int32_t, (size_t)n);
+    int32_t left = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (comm_gone(w->rank.comm, p->stages[i].device)) continue;
+        memcpy(ends + left * steps, of_rank + p->stages[i].device * steps, (size_t)steps * sizeof *ends);
+        microbatches[left++] = p->stages[i].microbatches;
+    }
+    return server_order_iteration_ns(ends, microbatches, left, steps);
+}
+
 static void report(struct worker *w, struct run_result *out)
 {
     const struct program *p = w->rank.p;
@@ -286,6 +338,8 @@ static void report(struct worker *w, struct run_result *out)
                                    w->rank.o->keep_kernels ? &w->kernels.names : NULL,
                                    w->log.end_ns, w->rank.o->steps);
     out->losses = step_log_means(&w->log, &w->rank, w->a);
+    report_arrivals(w, out);
+    int64_t served_ns = served_iteration(w);
     if (p->emulated && !out->real_time && w->rank.index == 0)
         log_info("no real-time priority: waits of emulated devices are too long, and their "
                  "times have a wider spread");
@@ -296,7 +350,7 @@ static void report(struct worker *w, struct run_result *out)
     t->emulated = p->emulated;
     t->real_time = out->real_time;
     t->clock = p->emulated ? "virtual" : "wall";
-    t->iteration_ns = out->iteration_ns = trace_iteration(t);
+    t->iteration_ns = out->iteration_ns = served_ns ? served_ns : trace_iteration(t);
     out->tokens_per_s = (double)(p->microbatches * p->microbatch * p->sequence_length) /
                         ((double)out->iteration_ns / 1e9);
     if (w->rank.o->keep_trace) out->trace = t;

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/program/program.h"
+#include "exec/arrivals.h"
 #include "exec/gradient_noise.h"
 #include "traces/trace.h"
 
@@ -28,6 +29,7 @@ struct run_options {
     const char *data;          /* file read as bytes; NULL: the program needs none (benches) */
     const char *save, *resume; /* checkpoint folders; NULL: none */
     int64_t save_every;        /* 0: at the end only */
+    const char *replay; /* log of arrivals (exec/arrivals.h) whose order parameter servers follow; NULL: the order of arrival */
     bool keep_trace;
     bool
         keep_kernels; /* with keep_trace: kernels within operators, from the device's profiler (activity.h) */
@@ -46,6 +48,8 @@ struct run_result {
     double blas_share;
     bool real_time;      /* real-time priority was available */
     struct trace *trace; /* NULL unless keep_trace */
+    struct arrivals arrivals; /* of parameter servers that handle pushes by arrival, server by server; n 0: none */
+    int32_t n_ended_workers, *ended_workers; /* of these servers, before the end of the run: their numbers, from 0 */
     double loss_scale;   /* after the last step; 0: none */
     int64_t n_skipped,
         *skipped; /* (n_skipped) steps, from 1, skipped because gradients overflowed */

@@ -6,6 +6,7 @@
  *   messages.c     channels: messages handed over, receives posted, messages sent
  *   collectives.c  collectives on the collective streams (gradient all-reduce, ZeRO); collectives_new.c: their members and hops
  *   ahead.c        collectives that have their links to themselves, computed ahead
+ *   served.c       parameter servers that handle pushes in the order of arrival
  *   collect.c      collectives inside calls of folded devices
  *   work.c         counted CPU time
  *   overlap.c      operators slowed down while messages are in flight
@@ -43,12 +44,13 @@ enum engine_event {
     EVENT_WAKE,
     EVENT_MOVING,
     EVENT_COLLECTIVE,
+    EVENT_ARRIVED,
     EVENT_AHEAD,
     EVENT_AHEAD_DUE,
     EVENT_AHEAD_OVER,
     EVENT_AHEAD_ENDED
 }; /* READY: index is a channel, or n_channels + hop of a collective; COLLECTIVE:
-    * a priced collective has ended; AHEAD: what was computed ahead of a collective is over; AHEAD_DUE: its first message may be
+    * a priced collective has ended; ARRIVED: a message of a push, index is its channel; AHEAD: what was computed ahead of a collective is over; AHEAD_DUE: its first message may be
     * ready; AHEAD_OVER: it has ended; AHEAD_ENDED: index is one of its members, which has ended */
 enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_ORDER, STOP_ERROR };
 
@@ -65,7 +67,8 @@ struct lane_state {
     struct call call;
     int32_t stage, microbatches; /* of the current call */
     int32_t step;
-    int64_t seq; /* of the current call; -1 for updates */
+    int64_t seq;  /* of the current call; of updates, whose channels have a message a step, the step */
+    bool dropped; /* the current call executes no operators */
     int64_t now_ns;
     int64_t update_ns;             /* end of this step's last update, -1 before */
     struct lane_use use;           /* of this step */
@@ -110,6 +113,8 @@ struct channel_state {
 struct collective_streams;
 struct overlap;
 struct gathering;
+struct served;
+struct server_turn;
 
 struct engine {
     struct arena *arena;
@@ -120,6 +125,8 @@ struct engine {
     struct collective_streams *collectives;
     struct gathering *gatherings;  /* (n_groups) collectives inside calls of folded devices */
     int64_t *folded_ns;         /* (n_groups) duration of each */
+    struct served **served;      /* (n_devices) NULL: not a server; NULL without servers that choose among arrivals */
+    int64_t *ends_ns;            /* (n_workers, steps) with these: ends of each worker's steps */
     struct overlap *overlap;     /* NULL: no link has compute_slowdown, so lanes run ahead */
     struct trace *trace;         /* NULL: not kept */
     const bool *trace_replicas;  /* replicas whose spans are kept; NULL: all */
@@ -197,6 +204,16 @@ int32_t
 collective_parts(const struct collective *g); /* most spans of one launch by one member */
 void collective_over(struct engine *e, int32_t group, int64_t now_ns); /* a priced collective has ended */
 int32_t collective_unfinished(const struct engine *e, int32_t lane);   /* collective it is in; -1 */
+
+/* served.c; without such servers e->served stays NULL and served_new is the only call */
+void served_new(struct engine *e); /* after messages_new */
+void served_message(struct engine *e, int32_t channel, int64_t arrival_ns); /* a message by_step has left */
+void served_event(struct engine *e, int32_t channel);
+/* The server's next call, now the lane's; false: it waits for an arrival, or is done. */
+bool served_next(struct engine *e, int32_t lane, struct server_turn *out);
+struct lane_use served_use(const struct engine *e, int32_t lane, int64_t iteration_ns);
+int64_t served_iteration_ns(struct engine *e); /* server_order_iteration_ns */
+struct server_counts served_counts(const struct engine *e);
 
 /* ahead.c */
 void ahead_new(struct engine *e); /* after network_start */

@@ -1,5 +1,6 @@
 /* A device's compute stream, executed instruction by instruction, call by call, step by step. */
 #include "core/base/units.h"
+#include "core/program/server_order.h"
 #include "sim/engine/engine.h"
 
 #include <inttypes.h>
@@ -36,6 +37,7 @@ static void step_ended(struct engine *e, struct lane_state *l)
         e->step_shift_ns[s] = -1;
     l->last_end_ns = end;
     l->ended[s & 1] = l->use;
+    if (e->served) e->ends_ns[l->stage * e->steps + s] = end, add_use(&l->period[0], &l->use, 1);
     int32_t period = e->period.n;
     if (period) add_use(&l->period[0], &l->use, e->period.times[s % period]);
     if (period && (s + 1) % period == 0)
@@ -63,6 +65,25 @@ static bool is_left_out(const struct engine *e, const struct lane_state *l)
     return !procedure_runs(&s->procedures[l->call.procedure], period_step(&e->period, l->step));
 }
 
+static void begin_call(struct engine *e, struct lane_state *l, int32_t lane)
+{
+    l->stage = e->program->lanes[lane].stages[l->call.chunk];
+    l->microbatches = e->program->stages[l->stage].microbatches;
+    l->procedure = &l->procedures[l->call.chunk][l->call.procedure];
+    l->code = l->procedure->code;
+}
+
+/* Of a server: NULL until something has arrived. The step is the worker's. */
+static void fetch_served(struct engine *e, struct lane_state *l, int32_t lane)
+{
+    struct server_turn turn;
+    l->procedure = NULL;
+    if (!served_next(e, lane, &turn)) return;
+    begin_call(e, l, lane);
+    l->seq = turn.step, l->step = (int32_t)turn.step;
+    l->dropped = turn.action == SERVER_DROP;
+}
+
 /* Fetches the next call; procedure is NULL if there is none left. */
 static void fetch_call(struct engine *e, struct lane_state *l)
 {
@@ -76,13 +97,10 @@ static void fetch_call(struct engine *e, struct lane_state *l)
     }
     int32_t lane = (int32_t)(l - e->lanes);
     if (is_left_out(e, l)) return;
-    l->stage = e->program->lanes[lane].stages[l->call.chunk];
-    l->microbatches = e->program->stages[l->stage].microbatches;
-    l->procedure = &l->procedures[l->call.chunk][l->call.procedure];
-    l->code = l->procedure->code;
+    begin_call(e, l, lane);
     l->backwards += is_backward(l->procedure->phase);
-    l->seq = l->call.microbatch < 0 ? -1 : (int64_t)l->step * l->microbatches + l->call.microbatch;
-    if (l->procedure->messages && (l->call.microbatch < 0 || l->call.microbatch >= l->microbatches))
+    l->seq = l->call.microbatch < 0 ? l->step : (int64_t)l->step * l->microbatches + l->call.microbatch;
+    if (l->procedure->messages && ((l->call.microbatch < 0 && !e->program->server.n) || l->call.microbatch >= l->microbatches))
         engine_fail(e, ERR_INPUT,
                     "stage %" PRId32 " calls %c with microbatch %" PRId32 " of %" PRId32, l->stage,
                     l->procedure->phase, l->call.microbatch, l->microbatches);
@@ -90,6 +108,11 @@ static void fetch_call(struct engine *e, struct lane_state *l)
 
 static void next_call(struct engine *e, struct lane_state *l)
 {
+    int32_t lane = (int32_t)(l - e->lanes);
+    if (e->served && e->served[lane]) {
+        fetch_served(e, l, lane);
+        return;
+    }
     do fetch_call(e, l);
     while (l->procedure && is_left_out(e, l));
 }
@@ -126,9 +149,11 @@ static void end_of_use(struct lane_state *l)
 
 static void end_call(struct engine *e, struct lane_state *l)
 {
-    e->operators += l->procedure->n_operators;
+    if (!l->dropped) e->operators += l->procedure->n_operators;
     end_of_use(l);
-    if (l->procedure->phase == PHASE_U)
+    if (e->served && e->served[l - e->lanes])
+        add_use(&l->period[0], &l->use, 1), l->use = (struct lane_use){0};
+    else if (l->procedure->phase == PHASE_U)
         l->update_ns = l->now_ns;
     else if (!l->step)
         l->worked_ns = l->now_ns;
@@ -155,7 +180,7 @@ static bool may_wait(struct engine *e, int32_t lane, int64_t when_ns)
 /* Until an instant behind the lane's time. What it waits for has been under way since issued_ns. */
 static void pass_time(struct lane_state *l, int64_t when_ns, enum sim_wait moving, int64_t issued_ns)
 {
-    bool bubble = moving == SIM_WAIT_messages && in_bubble(l);
+    bool bubble = moving == SIM_WAIT_messages && l->call.microbatch >= 0 && in_bubble(l);
     int64_t since = units_min(units_max(issued_ns, l->now_ns), when_ns);
     l->use.wait_ns[bubble ? SIM_WAIT_bubble : SIM_WAIT_imbalance] += since - l->now_ns;
     l->use.wait_ns[moving] += when_ns - since;
@@ -190,6 +215,10 @@ static bool wait_collective(struct engine *e, int32_t lane, struct lane_state *l
 static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
 {
     int64_t ns = c->amount, begin = l->now_ns;
+    if (l->dropped) {
+        l->use.busy_ns -= c->amount; /* end_call adds the price */
+        return true;
+    }
     if (e->jitter)
         ns = jitter_op_ns(e->jitter, lane, l->step, l->call.chunk, l->call.procedure,
                           l->call.microbatch, c->arg, ns);
@@ -252,6 +281,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
 void lane_run(struct engine *e, int32_t lane)
 {
     struct lane_state *l = &e->lanes[lane];
+    if (!l->procedure && e->served && e->served[lane]) next_call(e, l);
     while (l->procedure && e->stop == STOP_NOT && l->now_ns <= e->until_ns) {
         if (l->code->kind == CODE_END)
             end_call(e, l);

@@ -134,6 +134,7 @@ static void moved(struct engine *e, int32_t channel, const struct passage *passa
         overlap_ends(e, e->program->channels[channel].link, c->from_lane, c->to_lane, passage->left_ns);
     if (c->dead_bytes) memory_from_network(e->memory, c->from_lane, passage->left_ns, -c->dead_bytes);
     if (e->trace) report_message(e, channel, seq, passage);
+    if (e->served && e->program->channels[channel].by_step) served_message(e, channel, passage->arrival_ns);
     engine_wake(e, c->to_lane);
     engine_wake(e, c->from_lane);
 }

@@ -110,7 +110,7 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
     const struct channel_state *c = &e->channels[channel];
     const struct channel *x = &e->program->channels[channel];
     if (x->link < 0) return;
-    int32_t microbatches = e->program->stages[x->from_stage].microbatches;
+    int32_t microbatches = program_channel_messages(e->program, x);
     struct span s = {.kind = SPAN_SEND,
                      .stream = STREAM_send,
                      .device = c->from_lane,
@@ -118,7 +118,7 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
                      .stage = x->from_stage,
                      .phase = c->sent_by,
                      .step = (int32_t)(seq / microbatches),
-                     .microbatch = (int32_t)(seq % microbatches),
+                     .microbatch = x->by_step ? -1 : (int32_t)(seq % microbatches),
                      .op = channel,
                      .begin_ns = passage->start_ns,
                      .end_ns = passage->left_ns,

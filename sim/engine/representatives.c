@@ -40,6 +40,7 @@ bool representatives_make(struct arena *a, const struct program *p, struct cost 
                           const bool *keep, struct program *out)
 {
     int32_t *of;
+    if (p->server.n) return false; /* each worker has messages of its own */
     program_keep_replicas(a, p, keep, out, &of);
     for (int32_t i = 0; i < out->n_collectives; i++) {
         const struct collective *g = &p->collectives[of[i]];

@@ -16,7 +16,7 @@
 struct arena;
 
 /* keep: (replicas of the plan). Operators, slots and links are shared with p. false: not possible, because a tensor collective has members
- * in kept and in dropped replicas. O(instructions). */
+ * in kept and in dropped replicas, or the program has parameter servers. O(instructions). */
 bool representatives_make(struct arena *a, const struct program *p, struct cost *k,
                           const bool *keep, struct program *out);
 

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/program/program.h"
+#include "core/program/server_order.h"
 #include "sim/cost.h"
 #include "sim/jitter.h"
 #include "traces/trace.h"
@@ -99,6 +100,7 @@ struct sim_result {
     int64_t events;    /* taken from the event queue */
     int64_t operators; /* executed COMPUTE instructions */
     int64_t work_ns;   /* counted CPU time of the simulation (sim/engine/work.h) */
+    struct server_counts staleness; /* of parameter servers that handle pushes by arrival: of all of them */
     int32_t period; /* of local SGD's exchanges, in simulated steps (core/program/period.h); 0: none */
     /* simulated; fewer than requested if a steady step was found and no trace is kept */
     int32_t steps;

@@ -123,6 +123,9 @@ enum status explain_result(struct arena *a, const struct program *p, struct cost
     *out = (struct explain){0};
     if (!r->trace)
         return error_set(err, ERR_INPUT, "the simulation has no trace to explain");
+    if (parameter_server_by_arrival(&p->server))
+        return error_set(err, ERR_INPUT, "parameter_server: its servers handle gradients in the order of their arrival, so no step "
+                                         "repeats another and none is explained; with mode: bsp all steps are alike");
     TRY(find_window(r, out, err));
     TRY(explain_label(&t, err));
     TRY(explain_path(&t, out, &all, err));

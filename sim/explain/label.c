@@ -18,7 +18,7 @@ struct walk { /* position of a lane */
     enum stage_of_call at;
     int32_t next;        /* buffer ring or instruction */
     bool born;           /* its buffers are allocated */
-    int64_t seq, now_ns; /* seq -1 for updates */
+    int64_t seq, now_ns; /* seq -1 for updates; with parameter servers, whose messages are by step, the step */
     int64_t alone_ns;    /* operators since the call began or since the last collective */
     const size_t *spans; /* compute spans of the lane, in order */
     size_t n_spans, next_span;
@@ -279,7 +279,7 @@ static void fetch_call(struct explanation *t, int32_t lane, struct walk *w)
     w->stage = &t->program->stages[w->stage_index];
     w->procedure = &w->stage->procedures[w->call.procedure];
     w->seq = w->call.microbatch < 0
-                 ? -1
+                 ? (t->program->server.n ? w->step : -1)
                  : (int64_t)w->step * w->stage->microbatches + w->call.microbatch;
     w->at = AT_ROOMS, w->next = 0, w->born = false, w->alone_ns = 0;
 }

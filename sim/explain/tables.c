@@ -86,7 +86,7 @@ static void make_channels(struct explanation *t)
             .to_lane = t->lane_of_stage[x->to_stage],
             .resource = x->link < 0 ? -1 : 2 * x->link + (half ? 0 : x->direction),
             .ahead = x->receive_ahead > 1 ? x->receive_ahead : 1,
-            .n_messages = (int64_t)t->steps * p->stages[x->from_stage].microbatches,
+            .n_messages = (int64_t)t->steps * program_channel_messages(p, x),
             .alone_ns = x->link < 0 ? 0 : cost_occupancy_ns(&t->links[x->link], x->bytes),
             .last_handed = -1,
             .head = -1};
@@ -157,8 +157,8 @@ static enum status take_message(struct explanation *t, const struct span *s, str
 {
     if (s->op < 0 || s->op >= t->program->n_channels) return stranger(err, s);
     struct explained_channel *c = &t->channels[s->op];
-    int32_t microbatches = t->program->stages[t->program->channels[s->op].from_stage].microbatches;
-    int64_t seq = (int64_t)s->step * microbatches + s->microbatch;
+    const struct channel *x = &t->program->channels[s->op];
+    int64_t seq = (int64_t)s->step * program_channel_messages(t->program, x) + (x->by_step ? 0 : s->microbatch);
     if (seq < 0 || seq >= c->n_messages || c->resource < 0) return stranger(err, s);
     c->messages[seq].start_ns = s->begin_ns;
     *(s->kind == SPAN_SEND ? &c->messages[seq].left_ns : &c->messages[seq].arrival_ns) = s->end_ns;

@@ -227,6 +227,56 @@ START_TEST(a_rank_that_is_killed_is_named_and_takes_the_others_with_it)
 }
 END_TEST
 
+/* Rank 2 of four ends between two calls of all ranks, rank 3 in the middle of a message to rank 0. */
+static int go_on(void *owner, int32_t rank)
+{
+    static char large[MOST];
+    struct arena *a = arena_new();
+    struct comm *c = join(a);
+    struct comm_ended ended[4];
+    struct error err;
+    int32_t n = 0;
+    int64_t value = 10 + rank, total;
+    double sum[4] = {0};
+    (void)owner;
+    comm_expendable(c, 2);
+    comm_barrier(c);
+    if (rank == 2) raise(SIGKILL);
+    if (rank == 3) {
+        comm_send(c, large, MOST, 0, 1, 0, 0);
+        NEED(comm_poll(c, ended, 4, &n, &err) == OK, "%s", err.text);
+        _exit(5);
+    }
+    NEED(comm_max(c, value) == 11, "the largest of ranks 0 and 1");
+    NEED(comm_max(c, -value) == -10, "also of negative values");
+    sum[rank] = 1;
+    comm_sum(c, sum, 4);
+    NEED(rank || (sum[0] == 1 && sum[1] == 1 && sum[2] == 0 && sum[3] == 0), "a sum");
+    int64_t *all = comm_gather(c, a, &value, sizeof value, &total), *each = comm_gather_each(c, a, &value, sizeof value);
+    NEED(rank || (total == 16 && all[1] == 11), "values of two ranks, %" PRId64 " bytes", total);
+    NEED(rank || (each[0] == 10 && each[1] == 11 && each[2] == 0 && each[3] == 0), "a value of each");
+    NEED(!comm_gone(c, 0) && !comm_gone(c, 1) && (rank || (comm_gone(c, 2) && comm_gone(c, 3))), "who is gone");
+    if (!rank) { /* messages to them count as sent */
+        for (int32_t to = 2; to < 4; to++) comm_send(c, large, MOST, to, 1, to, 0);
+        for (int32_t sent = 0; sent < 2; sent += n, n = 0) NEED(comm_poll(c, ended, 4, &n, &err) == OK, "%s", err.text);
+    }
+    comm_barrier(c);
+    comm_close(c);
+    arena_free(a);
+    return 0;
+}
+
+START_TEST(expendable_ranks_may_end_before_the_others)
+{
+    struct error err;
+    bool others = false;
+    ck_assert_int_eq(launch_local_expendable(4, 2, go_on, NULL, &others, &err), ERR_RANK);
+    ck_assert_msg(others && strstr(err.text, ", and 1 more; the run went on without it") != NULL, "%s", err.text);
+    ck_assert_int_eq(launch_local_expendable(3, 2, lose_one, NULL, &others, &err), ERR_RANK); /* rank 1 is none */
+    ck_assert_msg(!others && strstr(err.text, "rank 1 was killed by signal 9") != NULL, "%s", err.text);
+}
+END_TEST
+
 static int end_with(void *owner, int32_t rank)
 {
     const int *code = owner;
@@ -312,6 +362,7 @@ Suite *comm_local_suite(void)
     tcase_add_test(t, messages_of_any_size_and_tag_arrive_whole_and_in_order);
     tcase_add_loop_test(t, what_ranks_do_together_is_what_mpi_would, 0, 3);
     tcase_add_test(t, a_rank_that_is_killed_is_named_and_takes_the_others_with_it);
+    tcase_add_test(t, expendable_ranks_may_end_before_the_others);
     tcase_add_test(t, how_a_rank_ends_is_how_the_launch_ends);
     tcase_add_test(t, one_that_fails_otherwise_than_for_want_of_a_killed_one_is_told);
     tcase_add_test(t, ranks_that_do_not_end_are_ended);

@@ -12,6 +12,7 @@ enum { SHOWN = 6 };
 static bool *used_devices(struct arena *a, const struct plan *p)
 {
     bool *used = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices + 1);
+    for (int32_t i = 0; i < p->servers.rule.n; i++) used[p->servers.devices[i]] = true;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)

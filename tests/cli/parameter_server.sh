@@ -1,0 +1,115 @@
+#!/bin/bash
+# tests/cli/parameter_server.sh - workers that push gradients to parameter servers and pull parameters (core/lower/servers.c), really run.
+# One update a step is the synchronous training; every order of arrivals is replayed to the bit, also over a checkpoint; a worker that is
+# killed ends an asynchronous run later, with exit code 7 and a complete result.
+set -u
+. tests/cli/common.inc
+text=$scratch/text.txt
+cat LICENSE >"$text"
+
+# plan NAME OPTIMIZER SERVER [PRECISION]: three workers of unequal shares on n.0 … n.2, the server on n.3
+plan() {
+    cat >"$scratch/$1.yaml" <<END
+version: 1
+name: $1
+microbatch: 1
+${3:+parameter_server: $3}
+replicas:
+  - {microbatches: 3, stages: [{layers: [0, 7], device: n.0}]}
+  - {microbatches: 3, stages: [{layers: [0, 7], device: n.1}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.2}]}
+$(four_hosts "${4:-fp64}" "$2")
+END
+}
+sgd='sgd, lr: 0.1' adamw='adamw, lr: 1e-3'
+
+for optimizer in "$sgd" "$adamw"; do
+    plan sync "$optimizer" ''
+    losses sync 6 >"$scratch/sync"
+    for mode in 'mode: bsp' 'mode: ssp, bound: 0'; do
+        plan served "$optimizer" "{servers: [n.3], $mode}"
+        losses served 6 >"$scratch/served"
+        [[ $(wc -l <"$scratch/served") == 6 ]] && within "$(distance "$scratch/sync" "$scratch/served")" 1e-9
+        check "one update a step is the synchronous training: ${optimizer%,*}, $mode" $?
+        cp "$scratch/served" "$scratch/served.${mode: -1}"
+    done
+    cmp -s "$scratch/served.p" "$scratch/served.0"
+    check "and bound 0 has the bits of bsp: ${optimizer%,*}" $?
+done
+cat >"$scratch/two.yaml" <<END
+$(sed -n '1,/^replicas/p' "$scratch/served.yaml" | sed 's/servers: .n.3./servers: [n.3, n.2]/')
+  - {microbatches: 4, stages: [{layers: [0, 7], device: n.0}]}
+  - {microbatches: 4, stages: [{layers: [0, 7], device: n.1}]}
+$(four_hosts fp64 "$adamw")
+END
+losses two 6 >"$scratch/two"
+within "$(distance "$scratch/sync" "$scratch/two")" 1e-9
+check "and on two servers" $?
+
+for server in 'mode: asp' 'mode: ssp, bound: 2, rate: inverse' 'mode: asp, rate: inverse, drop_above: 1'; do
+    plan served "$adamw" "{servers: [n.3], $server}"
+    losses served 12 --arrivals "$scratch/log" >"$scratch/first"
+    losses served 12 --replay "$scratch/log" --arrivals "$scratch/log.again" >"$scratch/again"
+    [[ $(wc -l <"$scratch/first") == 12 && $(wc -l <"$scratch/log") == 37 ]] && cmp -s "$scratch/first" "$scratch/again" && cmp -s "$scratch/log" "$scratch/log.again"
+    check "a logged order of arrivals gives the same bits and staleness: $server" $?
+done
+# The log has each worker's steps in order; what it calls dropped is staler than the bound.
+awk 'NR > 1 { if ($3 != ++step[$2]) bad = 1; if (($5 == "dropped") != ($4 > 1)) bad = 1; n += $5 == "dropped" } END { exit bad || NR != 37 }' "$scratch/log"
+check "and is consistent" $?
+dropped=$(awk '$5 == "dropped"' "$scratch/log" | wc -l)
+"$MUSHER" run -q "$scratch/served.yaml" --data "$text" --steps 12 --replay "$scratch/log" --json >"$scratch/out" 2>"$scratch/err"
+has "dropped gradients are counted" out "\"dropped\": $dropped"
+
+# Servers, staleness and each worker's own parameters are in a checkpoint.
+plan served "$adamw" '{servers: [n.3], mode: ssp, bound: 2, rate: inverse}'
+losses served 9 --save "$scratch/whole" --save-every 5 --arrivals "$scratch/log" >"$scratch/first"
+awk 'NR == 1 || $3 <= 5' "$scratch/log" >"$scratch/log.1"
+awk 'NR == 1 { $4 = 5 } NR == 1 || $3 > 5' "$scratch/log" >"$scratch/log.2"
+losses served 5 --save "$scratch/part" --replay "$scratch/log.1" >"$scratch/again"
+losses served 4 --resume "$scratch/part" --replay "$scratch/log.2" --arrivals "$scratch/log.again" >>"$scratch/again"
+[[ $(wc -l <"$scratch/first") == 9 ]] && cmp -s "$scratch/first" "$scratch/again" && cmp -s "$scratch/log.2" "$scratch/log.again"
+check "a resumed run continues with the same bits and staleness" $?
+plan sync "$adamw" ''
+losses sync 2 --resume "$scratch/part" >"$scratch/out"
+[[ $(wc -l <"$scratch/out") == 2 ]]
+check "and with gradients added by all-reduces" $?
+
+# A worker that is killed. It is the last one, whose rank has the highest process number.
+plan served "$sgd" '{servers: [n.3], mode: asp}'
+"$MUSHER" run "$scratch/served.yaml" --data "$text" --steps 4000 --json >"$scratch/out" 2>"$scratch/err" &
+run=$!
+ranks() { cat /proc/$run/task/*/children 2>/dev/null | tr ' ' '\n' | grep . | sort -n; }
+victim() { ranks | tail -1; }
+until [[ $(ranks | wc -l) == 4 ]] || ! kill -0 $run; do sleep 0.05; done
+sleep 1
+kill -9 "$(victim)"
+wait $run
+code=$?
+((code == 7)) || cat "$scratch/err"
+check "a run without one of its workers ends with exit code 7" $((code != 7))
+has "its end is reported" err "worker 2 (rank 3, n.2) has ended after step"
+has "and which one in the result" out "\"ended_workers\": [2]"
+has "and its signal" err "rank 3 was killed by signal 9"
+[[ $(grep -c '"schema"' "$scratch/out") == 1 && $(sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/out" | tr ',' '\n' | awk '$1 > 0 && $1 < 7' | wc -l) == 4000 ]]
+check "and the others have done all their steps" $?
+
+# errors
+refused() { says "$1" "$2" "$3" "$MUSHER" "${@:4}"; }
+plan served "$sgd" '{servers: [n.3], mode: spp}'
+refused "a mode that there is not" 3 "served.yaml:4:" simulate "$scratch/served.yaml"
+plan served "$sgd" '{servers: [n.3], mode: asp, bound: 2}'
+refused "a bound without ssp" 3 "only mode: ssp has a bound" simulate "$scratch/served.yaml"
+plan served "$sgd" '{servers: [n.3], mode: asp, drop_abov: 2}'
+refused "a key that there is not" 3 "drop_above" simulate "$scratch/served.yaml"
+plan served "$sgd" '{servers: [n.2], mode: asp}'
+refused "a server with a stage" 3 "a server is a device of its own" simulate "$scratch/served.yaml"
+plan served "$sgd" '{servers: [n.3], mode: bsp}'
+refused "a log where nothing arrives in its own order" 2 "--arrivals: this plan has no parameter server" run "$scratch/served.yaml" --data "$text" --arrivals "$scratch/log"
+plan served "$sgd" '{servers: [n.3], mode: asp}'
+refused "a log of another plan" 3 ":1: a log of another plan" run "$scratch/served.yaml" --data "$text" --steps 9 --replay "$scratch/log"
+losses served 3 --arrivals "$scratch/log" >/dev/null
+refused "a log that ends before the run" 3 "has 9 arrivals of this server, the run needs more" run "$scratch/served.yaml" --data "$text" --steps 4 --replay "$scratch/log"
+sed -i '3s/applied/done/' "$scratch/log"
+refused "a log with a bad line" 3 "log:3: must be: server worker step staleness" run "$scratch/served.yaml" --data "$text" --steps 3 --replay "$scratch/log"
+refused "an explanation of steps that differ" 3 "no step repeats another" simulate "$scratch/served.yaml" --explain
+exit $bad
