@@ -1,6 +1,7 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "planner/search.h"
 #include "profiles/team.h"
@@ -149,6 +150,47 @@ static enum status find_strategies(struct arena *a, const struct request *q, uin
     return OK;
 }
 
+static const char *const baselines[] = {
+#define X(id, name, help) name,
+    BASELINES(X)
+#undef X
+#define X(name, strategy, bases, help) name,
+    PRESETS(X)
+#undef X
+        NULL};
+
+static enum status check_baseline(const struct request *q, struct error *err)
+{
+    char hint[NEAREST_HINT], known[400] = "";
+    size_t n = 0;
+    if (!q->baseline) return OK;
+    if (q->from)
+        return error_set(err, ERR_USAGE, "--baseline makes its plan without a search, and --from "
+                                         "gives a search its start: choose one");
+    if (q->allow.count && strategies_preset(q->baseline) >= 0)
+        return error_set(err, ERR_USAGE, "--baseline %s trains differently itself; --allow adds such plans to a synchronous one: choose one",
+                         q->baseline);
+    for (size_t i = 0; baselines[i]; i++) {
+        if (!strcmp(baselines[i], q->baseline)) return OK;
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", baselines[i]);
+    }
+    return error_set(err, ERR_USAGE, "unknown baseline '%.40s'; known: %s%s", q->baseline, known, nearest_name_hint(q->baseline, baselines, hint));
+}
+
+/* The search, or a preset of another training (tools/strategy/strategies.h), which has no bound and ranks among no others. */
+static enum status find(struct arena *a, const struct request *q, const struct job *j, const struct cluster *c, const struct profile *p,
+                        const struct search_options *o, struct search_result *r, struct strategy_plan **preset, struct error *err)
+{
+    int32_t index = q->baseline ? strategies_preset(q->baseline) : -1;
+    if (index < 0) return search_plans(a, j, c, p, o, r, err);
+    struct strategy_plan *x = *preset = ARENA_ARRAY(a, struct strategy_plan, 1);
+    *r = (struct search_result){.n_plans = 1, .stopped = "end"};
+    TRY(strategies_preset_find(a, j, c, p, o, index, x, &r->evaluated, err));
+    r->plans = ARENA_ARRAY(a, struct search_plan, 1);
+    r->plans[0] = (struct search_plan){x->plan, x->iteration_ns, plan_cost(&x->plan, x->iteration_ns)};
+    return OK;
+}
+
 static enum status plan(struct arena *a, void *request, const struct common *common,
                         struct error *err)
 {
@@ -159,13 +201,12 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     struct profile profile;
     struct search_result r;
     struct strategies *strategies = NULL;
+    struct strategy_plan *preset = NULL;
     uint32_t sets;
     int64_t tokens;
     TRY(strategy_sets(a, &q->allow, &sets, err));
     TRY(common_not_stdout(common->json, "-o", q->out, err));
-    if (q->baseline && q->from)
-        return error_set(err, ERR_USAGE, "--baseline makes its plan without a search, and --from "
-                                         "gives a search its start: choose one");
+    TRY(check_baseline(q, err));
     TRY(common_writable(q->out, err));
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
     TRY(spare_inputs(a, q, &j, err));
@@ -191,7 +232,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
     objective_put(&q->aim, &o);
     common_stop_after(q->time_limit);
     double start = wall_seconds();
-    enum status st = search_plans(a, &j, &c, &profile, &o, &r, err);
+    enum status st = find(a, q, &j, &c, &profile, &o, &r, &preset, err);
     if (st == ERR_INTERRUPTED && common_timed_out())
         return error_set(err, ERR_INFEASIBLE,
                          "no plan was found within --time-limit %g; give it more seconds",
@@ -212,6 +253,7 @@ static enum status plan(struct arena *a, void *request, const struct common *com
                                            .min_rate = q->aim.min_rate,
                                            .objective = o.objective,
                                            .strategies = strategies,
+                                           .preset = preset,
                                            .baseline = q->baseline != NULL,
                                            .verbose = common->verbose,
                                            .timed_out = common_timed_out()},
@@ -222,11 +264,6 @@ static enum status plan(struct arena *a, void *request, const struct common *com
                      (long long)r.evaluated);
 }
 
-static const char *const baselines[] = {
-#define X(id, name, help) name,
-    BASELINES(X)
-#undef X
-        NULL};
 static const struct option options[] = {
     {.name = "JOB",
      ARGUMENT_AT(job),
@@ -253,6 +290,10 @@ static const struct option options[] = {
      .help = "family of textbook plans, in its best setting, instead of the search:"
 #define X(id, name, help) " " name
      BASELINES(X)
+#undef X
+     "; of another training than the synchronous one:"
+#define X(name, strategy, bases, help) " " name
+     PRESETS(X)
 #undef X
     },
     OPTIONS_OBJECTIVE(aim),

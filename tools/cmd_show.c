@@ -240,6 +240,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
         print_stated(a, &p->cluster, &p->job, &out);
         common_print_training(a, p, NULL, &out);
         print_sharding(a, p, true, &out);
+        print_shard_groups(a, p, &out);
         common_json_end(&out);
         return OK;
     }
@@ -257,6 +258,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
     print_stated(a, &p->cluster, &p->job, NULL);
     common_print_training(a, p, NULL, NULL);
     print_sharding(a, p, q->all, NULL);
+    print_shard_groups(a, p, NULL);
     return OK;
 }
 

@@ -10,6 +10,7 @@
 #include "tools/print/classes.h"
 #include "tools/strategy/strategies.h"
 #include "tools/sweep/picture.h"
+#include "tools/sweep/regions.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -51,7 +52,7 @@ static enum status write_files(struct arena *a, const struct request *q, const s
     return t.n_rows ? picture_sweep(a, &t, q->picture, err) : OK;
 }
 
-static void print(struct arena *a, const struct request *q, const struct sweep_grid *s,
+static void print(struct arena *a, const struct request *q, const struct sweep_grid *s, const struct search_options *o,
                   const struct profile *profile, const struct cluster *c, bool as_json)
 {
     if (as_json) {
@@ -60,11 +61,13 @@ static void print(struct arena *a, const struct request *q, const struct sweep_g
         json_put_int(&j, "profile_id", profile->id);
         json_put_text(&j, "file", q->out);
         table_json(s, &j);
+        if (q->allow.count) regions_json(a, s, o, &j);
         common_json_end(&j);
     } else if (!q->out || strcmp(q->out, "-") != 0) {
         printf("predicted with %s%s\n", common_profile_label(a, profile),
                c->emulated ? ", for emulated devices" : "");
         table_print(a, s, q->all);
+        regions_print(a, s, o, q->all);
     }
 }
 
@@ -124,7 +127,7 @@ static enum status sweep(struct arena *a, void *request, const struct common *co
     TRY(sweep_run(a, &(struct sweep_search){&j, &c, &profile, &o, sets}, &s, err));
     common_stop_after(0);
     TRY(write_files(a, q, &s, err));
-    print(a, q, &s, &profile, &c, common->json);
+    print(a, q, &s, &o, &profile, &c, common->json);
     return outcome(&s, err);
 }
 

@@ -20,3 +20,9 @@ bool objective_better(const struct search_options *o, const struct search_plan *
     const struct incumbents by = {.o = o};
     return incumbents_inside(&by, x) && (!y || incumbents_better(&by, x, y));
 }
+
+bool objective_precedes(const struct search_options *o, const struct search_plan *x, const struct search_plan *y)
+{
+    const struct incumbents by = {.o = o};
+    return incumbents_better(&by, x, y);
+}

@@ -37,5 +37,7 @@ void objective_put(const struct objective_request *q, struct search_options *o);
 /* Whether x is within the limits and, by the objective, better than y; NULL: there is no other plan. */
 bool objective_better(const struct search_options *o, const struct search_plan *x,
                       const struct search_plan *y);
+/* The order of plans by the objective: those within the limits first, the others by how far they exceed them. */
+bool objective_precedes(const struct search_options *o, const struct search_plan *x, const struct search_plan *y);
 
 #endif

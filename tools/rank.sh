@@ -189,19 +189,7 @@ measure() { # FOLDER
 table() { # CASE FOLDER
     while read -r p; do
         echo "plan $p $(number "$2/$p.sim.json" iteration_ns)"
-    done < "$2/plans" | cat - <(sed 's/^/run /' "$2/measured") | awk -v name="$1" -v summary="$out/summary" '
-    function median(list, n,   v, i, j, t) {
-        split(list, v, " ")
-        for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j-1] + 0 > v[j] + 0; j--) { t = v[j]; v[j] = v[j-1]; v[j-1] = t }
-        spread = (v[n] - v[1]) / v[int((n + 1) / 2)]
-        return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
-    }
-    # ranks; equal times share their mean rank
-    function rank(t, i, n,   k, r) {
-        r = 0.5
-        for (k = 1; k <= n; k++) r += t[k] < t[i] ? 1 : t[k] == t[i] ? 0.5 : 0
-        return r
-    }
+    done < "$2/plans" | cat - <(sed 's/^/run /' "$2/measured") | awk -v name="$1" -v summary="$out/summary" "$(cat "$here/tools/ranks.awk")"'
     $1 == "plan" { n++; plan[n] = $2; at[$2] = n; predicted[n] = $3 }
     function is_preset(name) { return name !~ /^(found|without-.*|top-[0-9]*)$/ }
     $1 == "run" && $2 in at { i = at[$2]; runs[i] = runs[i] " " $3; count[i]++ }
@@ -210,17 +198,12 @@ table() { # CASE FOLDER
     END {
         for (i = 1; i <= n; i++) { measured[i] = median(runs[i], count[i]); noise[i] = spread }
         printf "   %-16s %12s %12s %8s %8s %6s %9s\n", "plan", "predicted", "measured", "error", "spread", "rank", "measured"
-        for (i = 1; i <= n; i++) {
-            p[i] = rank(predicted, i, n); m[i] = rank(measured, i, n)
-            mp += p[i] / n; mm += m[i] / n
+        for (i = 1; i <= n; i++)
             if (is_preset(plan[i]) && (!best || measured[i] < measured[best])) best = i
-        }
-        for (i = 1; i <= n; i++) {
-            a += (p[i] - mp) * (m[i] - mm); b += (p[i] - mp) ^ 2; c += (m[i] - mm) ^ 2
+        for (i = 1; i <= n; i++)
             printf "   %-16s %9.1f ms %9.1f ms %+6.1f %% %6.1f %% %6.4g %9.4g\n", plan[i], predicted[i] / 1e6, measured[i] / 1e6,
-                100 * (predicted[i] - measured[i]) / measured[i], 100 * noise[i], p[i], m[i]
-        }
-        rho = a / sqrt(b * c); ratio = measured[best] / measured[1]
+                100 * (predicted[i] - measured[i]) / measured[i], 100 * noise[i], rank(predicted, i, n), rank(measured, i, n)
+        rho = spearman(predicted, measured, n); ratio = measured[best] / measured[1]
         for (r in chosen) first += !(r in preset) || chosen[r] < preset[r]
         printf "   Spearman %.3f over %d plans; found is %.2f times as fast as the fastest preset (%s), measured, and faster than all in %d of %d rounds\n",
             rho, n, ratio, plan[best], first, count[1]

@@ -80,13 +80,26 @@ static enum status ddp(struct baseline_task *k, struct error *err)
     return OK;
 }
 
+/* Data parallel with buckets of these sizes; 0: all gradients at once, behind the backward. */
+static enum status bucketed(struct baseline_task *k, const int64_t *sizes, int32_t n_sizes, struct error *err)
+{
+    if (alone(k, "has no gradients to all-reduce")) return OK;
+    for (int32_t i = 0; i < k->n_sizes; i++)
+        TRY(with_buckets(k, replicas(k, i), NULL, 0, sizes, n_sizes, err));
+    return OK;
+}
+
 static enum status horovod_ring(struct baseline_task *k, struct error *err)
 {
     static const int64_t sizes[] = {0, 64 * MIB, 128 * MIB};
-    if (alone(k, "has no gradients to all-reduce")) return OK;
-    for (int32_t i = 0; i < k->n_sizes; i++)
-        TRY(with_buckets(k, replicas(k, i), NULL, 0, sizes, 3, err));
-    return OK;
+    return bucketed(k, sizes, 3, err);
+}
+
+/* NcclAllReduce's default, one pack; the packs of bytes_per_pack in the documentation of tf.distribute's CommunicationOptions. */
+static enum status tf_mirrored(struct baseline_task *k, struct error *err)
+{
+    static const int64_t sizes[] = {0, 50 * MIB};
+    return bucketed(k, sizes, 2, err);
 }
 
 /* part: as in a setting */

@@ -39,6 +39,9 @@ enum {
     X(ddp, "ddp", "data parallel, gradients all-reduced in buckets during the backward")           \
     X(horovod_ring, "horovod-ring",                                                                \
       "data parallel, one ring with fusion buffers: 64 MiB, 128 MiB or all gradients at once")     \
+    X(tf_mirrored, "tf-mirrored",                                                                  \
+      "data parallel as TensorFlow's MirroredStrategy: one pack of all gradients, or packs of "    \
+      "50 MiB")                                                                                     \
     X(zero_1, "zero-1", "data parallel with optimizer state sharded over the replicas")            \
     X(zero_2, "zero-2", "zero-1 with sharded gradients")                                           \
     X(zero_3, "zero-3", "zero-2 with sharded parameters, gathered in buckets")                     \

@@ -138,4 +138,12 @@ plan alone fp64 "$(replicas 6 "zero: 1, $inside" a.0 b.0)"
 refused 'one copy a node' 'hybrid_shard: copies of these layers are 1 on a, 1 on b' "$MUSHER" run "$scratch/alone.yaml" --data "$text" --steps 2
 plan without fp64 "$(replicas 6 "$inside" a.0 a.1)"
 refused 'without zero' 'hybrid_shard: needs zero: 1, 2 or 3' "$MUSHER" show "$scratch/without.yaml"
+plan shown fp64 "$(replicas 2 "zero: 3, $inside" a.0 a.1 a.2 a.3 b.0 b.1)"
+sed -i 's/between: \[[ab, ]*\]/&, bandwidth: 1 GB\/s, latency: 1 us/g' "$scratch/shown.yaml" "$scratch/one-fp64.yaml"
+"$MUSHER" show "$scratch/shown.yaml" >"$scratch/out" 2>"$scratch/err" && grep -q 'hybrid_shard: the 2 GPUs of a shard group hold everything once; gradients are all-reduced between 3 groups' "$scratch/out"
+check "show has the size and the number of shard groups" $?
+"$MUSHER" show "$scratch/shown.yaml" --json >"$scratch/out" 2>"$scratch/err" && grep -q '"devices": 2, "groups": 3' "$scratch/out"
+check "and so in JSON" $?
+"$MUSHER" show "$scratch/one-fp64.yaml" >"$scratch/out" 2>"$scratch/err" && ! grep -q hybrid_shard "$scratch/out"
+check "and nothing of other plans" $?
 exit $bad

@@ -80,6 +80,72 @@ grep -q -- '--allow' "$scratch/out" && grep -q 'diloco' "$scratch/out"
 check "the table names the strategy of a point" $?
 grep -q 'trained differently' "$scratch/s.svg"
 check "and the picture has its times" $?
+grep -A2 'best over link:net, by effective time' "$scratch/out" | tr '\n' ' ' | grep -q ' 1 MB/s .*\(diloco\|local-sgd\) .*every 500 steps'
+check "the region of the slow link has its training and its plan" $?
+awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) { if ($i == "diloco_s") s = NF - i; if ($i == "diloco_progress") p = NF - i }; next } { n += $(NF - s) > 0 && $(NF - p) == 1 } END { exit n != 2 }' "$scratch/s.csv"
+check "the CSV has time and progress of each strategy" $?
+"$MUSHER" plot "$scratch/s.csv" -o "$scratch/again.svg" 2>"$scratch/err" && grep -q 'effective samples/s' "$scratch/again.svg" && cmp -s "$scratch/s.svg" "$scratch/again.svg"
+check "and the picture is drawn again from it" $?
+sed 's/,diloco_progress/,diloco_speed/' "$scratch/s.csv" >"$scratch/wrong.csv"
+says "columns of strategies come in pairs" 3 "then NAME_s and NAME_progress of each strategy" "$MUSHER" plot "$scratch/wrong.csv" -o "$scratch/w.svg"
+"$MUSHER" sweep "$scratch/job.yaml" "$scratch/slow.yaml" --vary link:net=1MB/s,10GB/s --vary batch=8,16 --allow local-sgd --json >"$scratch/json" 2>"$scratch/err"
+[[ $(grep -c '"with": "batch=' "$scratch/json") -ge 4 && $(grep -c '"by_time_alone": true' "$scratch/json") -ge 2 ]]
+check "regions of every other axis's values, by effective time and by time alone" $?
+
+# --- presets of another training ---
+
+for preset in diloco powersgd horovod-fp16 tf-mirrored; do
+    "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/preset.yaml" --baseline $preset --json >"$scratch/json" 2>"$scratch/err"
+    check "preset $preset" $?
+    ns=$(sed -n 's/^ *"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/json" | head -n 1)
+    again=$("$MUSHER" simulate "$scratch/preset.yaml" --json 2>"$scratch/err" | sed -n 's/^ *"iteration_ns": \([0-9]*\).*/\1/p' | head -n 1)
+    [[ $ns && $ns == "$again" ]] && grep -q "^name: $preset" "$scratch/preset.yaml"
+    check "$preset: its file has the time that was printed ($ns, $again ns)" $?
+    [[ $preset == tf-mirrored ]] && wanted=0 || wanted=1
+    [[ $(grep -c '"assumption": "assumed 1' "$scratch/json") == $wanted && $(grep -c '"lower_bound_ns": null' "$scratch/json") == $wanted ]]
+    check "$preset: progress with its source, and no bound, of another training only" $?
+    "$MUSHER" run -q "$scratch/preset.yaml" --data "$scratch/text.txt" --steps 2 --json >"$scratch/run.json" 2>"$scratch/err"
+    check "$preset really runs" $?
+done
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/preset.yaml" --baseline diloco >"$scratch/out" 2>"$scratch/err"
+grep -q 'every: 500' "$scratch/preset.yaml" && grep -q 'trains differently (data parallel in every island' "$scratch/out" && ! grep -q 'lower bound' "$scratch/out"
+check "DiLoCo's preset states its training in place of a bound" $?
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --json >"$scratch/json" 2>"$scratch/err"
+grep -q '"name": "tf-mirrored"' "$scratch/json" && ! grep -q '"name": "\(diloco\|powersgd\|horovod-fp16\)"' "$scratch/json"
+check "presets of another training are not among the textbook plans of a search" $?
+sed 's/precision: fp32/precision: bf16/' "$scratch/job.yaml" >"$scratch/half.yaml"
+says "a job in bf16 has no horovod-fp16" 4 "baseline horovod-fp16: messages of gradients of a job in bf16 have 16 bits anyway" "$MUSHER" plan "$scratch/half.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --baseline horovod-fp16
+says "a preset beside --allow" 2 "choose one" "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --baseline diloco --allow compress
+says "an unknown preset" 2 "did you mean 'powersgd'?" "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --baseline powersdg
+sed 's/, {name: b, host.*/]/; /name: in-b/d; /name: net/d' "$scratch/slow.yaml" >"$scratch/one.yaml"
+says "one site has no islands" 4 "baseline diloco: no links divide the cluster into islands" "$MUSHER" plan "$scratch/job.yaml" "$scratch/one.yaml" -o "$scratch/p.yaml" --baseline diloco
+
+# --- by cost: site b costs a hundred times as much, so that a plan on a alone is cheap, and one on both sites is fast ---
+
+sed 's|{name: p, device: host,|& price: 1/h,|; s|{name: q, device: host,|& price: 100/h,|' "$scratch/slow.yaml" >"$scratch/priced.yaml"
+costs() {
+    "$MUSHER" plan "$scratch/job.yaml" "$scratch/priced.yaml" --allow local-sgd,compress -o "$scratch/p.yaml" --json "$@" 2>"$scratch/err" |
+        awk -F '[:,]' '/"strategies"/ { on = 1 } on && /"name"/ { name = $2 } on && /"iteration_ns"/ { ns = $2 } on && /"cost"/ { print $2, ns, name }'
+}
+costs --objective cost >"$scratch/costs" && sort -g -c "$scratch/costs" 2>"$scratch/err" && [[ $(wc -l <"$scratch/costs") -ge 4 ]]
+check "by cost the table begins with the cheapest ($(awk '{ printf "%s ", $1 }' "$scratch/costs"))" $?
+costs >"$scratch/times" && ! sort -g -k 2,2 -c "$scratch/costs" 2>/dev/null && sort -g -k 2,2 -c "$scratch/times" 2>"$scratch/err"
+check "by time with the fastest" $?
+
+# --- islands whose plans shard a parameter differently ---
+
+cat >"$scratch/unlike.yaml" <<'END'
+version: 1
+name: unlike
+device_types: [{name: p, device: host, slowdown: 8, memory: 1.5 MiB}, {name: q, device: host, slowdown: 8, memory: 1 GiB}]
+nodes: [{name: a, host: localhost, devices: {type: p, count: 2}}, {name: b, host: localhost, devices: {type: q, count: 1}}]
+links:
+  - {name: in-a, between: [a], bandwidth: 10 GB/s, latency: 1 us}
+  - {name: net, between: [a, b], bandwidth: 1 MB/s, latency: 1 ms}
+END
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/unlike.yaml" --allow local-sgd -o "$scratch/p.yaml" >"$scratch/out" 2>"$scratch/err"
+tr -s ' \n' '  ' <"$scratch/out" | grep -q 'diloco - 2 islands: [^;]*is sharded differently in some replicas; all must keep the same shards of it; 2 islands without ZeRO: an island of 2 devices alone: no feasible plan'
+check "a strategy without a plan has the reason of every attempt" $?
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" --allow local-sdg -o "$scratch/p.yaml" >"$scratch/out" 2>"$scratch/err"
 [[ $? == 2 ]] && grep -q "no strategies 'local-sdg'; known: local-sgd compress; did you mean 'local-sgd'?" "$scratch/err"
 check "an unknown set is refused" $?

@@ -25,7 +25,7 @@ START_TEST(data_parallel_families_have_a_replica_on_each_device)
         const char *name;
         int32_t zero;
     } want[] = {{"data-parallel", 0}, {"ddp", 0},    {"horovod-ring", 0}, {"zero-1", 1},
-                {"zero-2", 2},        {"zero-3", 3}, {"fsdp", 3}, {"hsdp", 3}};
+                {"zero-2", 2},        {"zero-3", 3}, {"fsdp", 3}, {"hsdp", 3}, {"tf-mirrored", 0}};
     struct job j = small_team_job(4, 16, "");
     struct cluster c = small_team(2, "22", 100);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {

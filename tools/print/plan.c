@@ -185,6 +185,7 @@ void print_plan_json(struct arena *a, const struct plan_report *x)
     if (r->start) json_put_text(&j, "from_plan", start_names[r->start]);
     json_put_text(&j, "stopped", x->timed_out ? "time" : r->stopped);
     print_bounds_json(&j, r);
+    if (x->preset) print_preset_json(&j, x->preset);
     if (x->strategies) print_strategies_json(a, &j, x->strategies, x->file);
     json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
     json_put_double(&j, "search_s", x->search_s);
@@ -314,6 +315,9 @@ void print_plan(struct arena *a, const struct plan_report *x)
            : x->timed_out ? "stopped by --time-limit"
                           : stop_text(r->stopped));
     print_budget(x);
-    print_bounds(a, x);
-    if (x->strategies) print_strategies(a, x->strategies, r->plans[0].iteration_ns, x->file);
+    if (x->preset)
+        print_preset(a, x->preset);
+    else
+        print_bounds(a, x);
+    if (x->strategies) print_strategies(a, x->strategies, &r->plans[0], x->file);
 }

@@ -19,6 +19,7 @@ struct plan_report {
     enum objective objective;
     int64_t evaluations; /* asked for; 0: the default */
     const struct strategies *strategies; /* NULL: none are allowed */
+    const struct strategy_plan *preset;  /* the plan is that of a preset of another training; NULL: it is synchronous */
     bool baseline; /* one baseline was made instead of a search */
     bool verbose;  /* reasons of baselines uncut */
     bool timed_out;

@@ -371,3 +371,55 @@ void print_sharding(struct arena *a, const struct plan *p, bool all, struct json
     }
     if (out) json_close(out);
 }
+
+/* --- shards of ZeRO inside nodes --- */
+
+static bool has_hybrid_shard(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
+            if (p->replicas[r].stages[s].hybrid_shard) return true;
+    return false;
+}
+
+static bool of_hybrid_shard(const struct plan *p, const struct program *g, const struct collective *c)
+{
+    const struct program_stage *s = &g->stages[c->members[0].stage];
+    return c->kind == COLLECTIVE_REDUCE_SCATTER && !c->whole.rank && p->replicas[s->replica].stages[s->stage].hybrid_shard;
+}
+
+/* Groups of all parts of the cluster that hold a shard each have the name of the first one. */
+static int32_t named(const struct plan *p, const struct program *g, const char *name)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_collectives; i++)
+        n += of_hybrid_shard(p, g, &g->collectives[i]) && !strcmp(g->collectives[i].name, name);
+    return n;
+}
+
+void print_shard_groups(struct arena *a, const struct plan *p, struct json *out)
+{
+    struct program g;
+    struct error why = {0};
+    if (!has_hybrid_shard(p)) return;
+    if (out) json_put_list(out, "shard_groups");
+    bool lowered = common_lower(a, p, false, &g, &why) == OK;
+    if (!lowered && !out) printf("  hybrid_shard: %s\n", why.text);
+    for (int32_t i = 0; lowered && i < g.n_collectives; i++) {
+        const struct collective *c = &g.collectives[i];
+        bool known = !of_hybrid_shard(p, &g, c);
+        for (int32_t k = 0; k < i && !known; k++)
+            known = of_hybrid_shard(p, &g, &g.collectives[k]) && g.collectives[k].n_members == c->n_members;
+        if (known) continue;
+        int32_t groups = named(p, &g, c->name);
+        if (out) {
+            json_put_object_line(out, NULL);
+            json_put_int(out, "devices", c->n_members);
+            json_put_int(out, "groups", groups);
+            json_close(out);
+        } else
+            printf("  hybrid_shard: the %d GPUs of a shard group hold everything once; gradients are all-reduced between %d group%s\n",
+                   (int)c->n_members, (int)groups, groups == 1 ? "" : "s");
+    }
+    if (out) json_close(out);
+}

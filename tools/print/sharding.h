@@ -13,5 +13,8 @@ struct arena;
  * parameters. Replicas that differ only in their devices (plan_classes) are printed once, unless `all`; more than
  * PRINT_ROWS_ONE_BY_ONE sharded stages share a line a kind of sharding. */
 void print_sharding(struct arena *a, const struct plan *p, bool all, struct json *out);
+/* Of a plan with hybrid_shard: the GPUs of a shard group and the number of such groups, a line for each size of group. out not NULL: the list
+ * "shard_groups" instead. Nothing of other plans. Cost: one lowering. */
+void print_shard_groups(struct arena *a, const struct plan *p, struct json *out);
 
 #endif

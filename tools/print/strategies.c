@@ -15,52 +15,57 @@ const char *print_strategy_file(struct arena *a, const char *file, const struct 
     return arena_printf(a, "%s.%s", file, x->name);
 }
 
-/* Indices by effective rate; those without a plan last, in the order of the table. */
-static const int32_t *best_first(struct arena *a, const struct strategies *s)
-{
-    int32_t *by = ARENA_ARRAY(a, int32_t, (size_t)s->n + 1);
-    for (int32_t i = 0; i < s->n; i++) {
-        int32_t at = i;
-        for (; at > 0 && strategy_rate(&s->list[i]) > strategy_rate(&s->list[by[at - 1]]); at--) by[at] = by[at - 1];
-        by[at] = i;
-    }
-    return by;
-}
-
 static void print_line(const char *text)
 {
     wrap_text(stdout, text, 0, STRATEGY_INDENT, wrap_width());
     puts("");
 }
 
-void print_strategies(struct arena *a, const struct strategies *s, int64_t sync_ns, const char *file)
+void print_strategies(struct arena *a, const struct strategies *s, const struct search_plan *sync, const char *file)
 {
-    const int32_t *by = best_first(a, s);
     char text[32];
     puts("  plans that train differently, which --allow asked for; their losses are not those of the plan above, and no bound covers them");
     for (int32_t i = 0; i < s->n; i++) {
-        const struct strategy_plan *x = &s->list[by[i]];
+        const struct strategy_plan *x = &s->list[i];
         if (x->why) {
             print_line(arena_printf(a, "  %-14s         -  %s", x->name, x->why));
             continue;
         }
         double price = plan_cost(&x->plan, x->iteration_ns);
         print_line(arena_printf(a, "  %-14s %9s  %.2f times as fast, %s, %s%.4g samples/s effective (progress %.2g of a sample: %s); %s", x->name,
-                                units_print_ns(text, x->iteration_ns), (double)sync_ns / (double)x->iteration_ns,
+                                units_print_ns(text, x->iteration_ns), (double)sync->iteration_ns / (double)x->iteration_ns,
                                 print_rate(a, &x->plan.job, x->iteration_ns),
-                                price > 0 ? arena_printf(a, "costs %.4g per iteration, ", price) : "", strategy_rate(x), x->progress,
-                                x->source, print_strategy_file(a, file, x)));
+                                price > 0 && sync->cost > 0 ? arena_printf(a, "costs %.4g per iteration (%.2f times the plan's), ", price, price / sync->cost) : "",
+                                strategy_rate(x), x->progress, x->source,
+                                arena_printf(a, "%s%s", x->outside ? "outside the limits; " : "", print_strategy_file(a, file, x))));
         fputs("    ", stdout);
         print_replicas(a, &x->plan, (struct print_replicas){.at = STRATEGY_INDENT, .indent = 2 * STRATEGY_INDENT});
     }
 }
 
+void print_preset(struct arena *a, const struct strategy_plan *x)
+{
+    print_line(arena_printf(a, "  trains differently (%s): its losses are not those of synchronous plans, and no bound covers it; %.4g samples/s "
+                               "effective (progress %.2g of a sample: %s)",
+                            x->help, strategy_rate(x), x->progress, x->source));
+}
+
+void print_preset_json(struct json *j, const struct strategy_plan *x)
+{
+    json_put_object(j, "preset");
+    json_put_text(j, "name", x->name);
+    json_put_text(j, "help", x->help);
+    json_put_double(j, "progress", x->progress);
+    json_put_text(j, "assumption", x->source);
+    json_put_double(j, "effective_samples_per_s", strategy_rate(x));
+    json_close(j);
+}
+
 void print_strategies_json(struct arena *a, struct json *j, const struct strategies *s, const char *file)
 {
-    const int32_t *by = best_first(a, s);
     json_put_list(j, "strategies");
     for (int32_t i = 0; i < s->n; i++) {
-        const struct strategy_plan *x = &s->list[by[i]];
+        const struct strategy_plan *x = &s->list[i];
         json_put_object(j, NULL);
         json_put_text(j, "name", x->name);
         json_put_text(j, "help", x->help);
@@ -74,6 +79,7 @@ void print_strategies_json(struct arena *a, struct json *j, const struct strateg
             json_put_double(j, "progress", x->progress);
             json_put_text(j, "assumption", x->source);
             json_put_double(j, "effective_samples_per_s", strategy_rate(x));
+            if (x->outside) json_put_bool(j, "outside_limits", true);
             json_put_text(j, "plan", plan_describe(a, &x->plan));
             json_put_text(j, "file", print_strategy_file(a, file, x));
         }

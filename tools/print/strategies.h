@@ -5,9 +5,12 @@
 #include "core/document/json.h"
 #include "tools/strategy/strategies.h"
 
-/* Behind the report of a search: iteration time, samples/s, effective rate and its assumption of each strategy, the best first. sync_ns: of the
- * synchronous plan. file: of the synchronous plan; those of strategies are FILE.NAME. */
-void print_strategies(struct arena *a, const struct strategies *s, int64_t sync_ns, const char *file);
+/* Behind the report of a search: iteration time, samples/s, cost, effective rate and its assumption of each strategy, the best first. sync: the
+ * synchronous plan. file: that of the synchronous plan; those of strategies are FILE.NAME. */
+void print_strategies(struct arena *a, const struct strategies *s, const struct search_plan *sync, const char *file);
+/* In place of the bounds of a search: that the plan of a preset trains differently, and what its progress is. Member `preset`. */
+void print_preset(struct arena *a, const struct strategy_plan *x);
+void print_preset_json(struct json *j, const struct strategy_plan *x);
 /* A member `strategies`. */
 void print_strategies_json(struct arena *a, struct json *j, const struct strategies *s, const char *file);
 /* FILE.NAME. The arena's. */

@@ -13,6 +13,8 @@
 
 #include "planner/search.h"
 
+#include <stdbool.h>
+
 struct arena;
 
 /* Sets of strategies that a user may allow: id, word, what changes. */
@@ -67,21 +69,34 @@ enum strategy_id {
         STRATEGY_COUNT
 };
 
+/* Presets of another training (`plan --baseline`): name, strategy, the textbook plans that it changes (planner/candidate/types.h), what it is. With
+ * local SGD they are the plans of every island. A preset whose training is the synchronous one is a row of BASELINES instead, and ranks there;
+ * one of another training is a row here: what it changes of a plan is its strategy's. */
+#define PRESETS(X)                                                                                 \
+    X("diloco", diloco, "data-parallel ddp",                                                       \
+      "data parallel in every island, DiLoCo between them every 500 steps")                        \
+    X("powersgd", power_sgd, "ddp data-parallel",                                                  \
+      "ddp with PowerSGD of rank 4 in place of the all-reduce (PyTorch's powerSGD_hook)")          \
+    X("horovod-fp16", fp16_sums, "horovod-ring", "horovod-ring with Compression.fp16")
+
 struct strategy_plan {
     const char *name, *help, *source;
     double progress;
-    const char *why; /* there is no plan; NULL: there is one */
+    const char *why; /* there is no plan, with the reason of each division of the cluster; NULL: there is one */
     struct plan plan;
     int64_t iteration_ns;
+    bool outside; /* the limits of the objective */
 };
 struct strategies {
     int32_t n;
-    struct strategy_plan *list; /* (n) those of the allowed sets, in the order of the table */
+    struct strategy_plan *list; /* (n) those of the allowed sets, the best first, those without a plan last */
     int64_t evaluated;          /* plans simulated for them */
 };
 
 /* Samples/s times progress; 0: no plan. */
 double strategy_rate(const struct strategy_plan *x);
+/* Time and money of an iteration of synchronous training that contributes as much: both divided by progress. Of a strategy with a plan. */
+struct search_plan strategy_effective(const struct strategy_plan *x);
 /* The sets that texts name, several in one with commas between them. ERR_USAGE: unknown, with the nearest name. */
 struct texts;
 MUST_CHECK enum status strategy_sets(struct arena *a, const struct texts *words, uint32_t *out, struct error *err);
@@ -91,5 +106,13 @@ MUST_CHECK enum status strategy_sets(struct arena *a, const struct texts *words,
 MUST_CHECK enum status strategies_find(struct arena *a, const struct job *j, const struct cluster *c, const struct profile *p,
                                        const struct search_options *o, uint32_t sets, const struct search_plan *sync,
                                        struct strategies *out, struct error *err);
+
+/* The index of a preset of another training; -1: none has the name. */
+int32_t strategies_preset(const char *name);
+/* The plan of a preset: the best setting of each of its textbook plans, found as a synchronous one, with the strategy's change; the best of them
+ * by the objective. evaluated: plans simulated. ERR_INFEASIBLE: none fits, with the reasons. */
+MUST_CHECK enum status strategies_preset_find(struct arena *a, const struct job *j, const struct cluster *c, const struct profile *p,
+                                              const struct search_options *o, int32_t preset, struct strategy_plan *out,
+                                              int64_t *evaluated, struct error *err);
 
 #endif

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SERIES_NAMED = 12, TICS_MAX = 12, HUES = 8, PANELS = 3 };
+enum { SERIES_NAMED = 12, TICS_MAX = 12, HUES = 8, PANELS = 3, KEY_COLUMNS = 3 };
 static const char *const hues[HUES] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                        "#E69F00", "#56B4E9", "#882255", "#7F7F7F"};
 
@@ -191,6 +191,93 @@ static void write_panel(FILE *out, struct arena *a, const struct drawing *d, enu
     fprintf(out, "%s\n", first && !missing ? "NaN notitle" : "");
 }
 
+/* --- strategies: effective samples/s, a line for each, and the best over ranges of the axis --- */
+
+static double line_s(const struct sweep_table *t, int32_t row, int32_t line) { return t->line_s[(size_t)row * (size_t)t->n_lines + (size_t)line]; }
+
+static bool is_textbook(const char *name) { return !strncmp(name, LINE_TEXTBOOK, strlen(LINE_TEXTBOOK)); }
+
+/* The strategy of the least effective time; -1: the plan found; -2: the row has no plan. */
+static int32_t best_line(const struct sweep_table *t, int32_t row)
+{
+    int32_t best = -1;
+    double least = value(t, row, TABLE_iteration_s);
+    if (!isfinite(least)) return -2;
+    for (int32_t k = 0; k < t->n_lines; k++)
+        if (!is_textbook(t->lines[k]) && line_s(t, row, k) < least) least = line_s(t, row, k), best = k;
+    return best;
+}
+
+static const char *line_hue(int32_t line) { return line < 0 ? hues[0] : hues[(line + 1) % HUES]; }
+
+static const char *line_name(const struct drawing *d, int32_t line) { return line < 0 ? "synchronous, as found" : d->t->lines[line]; }
+
+static void write_region(FILE *out, struct arena *a, const struct drawing *d, int32_t line, const char *from, const char *to, double middle,
+                         int32_t number)
+{
+    fprintf(out, "set object %d rectangle from %s, graph 0 to %s, graph 1 fillcolor rgb '%s' fillstyle solid 0.13 noborder behind\n",
+            (int)number + 1, from, to, line_hue(line));
+    fprintf(out, "set label %d ", (int)number + 1);
+    gnuplot_text(out, plot_shown(a, arena_printf(a, "%s", line < 0 ? "synchronous" : line_name(d, line))));
+    fprintf(out, " at %.10g, graph 0.03 rotate by 90 left font ',10'\n", middle);
+}
+
+/* The border of two regions is half way between their points on the axis's scale. */
+static void write_regions(FILE *out, struct arena *a, const struct drawing *d)
+{
+    const struct sweep_table *t = d->t;
+    int32_t *row = ARENA_ARRAY(a, int32_t, (size_t)t->n_rows), n = 0;
+    for (int32_t i = 0; i < t->n_rows; i++) {
+        int32_t k = n++;
+        for (; k > 0 && at(t, i, d->x) < at(t, row[k - 1], d->x); k--) row[k] = row[k - 1];
+        row[k] = i;
+    }
+    double first_x = at(t, row[0], d->x);
+    bool logarithmic = first_x > 0 && at(t, row[n - 1], d->x) >= 10 * first_x;
+    const char *from = "graph 0";
+    for (int32_t i = 0, begin = 0, number = 0; i < n; i++) {
+        int32_t best = best_line(t, row[i]);
+        if (i + 1 < n && best_line(t, row[i + 1]) == best) continue;
+        const char *to = "graph 1";
+        if (i + 1 < n) {
+            double x = at(t, row[i], d->x), y = at(t, row[i + 1], d->x);
+            to = arena_printf(a, "first %.10g", logarithmic ? sqrt(x * y) : (x + y) / 2);
+        }
+        double x = at(t, row[begin], d->x), y = at(t, row[i], d->x);
+        if (best > -2) write_region(out, a, d, best, from, to, logarithmic ? sqrt(x * y) : (x + y) / 2, number++);
+        from = to, begin = i + 1;
+    }
+}
+
+static void write_line(FILE *out, const struct drawing *d, int32_t line)
+{
+    const struct sweep_table *t = d->t;
+    fprintf(out, "$line%d << END\n", (int)line + 1);
+    for (int32_t i = 0; i < t->n_rows; i++) {
+        double s = line < 0 ? value(t, i, TABLE_iteration_s) : line_s(t, i, line),
+               samples = value(t, i, TABLE_samples_per_s) * value(t, i, TABLE_iteration_s) / s;
+        if (isfinite(samples))
+            fprintf(out, "%.10g %.10g\n", at(t, i, d->x), samples);
+        else
+            fputs("\n", out);
+    }
+    fputs("END\n", out);
+}
+
+/* The last panel, because the regions stay set. */
+static void write_strategies(FILE *out, struct arena *a, const struct drawing *d)
+{
+    write_regions(out, a, d);
+    fprintf(out, "set ylabel 'effective samples/s (samples/s x progress)'\nset yrange [0:*]\nset key outside top left horizontal maxcols %d font ',9' samplen 2\nplot ", KEY_COLUMNS);
+    for (int32_t k = -1; k < d->t->n_lines; k++) {
+        bool textbook = k >= 0 && is_textbook(d->t->lines[k]);
+        fprintf(out, "%s$line%d using 1:2 with linespoints pt %d ps 0.8 dt %d lw %d lc rgb '%s' title ", k < 0 ? "" : ", ", (int)k + 1,
+                k < 0 ? 7 : 4, textbook ? 3 : 1, k < 0 ? 2 : 1, textbook ? "#000000" : line_hue(k));
+        gnuplot_text(out, plot_shown(a, line_name(d, k)));
+    }
+    fputc('\n', out);
+}
+
 static void write_sweep(FILE *out, struct arena *a, const char *terminal, const char *output,
                         const void *what)
 {
@@ -199,18 +286,21 @@ static void write_sweep(FILE *out, struct arena *a, const char *terminal, const 
     int n = 1;
     panels[n++] = has_values(d, -1, TABLE_tokens_per_s) ? TABLE_tokens_per_s : TABLE_samples_per_s;
     if (has_values(d, -1, TABLE_cost)) panels[n++] = TABLE_cost;
-    plot_head(out, a, terminal, output, n > 2 ? 1600 : 1200,
+    bool strategies = d->t->n_lines && d->n_series == 1;
+    plot_head(out, a, terminal, output, 600 * (n + strategies),
               520 + 18 * (d->n_series < SERIES_NAMED ? d->n_series : SERIES_NAMED));
     for (int32_t s = 0; s < d->n_series; s++) {
         for (int i = 0; i < n; i++) write_series(out, d, s, panels[i]);
         write_series(out, d, s, TABLE_lower_bound_s);
         write_series(out, d, s, TABLE_strategy_s);
     }
+    for (int32_t k = -1; strategies && k < d->t->n_lines; k++) write_line(out, d, k);
     bool missing = write_missing(out, d);
     write_across(out, a, d);
-    int32_t named = d->n_series < SERIES_NAMED ? d->n_series : SERIES_NAMED;
+    int32_t named = d->n_series < SERIES_NAMED ? d->n_series : SERIES_NAMED, rows = strategies ? d->t->n_lines / KEY_COLUMNS + 1 : 0;
+    if (rows < named + 2) rows = named + 2;
     /* room for a line of the key each, the lower bound and the missing points; its letters are 6/7 as high as the margin's unit */
-    fprintf(out, "set tmargin %d\nset multiplot layout 1,%d", 2 + (named + 2) * 6 / 7, n);
+    fprintf(out, "set tmargin %d\nset multiplot layout 1,%d", 2 + rows * 6 / 7, n + strategies);
     if (d->n_series > SERIES_NAMED) {
         fputs(" title ", out);
         gnuplot_text(out, arena_printf(a, "%d lines, of which %d are named", (int)d->n_series,
@@ -218,6 +308,7 @@ static void write_sweep(FILE *out, struct arena *a, const char *terminal, const 
     }
     fputc('\n', out);
     for (int i = 0; i < n; i++) write_panel(out, a, d, panels[i], missing);
+    if (strategies) write_strategies(out, a, d);
     fputs("unset multiplot\n", out);
 }
 

@@ -80,6 +80,14 @@ static enum status apply(struct arena *a, const struct sweep_search *q, const st
     return OK;
 }
 
+static bool is_hierarchical(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->replicas[r].stages[i].hybrid_shard) return true;
+    return false;
+}
+
 /* lower_bound_ns, lower_cost: of the point; 0: unknown. */
 static void put_plan(struct arena *scratch, struct arena *a, const struct search_plan *p,
                      enum objective objective, struct sweep_point *x)
@@ -93,6 +101,7 @@ static void put_plan(struct arena *scratch, struct arena *a, const struct search
     x->devices_used = replan_mark(&p->plan, ARENA_ARRAY(scratch, bool, (size_t)x->devices));
     x->plan = arena_strdup(a, plan_describe(scratch, &p->plan));
     x->file = common_plan_text(a, &p->plan);
+    x->hierarchical = is_hierarchical(&p->plan);
 }
 
 static void keep(struct arena *scratch, struct arena *a, const struct search_result *r,
@@ -113,20 +122,58 @@ static void keep(struct arena *scratch, struct arena *a, const struct search_res
     }
 }
 
-/* Of those that are allowed, the strategy of the highest effective rate. */
-static enum status keep_strategy(struct arena *scratch, struct arena *a, const struct sweep_search *q, const struct search_options *o,
-                                 const struct job *j, const struct cluster *c, const struct search_plan *sync, struct sweep_point *x,
-                                 struct error *err)
+/* Textbook plans beside the strategies: gradients all-reduced over all devices, and inside nodes first. */
+static const char *const textbook[] = {"ddp", "hsdp"};
+enum { N_TEXTBOOK = sizeof textbook / sizeof *textbook, LINES_MAX = STRATEGY_COUNT + N_TEXTBOOK };
+
+static void add_line(struct arena *scratch, struct arena *a, const char *name, const struct plan *p, int64_t ns, double progress,
+                     struct sweep_line *out)
+{
+    *out = (struct sweep_line){arena_strdup(a, name), arena_strdup(a, plan_describe(scratch, p)), ns, progress, plan_cost(p, ns), NULL};
+}
+
+struct search_plan sweep_line_value(const struct sweep_line *x, bool by_time)
+{
+    double progress = by_time ? 1 : x->progress;
+    return (struct search_plan){.iteration_ns = llround((double)x->ns / progress), .cost = x->cost / progress};
+}
+
+/* The strategy that is the best by the objective is the point's. */
+static void choose_strategy(struct arena *a, const struct search_options *o, struct sweep_point *x)
+{
+    const struct sweep_line *best = NULL;
+    for (int32_t i = 0; i < x->n_lines; i++) {
+        struct search_plan mine = sweep_line_value(&x->lines[i], false), now = {0};
+        if (best) now = sweep_line_value(best, false);
+        if (x->lines[i].file && (!best || objective_precedes(o, &mine, &now))) best = &x->lines[i];
+    }
+    if (!best) return;
+    x->strategy = arena_printf(a, "%s: %s", best->name, best->plan);
+    x->strategy_ns = best->ns;
+}
+
+/* The allowed strategies and the textbook plans as lines. */
+static enum status keep_strategies(struct arena *scratch, struct arena *a, const struct sweep_search *q, const struct search_options *o,
+                                   const struct job *j, const struct cluster *c, const struct search_result *r, struct sweep_point *x,
+                                   struct error *err)
 {
     struct strategies all;
-    const struct strategy_plan *best = NULL;
     if (!q->sets) return OK;
-    TRY(strategies_find(scratch, j, c, q->profile, o, q->sets, sync, &all, err));
-    for (int32_t i = 0; i < all.n; i++)
-        if (!all.list[i].why && (!best || strategy_rate(&all.list[i]) > strategy_rate(best))) best = &all.list[i];
-    if (!best) return OK;
-    x->strategy = arena_printf(a, "%s: %s", best->name, plan_describe(scratch, &best->plan));
-    x->strategy_ns = best->iteration_ns;
+    TRY(strategies_find(scratch, j, c, q->profile, o, q->sets, &r->plans[0], &all, err));
+    struct sweep_line *lines = x->lines = ARENA_ARRAY(a, struct sweep_line, LINES_MAX);
+    for (int32_t i = 0; i < all.n; i++) {
+        const struct strategy_plan *s = &all.list[i];
+        if (s->why || s->outside) continue;
+        add_line(scratch, a, s->name, &s->plan, s->iteration_ns, s->progress, &lines[x->n_lines]);
+        lines[x->n_lines++].file = common_plan_text(a, &s->plan);
+    }
+    for (int k = 0; k < N_TEXTBOOK; k++)
+        for (int32_t i = 0; i < r->n_baselines; i++) {
+            const struct search_baseline *b = &r->baselines[i];
+            if (!strcmp(b->name, textbook[k]) && b->iteration_ns != INT64_MAX && !b->estimated)
+                add_line(scratch, a, arena_printf(scratch, LINE_TEXTBOOK "%s", b->name), &b->plan, b->iteration_ns, 1,
+                         &lines[x->n_lines++]);
+        }
     return OK;
 }
 
@@ -154,7 +201,7 @@ static enum status search(struct arena *scratch, struct arena *a, const struct r
     if (st == OK) st = search_plans(scratch, &j, &c, r->q->profile, &o, &found, &why);
     if (st == OK) {
         keep(scratch, a, &found, o.objective, x);
-        TRY(keep_strategy(scratch, a, r->q, &o, &j, &c, &found.plans[0], x, err));
+        TRY(keep_strategies(scratch, a, r->q, &o, &j, &c, &found, x, err));
     } else if (st == ERR_INTERRUPTED)
         return OK; /* not done */
     else if (st == ERR_INFEASIBLE || st == ERR_INPUT)
@@ -182,9 +229,16 @@ static void search_one(void *user, int64_t index, int32_t thread)
 /* Texts of the points in the sweep's own arena. */
 static void adopt(struct arena *a, struct sweep_point *x)
 {
-    const char **texts[] = {&x->why, &x->plan, &x->file, &x->stopped, &x->baseline, &x->strategy};
+    const char **texts[] = {&x->why, &x->plan, &x->file, &x->stopped, &x->baseline};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (*texts[i]) *texts[i] = arena_strdup(a, *texts[i]);
+    struct sweep_line *lines = ARENA_ARRAY(a, struct sweep_line, LINES_MAX);
+    for (int32_t i = 0; i < x->n_lines; i++) {
+        lines[i] = x->lines[i];
+        lines[i].name = arena_strdup(a, lines[i].name), lines[i].plan = arena_strdup(a, lines[i].plan);
+        if (lines[i].file) lines[i].file = arena_strdup(a, lines[i].file);
+    }
+    x->lines = lines;
 }
 
 /* --- plans of neighbours --- */
@@ -213,30 +267,82 @@ static bool is_better(const struct search_options *o, const struct search_plan *
     return objective_better(o, p, x->why ? NULL : &own);
 }
 
-/* *better: whether the other point's plan became that of x, simulated there. */
-static enum status offer(struct arena *scratch, struct arena *a, const struct sweep_search *q,
-                         const struct sweep_grid *s, const struct sweep_point *from,
-                         struct sweep_point *x, bool *better, struct error *err)
+/* Another point's plan at x, simulated there. *ns 0: it cannot run, and the point's own reason stands. */
+static enum status stands_at(struct arena *scratch, const struct sweep_search *q, const struct sweep_grid *s, const char *file,
+                             const struct sweep_point *x, struct plan *out, int64_t *ns, struct error *err)
 {
     struct job j;
     struct cluster c;
     struct plan read;
     struct node *root;
-    struct search_plan p = {.cost = 0};
     const char *why;
     struct error refused = {0};
-    *better = false;
+    *ns = 0;
     if (apply(scratch, q, s, x, &j, &c, &refused) != OK || team_precision(&c, j.precision, &refused) != OK ||
         search_check_objective(&c, q->options, &refused) != OK)
-        return OK; /* the point's own reason stands */
-    TRY(document_parse(scratch, "plan", from->file, strlen(from->file), &root, err));
+        return OK;
+    TRY(document_parse(scratch, "plan", file, strlen(file), &root, err));
     TRY(plan_parse(scratch, root, ".", &read, err));
-    TRY(replan_as_it_stands(scratch, &read, &j, &c, q->profile, &p.plan, &p.iteration_ns, &why, err));
+    return replan_as_it_stands(scratch, &read, &j, &c, q->profile, out, ns, &why, err);
+}
+
+/* *better: whether the other point's plan became that of x. */
+static enum status offer(struct arena *scratch, struct arena *a, const struct sweep_search *q,
+                         const struct sweep_grid *s, const struct sweep_point *from,
+                         struct sweep_point *x, bool *better, struct error *err)
+{
+    struct search_plan p = {.cost = 0};
+    *better = false;
+    TRY(stands_at(scratch, q, s, from->file, x, &p.plan, &p.iteration_ns, err));
     p.cost = p.iteration_ns ? plan_cost(&p.plan, p.iteration_ns) : 0;
     if (!p.iteration_ns || !is_better(q->options, &p, x)) return OK;
     put_plan(scratch, a, &p, q->options->objective, x);
     if (x->why) x->stopped = "end";
     x->why = NULL, x->exact = false, *better = true;
+    return OK;
+}
+
+/* The same of a strategy's plan. */
+static enum status offer_line(struct arena *scratch, struct arena *a, const struct sweep_search *q, const struct sweep_grid *s,
+                              const struct sweep_line *from, struct sweep_point *x, struct error *err)
+{
+    struct plan p;
+    int64_t ns;
+    struct sweep_line made;
+    int32_t k = 0;
+    TRY(stands_at(scratch, q, s, from->file, x, &p, &ns, err));
+    if (!ns) return OK;
+    while (k < x->n_lines && strcmp(x->lines[k].name, from->name) != 0) k++;
+    if (k == LINES_MAX) return OK;
+    add_line(scratch, a, from->name, &p, ns, from->progress, &made);
+    struct search_plan mine = sweep_line_value(&made, false), now = {0};
+    if (k < x->n_lines) now = sweep_line_value(&x->lines[k], false);
+    if (!objective_better(q->options, &mine, k < x->n_lines ? &now : NULL)) return OK;
+    made.file = common_plan_text(a, &p);
+    x->lines[k] = made;
+    if (k == x->n_lines) x->n_lines++;
+    return OK;
+}
+
+/* Every point with a plan is offered those of its neighbours' strategies, there and back along every axis: about two simulations for each point, axis
+ * and strategy. */
+static enum status share_lines(struct arena *a, const struct sweep_search *q, struct sweep_grid *s, struct error *err)
+{
+    for (int32_t axis = 0; axis < s->n_axes; axis++)
+        for (int back = 0; back < 2; back++)
+            for (int64_t i = 0; i < s->n_points; i++) {
+                struct sweep_point *x = &s->points[back ? s->n_points - 1 - i : i];
+                const struct sweep_point *from = neighbour(s, x, axis, back);
+                for (int32_t k = 0; x->done && !x->why && x->lines && from && k < from->n_lines; k++) {
+                    if (!from->lines[k].file) continue;
+                    if (q->options->stop && *q->options->stop) return OK;
+                    struct arena *scratch = arena_new();
+                    enum status st = offer_line(scratch, a, q, s, &from->lines[k], x, err);
+                    arena_free(scratch);
+                    TRY(st);
+                }
+            }
+    for (int64_t i = 0; i < s->n_points; i++) choose_strategy(a, q->options, &s->points[i]);
     return OK;
 }
 
@@ -317,5 +423,6 @@ enum status sweep_run(struct arena *a, const struct sweep_search *q, struct swee
         adopt(a, &s->points[i]);
         arena_free(r.arenas[i]);
     }
-    return st == OK ? share_plans(a, q, s, err) : st;
+    if (st == OK) st = share_plans(a, q, s, err);
+    return st == OK && q->sets ? share_lines(a, q, s, err) : st;
 }

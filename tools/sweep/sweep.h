@@ -1,7 +1,7 @@
 /* tools/sweep/sweep.h - the points of a sweep: the cartesian product of its axes, a plan search at each.
  *
  * Points are independent searches as `plan` makes them (planner/search.h). The plan of a point is then simulated at its neighbours on each
- * axis, and becomes their answer where it is better: a point's answer is that of `plan` for the changed job and cluster, or a better one. The last axis varies fastest. A point without a plan has a reason (`why`) and is no failure of the sweep.
+ * axis, and becomes their answer where it is better; so are the plans of strategies. A point's answer is that of `plan` for the changed job and cluster, or a better one. The last axis varies fastest. A point without a plan has a reason (`why`) and is no failure of the sweep.
  * Results are the same for any number of threads, unless `stop` ends the searches.
  */
 #ifndef TOOLS_SWEEP_SWEEP_H
@@ -15,6 +15,18 @@
 #include "tools/sweep/axis.h"
 
 struct arena;
+
+/* With --allow: a plan of a strategy at a point, or a textbook plan (LINE_TEXTBOOK in front of its name) for comparison. */
+#define LINE_TEXTBOOK "textbook:"
+struct sweep_line {
+    const char *name, *plan; /* plan_describe */
+    int64_t ns;
+    double progress; /* of a sample (tools/strategy/strategies.h) */
+    double cost;     /* of an iteration; 0: unknown */
+    const char *file; /* the text of its plan file; NULL: a textbook plan */
+};
+/* Time and cost divided by progress; by_time: as they are. */
+struct search_plan sweep_line_value(const struct sweep_line *x, bool by_time);
 
 struct sweep_point {
     const int32_t *at; /* (n_axes) index of each axis's value */
@@ -30,6 +42,9 @@ struct sweep_point {
     int64_t baseline_ns;
     const char *strategy; /* that of the highest effective rate, "NAME: plan"; NULL: none is allowed, or has a plan */
     int64_t strategy_ns;
+    bool hierarchical; /* some stage of the plan has hybrid_shard */
+    int32_t n_lines;
+    struct sweep_line *lines; /* (n_lines) of the strategies that have a plan within the limits, and of textbook plans */
     bool exact;
     const char *stopped;
     int64_t evaluated;

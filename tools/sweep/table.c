@@ -68,6 +68,31 @@ static const char *text(const struct sweep_point *x, enum table_column c)
     return t ? t : "";
 }
 
+/* --- lines: strategies and textbook plans --- */
+
+int32_t table_lines(struct arena *a, const struct sweep_grid *s, const char ***out)
+{
+    int32_t n = 0;
+    size_t capacity = 0;
+    *out = NULL;
+    for (int64_t i = 0; i < s->n_points; i++)
+        for (int32_t k = 0; s->points[i].done && k < s->points[i].n_lines; k++) {
+            int32_t at = 0;
+            while (at < n && strcmp((*out)[at], s->points[i].lines[k].name) != 0) at++;
+            if (at < n) continue;
+            *out = arena_grow(a, *out, (size_t)n, &capacity, sizeof **out);
+            (*out)[n++] = s->points[i].lines[k].name;
+        }
+    return n;
+}
+
+const struct sweep_line *table_line(const struct sweep_point *x, const char *name)
+{
+    for (int32_t k = 0; !x->why && k < x->n_lines; k++)
+        if (!strcmp(x->lines[k].name, name)) return &x->lines[k];
+    return NULL;
+}
+
 /* --- text --- */
 
 /* Columns between the axes and the plan. */
@@ -158,6 +183,20 @@ void table_print(struct arena *a, const struct sweep_grid *s, bool all)
 
 /* --- JSON --- */
 
+static void put_lines(struct json *j, const struct sweep_point *x)
+{
+    json_put_list(j, "strategies");
+    for (int32_t i = 0; i < x->n_lines; i++) {
+        json_put_object_line(j, NULL);
+        json_put_text(j, "name", x->lines[i].name);
+        json_put_int(j, "iteration_ns", x->lines[i].ns);
+        json_put_double(j, "progress", x->lines[i].progress);
+        json_put_text(j, "plan", x->lines[i].plan);
+        json_close(j);
+    }
+    json_close(j);
+}
+
 void table_json(const struct sweep_grid *s, struct json *j)
 {
     json_put_list(j, "points");
@@ -184,6 +223,7 @@ void table_json(const struct sweep_grid *s, struct json *j)
                 json_put_text(j, "strategy", x->strategy);
                 json_put_int(j, "strategy_ns", x->strategy_ns);
             }
+            if (x->n_lines) put_lines(j, x);
         }
         json_close(j);
     }
@@ -195,13 +235,16 @@ void table_json(const struct sweep_grid *s, struct json *j)
 void table_csv(FILE *out, struct arena *a, const struct sweep_grid *s)
 {
     char buffer[32];
+    const char **lines;
+    int32_t n_lines = table_lines(a, s, &lines);
     for (int32_t k = 0; k < s->n_axes; k++) {
         const struct axis *x = &s->axes[k];
         csv_put(out, *x->unit ? arena_printf(a, "%s [%s]", x->name, x->unit) : x->name);
         fputc(',', out);
     }
-    for (int c = 0; c < TABLE_COLUMN_COUNT; c++)
-        fprintf(out, "%s%s", columns[c], c + 1 < TABLE_COLUMN_COUNT ? "," : "\n");
+    for (int c = 0; c < TABLE_COLUMN_COUNT; c++) fprintf(out, "%s%s", c ? "," : "", columns[c]);
+    for (int32_t k = 0; k < n_lines; k++) fprintf(out, ",%s_s,%s_progress", lines[k], lines[k]);
+    fputc('\n', out);
     for (int64_t i = 0; i < s->n_points; i++) {
         const struct sweep_point *x = &s->points[i];
         if (!x->done) continue;
@@ -213,8 +256,14 @@ void table_csv(FILE *out, struct arena *a, const struct sweep_grid *s)
                 csv_put(out, text(x, (enum table_column)c));
             else if (isfinite(value))
                 fputs(json_number(buffer, value), out);
-            fputc(c + 1 < TABLE_COLUMN_COUNT ? ',' : '\n', out);
+            if (c + 1 < TABLE_COLUMN_COUNT) fputc(',', out);
         }
+        for (int32_t k = 0; k < n_lines; k++) {
+            const struct sweep_line *l = table_line(x, lines[k]);
+            fprintf(out, ",%s", l ? json_number(buffer, units_s_from_ns(l->ns)) : "");
+            fprintf(out, ",%s", l ? json_number(buffer, l->progress) : "");
+        }
+        fputc('\n', out);
     }
 }
 
@@ -224,6 +273,9 @@ void table_make(struct arena *a, const struct sweep_grid *s, struct sweep_table 
     double *at = ARENA_ARRAY(a, double, (size_t)s->n_points *(size_t)s->n_axes),
            *values = ARENA_ARRAY(a, double, (size_t)s->n_points *TABLE_plan);
     *out = (struct sweep_table){.n_axes = s->n_axes, .axes = axes, .at = at, .values = values};
+    out->n_lines = table_lines(a, s, &out->lines);
+    double *line_s = ARENA_ARRAY(a, double, (size_t)s->n_points *(size_t)out->n_lines + 1);
+    out->line_s = line_s;
     for (int32_t k = 0; k < s->n_axes; k++)
         axes[k] = (struct table_axis){s->axes[k].name, s->axes[k].unit};
     for (int64_t i = 0; i < s->n_points; i++) {
@@ -232,6 +284,10 @@ void table_make(struct arena *a, const struct sweep_grid *s, struct sweep_table 
         for (int32_t k = 0; k < s->n_axes; k++) *at++ = s->axes[k].values[x->at[k]];
         for (int c = 0; c < TABLE_plan; c++)
             *values++ = x->why ? NAN : number(x, (enum table_column)c);
+        for (int32_t k = 0; k < out->n_lines; k++) {
+            const struct sweep_line *l = table_line(x, out->lines[k]);
+            *line_s++ = l ? units_s_from_ns(l->ns) / l->progress : NAN;
+        }
         out->n_rows++;
     }
 }
@@ -256,22 +312,62 @@ static struct table_axis read_axis(struct arena *a, const char *head)
                                arena_strndup(a, unit + 2, strlen(unit) - 3)};
 }
 
-static enum status read_row(const char *path, int32_t line, char *const *fields, int32_t n_axes,
-                            double *at, double *values, struct error *err)
+/* An empty field: NAN. */
+static enum status read_number(const char *path, int32_t line, const char *column, const char *field, double *out, struct error *err)
 {
-    for (int32_t i = 0; i < n_axes; i++)
+    *out = NAN;
+    if (!*field || units_parse_number(field, out)) return OK;
+    return error_set(err, ERR_INPUT, "%s:%d: %.60s '%.60s' is not a number", path, (int)line, column, field);
+}
+
+static enum status read_row(const char *path, int32_t line, char *const *fields, const struct sweep_table *t, double *at, double *values,
+                            double *line_s, struct error *err)
+{
+    for (int32_t i = 0; i < t->n_axes; i++)
         if (!units_parse_number(fields[i], &at[i]))
             return error_set(err, ERR_INPUT, "%s:%d: '%.60s' is not a number", path, (int)line,
                              fields[i]);
     for (int c = 0; c < TABLE_plan; c++) {
-        const char *field = fields[n_axes + c];
         values[c] = NAN;
-        if (!*field || !is_number((enum table_column)c)) continue;
-        if (!units_parse_number(field, &values[c]))
-            return error_set(err, ERR_INPUT, "%s:%d: %s '%.60s' is not a number", path, (int)line,
-                             columns[c], field);
+        if (is_number((enum table_column)c)) TRY(read_number(path, line, columns[c], fields[t->n_axes + c], &values[c], err));
+    }
+    for (int32_t k = 0; k < t->n_lines; k++) {
+        double progress;
+        char *const *field = &fields[t->n_axes + TABLE_COLUMN_COUNT + 2 * k];
+        TRY(read_number(path, line, t->lines[k], field[0], &line_s[k], err));
+        TRY(read_number(path, line, t->lines[k], field[1], &progress, err));
+        line_s[k] /= progress;
     }
     return OK;
+}
+
+/* "NAME" of the columns NAME_s, NAME_progress; NULL: they are others. */
+static const char *read_line_name(struct arena *a, const char *seconds, const char *progress)
+{
+    size_t n = strlen(seconds);
+    if (n < 3 || strcmp(seconds + n - 2, "_s") != 0) return NULL;
+    const char *name = arena_strndup(a, seconds, n - 2);
+    return strcmp(progress, arena_printf(a, "%s_progress", name)) != 0 ? NULL : name;
+}
+
+static bool read_head(struct arena *a, char *const *fields, int n, struct sweep_table *out)
+{
+    int n_axes = 0;
+    while (n_axes < n && strcmp(fields[n_axes], columns[0]) != 0) n_axes++;
+    int rest = n - n_axes - TABLE_COLUMN_COUNT;
+    bool good = n_axes >= 1 && rest >= 0 && rest % 2 == 0;
+    for (int c = 0; good && c < TABLE_COLUMN_COUNT; c++)
+        good = !strcmp(fields[n_axes + c], columns[c]);
+    if (!good) return false;
+    struct table_axis *axes = ARENA_ARRAY(a, struct table_axis, (size_t)n_axes);
+    for (int k = 0; k < n_axes; k++) axes[k] = read_axis(a, arena_strdup(a, fields[k]));
+    *out = (struct sweep_table){.n_axes = n_axes, .axes = axes, .n_lines = rest / 2, .lines = ARENA_ARRAY(a, const char *, (size_t)rest + 1)};
+    for (int32_t k = 0; k < out->n_lines && good; k++) {
+        char *const *field = &fields[n_axes + TABLE_COLUMN_COUNT + 2 * k];
+        out->lines[k] = read_line_name(a, field[0], field[1]);
+        good = out->lines[k] != NULL;
+    }
+    return good;
 }
 
 enum status table_read(struct arena *a, const char *path, struct sweep_table *out,
@@ -281,26 +377,21 @@ enum status table_read(struct arena *a, const char *path, struct sweep_table *ou
     size_t bytes;
     TRY(file_read(a, path, CSV_MAX, &text_of_file, &bytes, err));
     char *at = text_of_file;
-    int n = csv_split(&at, fields, FIELDS_MAX), n_axes = n - TABLE_COLUMN_COUNT;
-    bool good = n_axes >= 1;
-    for (int c = 0; good && c < TABLE_COLUMN_COUNT; c++)
-        good = !strcmp(fields[n_axes + c], columns[c]);
-    if (!good)
+    int n = csv_split(&at, fields, FIELDS_MAX);
+    if (!read_head(a, fields, n, out))
         return error_set(err, ERR_INPUT,
-                         "%s:1: not a table of sweep: expected its axes, then %s to %s", path,
+                         "%s:1: not a table of sweep: expected its axes, then %s to %s, then NAME_s and NAME_progress of each strategy", path,
                          columns[0], columns[TABLE_COLUMN_COUNT - 1]);
-    struct table_axis *axes = ARENA_ARRAY(a, struct table_axis, (size_t)n_axes);
-    for (int k = 0; k < n_axes; k++) axes[k] = read_axis(a, arena_strdup(a, fields[k]));
-    size_t rows = 1;
+    size_t rows = 1, axes = (size_t)out->n_axes, lines = (size_t)out->n_lines;
     for (const char *c = at; *c; c++) rows += *c == '\n';
-    double *places = ARENA_ARRAY(a, double, rows *(size_t)n_axes),
-           *values = ARENA_ARRAY(a, double, rows *TABLE_plan);
-    *out = (struct sweep_table){.n_axes = n_axes, .axes = axes, .at = places, .values = values};
+    double *places = ARENA_ARRAY(a, double, rows *axes), *values = ARENA_ARRAY(a, double, rows *TABLE_plan),
+           *line_s = ARENA_ARRAY(a, double, rows *lines + 1);
+    out->at = places, out->values = values, out->line_s = line_s;
     for (int32_t line = 2; *at; line++) {
+        size_t row = (size_t)out->n_rows;
         if (csv_split(&at, fields, FIELDS_MAX) != n)
             return error_set(err, ERR_INPUT, "%s:%d: expected %d fields", path, (int)line, n);
-        TRY(read_row(path, line, fields, n_axes, places + (size_t)out->n_rows * (size_t)n_axes,
-                     values + (size_t)out->n_rows * TABLE_plan, err));
+        TRY(read_row(path, line, fields, out, places + row * axes, values + row * TABLE_plan, line_s + row * lines, err));
         out->n_rows++;
     }
     if (!out->n_rows) return error_set(err, ERR_INPUT, "%s: no rows", path);

@@ -1,6 +1,7 @@
 /* tools/sweep/table.h - the results of a sweep as a table: on stdout, as JSON, as CSV, and back from CSV for pictures.
  *
- * CSV: a column per axis in SI units ("link:lan [B/s]"), then TABLE_COLUMNS. Empty: unknown, or no plan (`why` has the reason).
+ * CSV: a column per axis in SI units ("link:lan [B/s]"), then TABLE_COLUMNS, then with --allow two columns for each strategy and textbook plan,
+ * NAME_s and NAME_progress. Empty: unknown, or no plan (`why` has the reason).
  */
 #ifndef TOOLS_SWEEP_TABLE_H
 #define TOOLS_SWEEP_TABLE_H
@@ -26,6 +27,10 @@ enum table_column {
         TABLE_COLUMN_COUNT
 };
 
+/* Names of the lines of all points, in order of appearance. Returns their number. */
+int32_t table_lines(struct arena *a, const struct sweep_grid *s, const char ***out);
+/* A point's line of a name; NULL: it has none. */
+const struct sweep_line *table_line(const struct sweep_point *x, const char *name);
 void table_print(struct arena *a, const struct sweep_grid *s, bool all);
 void table_json(const struct sweep_grid *s, struct json *j);
 void table_csv(FILE *out, struct arena *a, const struct sweep_grid *s);
@@ -39,6 +44,9 @@ struct sweep_table {
     const struct table_axis *axes; /* (n_axes) */
     const double *at;              /* (n_rows, n_axes) */
     const double *values;          /* (n_rows, TABLE_plan): of the columns of numbers */
+    int32_t n_lines;               /* strategies and textbook plans beside the found plan */
+    const char **lines;            /* (n_lines) their names */
+    const double *line_s;          /* (n_rows, n_lines) effective seconds of an iteration: time / progress */
 };
 /* The same of a sweep in memory. */
 void table_make(struct arena *a, const struct sweep_grid *s, struct sweep_table *out);
