@@ -71,8 +71,7 @@ void writer_op(struct writer *w, const struct program_op *of)
     finish_op(w, op);
 }
 
-void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
-                       int32_t x, int32_t y)
+void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t x, int32_t y)
 {
     writer_op(w, &(struct program_op){.kind = OP_accumulate,
                                      .phase = phase,
@@ -136,8 +135,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     const char *name = again ? arena_join(l->a, op->name, ".again") : op->name;
     if (op_is_group(op->kind)) {
         writer_emit(w, INSTR_COLLECTIVE,
-                    lower_shard_collective(l, w->b, index, again, name, slot[op->input[0]],
-                                           slot[op->output[0]]));
+                    lower_shard_collective(l, w->b, index, again, name, slot[op->input[0]], slot[op->output[0]]));
         return;
     }
     /* This kind always adds: a gradient of this call alone is zeroed first. */
@@ -162,8 +160,7 @@ static const char *carrying_name(const struct writer *w, int32_t channel, bool r
 
 /* On a blocking link (OP_message) both ends are busy while a message passes: the sender from its
  * issue, the receiver from its receive. */
-static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel,
-                         int32_t slot, bool received)
+static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel, int32_t slot, bool received)
 {
     if (link < 0) return;
     const struct program_stage *s = w->b->s;
@@ -201,8 +198,7 @@ static int32_t cut_layer(const struct stage_build *b, enum phase phase, bool sen
 }
 
 /* Copies sequences, or a part of each row, of one slot to another: SLICE or PASTE. */
-static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
-                      const struct crossing *x, int32_t from, int32_t to)
+static void add_piece(struct writer *w, enum op_kind kind, enum phase phase, const struct crossing *x, int32_t from, int32_t to)
 {
     const struct stage_build *b = w->b;
     const char *name = b->s->slots[kind == OP_slice ? from : to].name;
@@ -286,8 +282,7 @@ static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
             pack_message(w, phase, x, home);
         } else if (x->slot != home) {
             const char *name = w->h->v->g->tensors[tensor].name;
-            writer_zero(w, phase, w->b->s->first_layer, arena_join(w->l->a, name, ".pass.zero"),
-                        x->slot);
+            writer_zero(w, phase, w->b->s->first_layer, arena_join(w->l->a, name, ".pass.zero"), x->slot);
             writer_accumulate(w, phase, w->b->s->first_layer,
                               arena_join(w->l->a, name, ".pass"), home, x->slot);
         }

@@ -38,8 +38,7 @@ struct slot_room {
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s)
 {
     struct program_stage *out = h->b->s;
-    out->slots = arena_grow(h->work, out->slots, (size_t)out->n_slots,
-                            &h->slots->room->slot_capacity, sizeof *out->slots);
+    out->slots = arena_grow(h->work, out->slots, (size_t)out->n_slots, &h->slots->room->slot_capacity, sizeof *out->slots);
     s.bytes = shape_elements(&s.shape) * dtype_bytes(s.dtype);
     out->slots[out->n_slots] = s;
     return out->n_slots++;
@@ -63,8 +62,7 @@ static struct shape shape_on(const struct tensor *t)
 }
 
 /* The shard, for tensors in files or from outside; not for activations. */
-static const struct tensor_shard *part_on(const struct lower_view *v, int32_t tensor,
-                                          enum slot_class class)
+static const struct tensor_shard *part_on(const struct lower_view *v, int32_t tensor, enum slot_class class)
 {
     bool input = v->g->tensors[tensor].role == TENSOR_INPUT;
     bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || input;
@@ -105,8 +103,7 @@ static int32_t find_buffer_ring(struct stage_scratch *h, struct buffer_ring want
     return s->n_buffer_rings++;
 }
 
-static int32_t add_buffer_ring_slot(struct stage_scratch *h, struct slot s, struct buffer_ring life,
-                             int32_t group)
+static int32_t add_buffer_ring_slot(struct stage_scratch *h, struct slot s, struct buffer_ring life, int32_t group)
 {
     s.buffer_ring = find_buffer_ring(h, life, group);
     s.offset_bytes = h->b->s->buffer_rings[s.buffer_ring].stride_bytes;
@@ -129,8 +126,7 @@ static enum phase last_phase(uint8_t uses, enum phase born)
 }
 
 /* Slot of a tensor that a phase produces: in a buffer ring if it outlives the phase or leaves the stage, else scratch. */
-static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase born,
-                         uint8_t uses, int32_t sent)
+static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase born, uint8_t uses, int32_t sent)
 {
     enum phase last = last_phase(uses, born);
     if (last == born && sent < 0)
@@ -171,8 +167,7 @@ static int32_t piece_slot(struct stage_scratch *h, int32_t tensor, struct crossi
 }
 
 /* Outgoing: the tensor's slot, or a piece cut out of it in this phase. */
-static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, enum phase phase,
-                       int32_t home)
+static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, enum phase phase, int32_t home)
 {
     for (int32_t i = 0; i < h->b->edge[out].n; i++) {
         struct crossing *x = &h->b->edge[out].list[i];
@@ -186,8 +181,7 @@ static void sent_slots(struct stage_scratch *h, enum edge out, int32_t tensor, e
 }
 
 /* Incoming, one slot for each piece; the phase assembles them. */
-static void received_slots(struct stage_scratch *h, enum edge in, int32_t tensor,
-                           enum phase phase)
+static void received_slots(struct stage_scratch *h, enum edge in, int32_t tensor, enum phase phase)
 {
     for (int32_t i = 0; i < h->b->edge[in].n; i++) {
         struct crossing *x = &h->b->edge[in].list[i];
@@ -206,8 +200,7 @@ static int32_t sent_from_home(const struct stage_build *b, enum edge out, int32_
 
 /* Slot of a tensor from outside, and of what is forwarded. A complete tensor that is only forwarded is
  * copied, so that a sent buffer is always one that a call wrote; an assembled one is written anyway. */
-static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge out, int32_t tensor,
-                             uint8_t uses, enum phase phase)
+static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge out, int32_t tensor, uint8_t uses, enum phase phase)
 {
     struct crossing *whole = lower_crossing(h->b, in, tensor);
     int32_t home, sent = sent_from_home(h->b, out, tensor);

@@ -39,8 +39,7 @@ static const struct node *given(const struct node *map, const char *key)
 }
 
 /* A count that fits int32; *out is the default where the key is absent. */
-static enum status get_count(const struct node *map, const char *key, int32_t min, int32_t max,
-                             int32_t *out, struct error *err)
+static enum status get_count(const struct node *map, const char *key, int32_t min, int32_t max, int32_t *out, struct error *err)
 {
     int64_t value = *out;
     TRY(node_get_int(map, key, min, max, &value, err));
@@ -48,8 +47,7 @@ static enum status get_count(const struct node *map, const char *key, int32_t mi
     return OK;
 }
 
-static enum status need_list(const struct node *map, const char *key, const struct node **out,
-                             struct error *err)
+static enum status need_list(const struct node *map, const char *key, const struct node **out, struct error *err)
 {
     TRY(node_need(map, key, out, err));
     TRY(node_is(*out, NODE_LIST, err));
@@ -89,8 +87,7 @@ static enum status find_device(const void *reader, const struct node *n, int32_t
         list = arena_printf(r->a, "%s%s%s", list, i ? ", " : "",
                             strlen(list) + strlen(c->devices[i].name) < 200 ? c->devices[i].name
                                                                             : "...");
-    return node_error(n, r->err, "unknown device '%.100s'; known: %s%s", name, list,
-                      nearest_hint(&near, hint));
+    return node_error(n, r->err, "unknown device '%.100s'; known: %s%s", name, list, nearest_hint(&near, hint));
 }
 
 /* devices: [a.0, b.0], sequences: [3, 2] */

@@ -265,8 +265,7 @@ START_TEST(every_row_infers_the_shapes_worked_by_hand)
     struct op_shapes s = inferred(r->kind, &r->attrs, r->inputs);
     ck_assert_int_eq(s.n_outputs, parse_shapes(r->outputs, want));
     for (int32_t i = 0; i < s.n_outputs; i++)
-        ck_assert_msg(shape_equal(&s.output[i], &want[i]), "%s %s: output %d",
-                      op_kind_name(r->kind), r->inputs, i);
+        ck_assert_msg(shape_equal(&s.output[i], &want[i]), "%s %s: output %d", op_kind_name(r->kind), r->inputs, i);
 }
 END_TEST
 
@@ -305,8 +304,7 @@ START_TEST(zero_writes_its_output_and_reads_nothing)
     ck_assert_int_eq(op_bytes_read(OP_zero, &attrs, &s, DTYPE_fp64), 0);
     ck_assert_int_eq(op_bytes_written(OP_zero, &attrs, &s, DTYPE_fp64), 48);
     char text[200];
-    ck_assert_str_eq(op_key_text(text, sizeof text, OP_zero, &attrs, &s, DTYPE_fp64),
-                     "zero fp64 (6)");
+    ck_assert_str_eq(op_key_text(text, sizeof text, OP_zero, &attrs, &s, DTYPE_fp64), "zero fp64 (6)");
 }
 END_TEST
 
@@ -443,15 +441,13 @@ START_TEST(key_texts_of_different_keys_differ)
         keys[i] = op_key(row_at(i)->kind, &row_at(i)->attrs, &s, DTYPE_fp32);
         ck_assert_uint_lt(strlen(text[i]), sizeof text[i] - 1);
         for (int j = 0; j < i; j++)
-            ck_assert_msg((keys[i] == keys[j]) == !strcmp(text[i], text[j]), "%s / %s", text[i],
-                          text[j]);
+            ck_assert_msg((keys[i] == keys[j]) == !strcmp(text[i], text[j]), "%s / %s", text[i], text[j]);
     }
     ck_assert_str_eq(text[1], "matmul fp32 (6,4)x(5,4) tb");
     char small[12];
     struct op_shapes s = inferred(text_rows[0].kind, &text_rows[0].attrs, text_rows[0].inputs);
     ck_assert_str_eq(
-        op_key_text(small, sizeof small, text_rows[0].kind, &text_rows[0].attrs, &s, DTYPE_fp32),
-        "matmul fp32");
+        op_key_text(small, sizeof small, text_rows[0].kind, &text_rows[0].attrs, &s, DTYPE_fp32), "matmul fp32");
 }
 END_TEST
 
