@@ -95,7 +95,7 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
     struct error why = {0};
     objective_put(&q->aim, &o);
     if (!o.evaluations && v->team.n_devices <= SEARCH_DEVICES_MAX) o.evaluations = EVALUATIONS;
-    TRY(replan_as_it_stands(a, p, &p->job, &v->team, profile, old, &v->old_ns, &v->old_why, err));
+    TRY(replan_as_it_stands(a, p, &p->job, &v->team, profile, old, &v->old_ns, NULL, &v->old_why, err));
     double start = wall_seconds();
     enum status st = search_variant(a, q, &o, p, profile, v, &r, &why);
     v->search_s = wall_seconds() - start;
@@ -146,7 +146,7 @@ static enum status adopt(const struct request *q, struct variant *v, const struc
     struct plan *own = ARENA_ARRAY(v->arena, struct plan, 1);
     const char *why;
     int64_t ns;
-    TRY(replan_as_it_stands(v->arena, p, &p->job, &v->team, profile, own, &ns, &why, err));
+    TRY(replan_as_it_stands(v->arena, p, &p->job, &v->team, profile, own, &ns, NULL, &why, err));
     if (!ns || !is_better(q, own, ns, v)) return OK;
     v->best = own, v->best_ns = ns, v->stays = v->exact = false;
     if (ns < v->lower_bound_ns) v->lower_bound_ns = 0;

@@ -132,6 +132,49 @@ check "by cost the table begins with the cheapest ($(awk '{ printf "%s ", $1 }' 
 costs >"$scratch/times" && ! sort -g -k 2,2 -c "$scratch/costs" 2>/dev/null && sort -g -k 2,2 -c "$scratch/times" 2>"$scratch/err"
 check "by time with the fastest" $?
 
+# --- stale gradients: the set `stale`, and presets with parameter servers ---
+
+for name in slow uneven; do
+    "$MUSHER" plan "$scratch/job.yaml" "$scratch/$name.yaml" --allow stale -o "$scratch/$name.plan" --json >"$scratch/$name.json" 2>"$scratch/err"
+    for strategy in ssp asp; do
+        ns=$(value "$scratch/$name.json" $strategy)
+        "$MUSHER" simulate "$scratch/$name.plan.$strategy" --json >"$scratch/json" 2>"$scratch/err"
+        again=$(sed -n 's/^ *"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/json" | head -n 1)
+        [[ $ns && $ns == "$again" ]] && grep -q "mode: $strategy" "$scratch/$name.plan.$strategy" && grep -q 'rate: inverse' "$scratch/$name.plan.$strategy"
+        check "$name: the file of $strategy has the time that was printed ($ns, $again ns), and Adam's rate" $?
+    done
+done
+grep -q 'bound: 3' "$scratch/uneven.plan.ssp" && grep -q 'servers: \[b\.[01]\]' "$scratch/uneven.plan.asp"
+check "ssp has a bound of 3, and one of the slow devices is the server" $?
+awk -F '[:,]' '/"strategies"/ { on = 1 } on && /"progress"/ { p = $2 } on && /"mean_staleness"/ { n++; if (!(p > 0.5 && p <= 1 && $2 > 1 && $2 <= 2.2)) bad = 1 } END { exit bad || n != 2 }' "$scratch/uneven.json" &&
+    grep -q '"assumption": "assumed from the simulated mean staleness: .*Giladi' "$scratch/uneven.json"
+check "progress is of the mean staleness of three workers, with its assumption and source" $?
+"$MUSHER" run -q "$scratch/uneven.plan.asp" --data "$scratch/text.txt" --steps 4 --json >"$scratch/run.json" 2>"$scratch/err" && grep -q '"mode": "asp"' "$scratch/run.json"
+check "the plan of asp really runs" $?
+sed 's/kind: adamw, lr: 1e-3/kind: sgd, lr: 0.1/' "$scratch/job.yaml" >"$scratch/sgd.yaml"
+for preset in ps-sync:bsp ps-async:asp tf-parameter-server:asp ssp:ssp; do
+    "$MUSHER" plan "$scratch/sgd.yaml" "$scratch/uneven.yaml" -o "$scratch/preset.yaml" --baseline ${preset%:*} --json >"$scratch/json" 2>"$scratch/err"
+    check "preset ${preset%:*}" $?
+    ns=$(sed -n 's/^ *"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/json" | head -n 1)
+    again=$("$MUSHER" simulate "$scratch/preset.yaml" --json 2>"$scratch/err" | sed -n 's/^ *"iteration_ns": \([0-9]*\).*/\1/p' | head -n 1)
+    [[ $ns && $ns == "$again" ]] && grep -q "mode: ${preset#*:}" "$scratch/preset.yaml" && ! grep -q 'rate:' "$scratch/preset.yaml"
+    check "${preset%:*}: its file has the mode, SGD's rate, and the time that was printed ($ns, $again ns)" $?
+    "$MUSHER" run -q "$scratch/preset.yaml" --data "$scratch/text.txt" --steps 2 --json >"$scratch/run.json" 2>"$scratch/err"
+    check "${preset%:*} really runs" $?
+done
+"$MUSHER" plan "$scratch/sgd.yaml" "$scratch/uneven.yaml" -o "$scratch/preset.yaml" --baseline ps-sync >"$scratch/out" 2>"$scratch/err"
+grep -q 'trains synchronously' "$scratch/out"
+check "ps-sync trains synchronously" $?
+# Node b is too slow to work, and nothing else is idle.
+sed 's/slowdown: 24/slowdown: 4000/' "$scratch/uneven.yaml" >"$scratch/idle.yaml"
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/idle.yaml" --allow stale -o "$scratch/idle.plan" >"$scratch/out" 2>"$scratch/err"
+! grep -q 'device: b' "$scratch/idle.plan" && grep -q 'servers: \[b\.0\]' "$scratch/idle.plan.asp" && grep -q 'device: a.1' "$scratch/idle.plan.asp"
+check "an idle device is a server" $?
+says "a job in bf16 has no parameter server" 4 "baseline ssp: parameter servers take jobs in fp32 or fp64; this one is in bf16" "$MUSHER" plan "$scratch/half.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --baseline ssp
+says "nor have two devices" 4 "two workers and a server need three devices" "$MUSHER" plan "$scratch/job.yaml" "$scratch/one.yaml" -o "$scratch/p.yaml" --baseline ps-async
+"$MUSHER" sweep "$scratch/job.yaml" "$scratch/slow.yaml" --vary link:net=1MB/s,10GB/s --allow stale -o "$scratch/s.csv" >"$scratch/out" 2>"$scratch/err" && awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "asp_progress") at = NF - i; next } { n += $(NF - at) > 0.5 && $(NF - at) <= 1 } END { exit n != 2 }' "$scratch/s.csv"
+check "a sweep has time and progress of stale training at each point" $?
+
 # --- islands whose plans shard a parameter differently ---
 
 cat >"$scratch/unlike.yaml" <<'END'
@@ -147,6 +190,6 @@ END
 tr -s ' \n' '  ' <"$scratch/out" | grep -q 'diloco - 2 islands: [^;]*is sharded differently in some replicas; all must keep the same shards of it; 2 islands without ZeRO: an island of 2 devices alone: no feasible plan'
 check "a strategy without a plan has the reason of every attempt" $?
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" --allow local-sdg -o "$scratch/p.yaml" >"$scratch/out" 2>"$scratch/err"
-[[ $? == 2 ]] && grep -q "no strategies 'local-sdg'; known: local-sgd compress; did you mean 'local-sgd'?" "$scratch/err"
+[[ $? == 2 ]] && grep -q "no strategies 'local-sdg'; known: local-sgd compress stale; did you mean 'local-sgd'?" "$scratch/err"
 check "an unknown set is refused" $?
 exit $bad

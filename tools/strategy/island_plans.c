@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "planner/search_check.h"
 #include "profiles/team.h"
 #include "tools/team/edit.h"
 #include "tools/team/replan.h"
@@ -47,22 +48,32 @@ static void find_alike(struct island_task *f, struct island *x, int32_t n)
     }
 }
 
-/* *why: there is no plan. microbatch 0: the search chooses. */
-static enum status search_island(struct island_task *f, struct island *x, int64_t microbatch, bool whole, const char **why,
-                                 struct error *err)
+/* Whether it divides the share of every island. */
+static bool divides_all(const struct island *islands, int32_t n, int64_t microbatch)
 {
+    bool all = true;
+    for (int32_t i = 0; i < n; i++) all &= islands[i].batch % microbatch == 0;
+    return all;
+}
+
+/* *why: there is no plan. microbatch 0: the search chooses one that all islands can have. */
+static enum status search_island(struct island_task *f, struct island *islands, int32_t n, int32_t index, int64_t microbatch, bool whole,
+                                 const char **why, struct error *err)
+{
+    struct island *x = &islands[index];
+    int64_t sizes[sizeof f->job->microbatch_sizes / sizeof *f->job->microbatch_sizes];
     struct job j = *f->job;
     struct search_options o = *f->o;
     struct search_result r;
     struct error refused = {0};
     j.global_batch = x->batch;
     if (microbatch) j.n_microbatches_sizes = 1, j.microbatch_sizes[0] = microbatch;
-    int32_t n_sizes = j.n_microbatches_sizes;
+    int32_t n_sizes = search_check_sizes(&j, NULL, sizes);
     j.n_microbatches_sizes = 0;
     for (int32_t i = 0; i < n_sizes; i++)
-        if (x->batch % j.microbatch_sizes[i] == 0) j.microbatch_sizes[j.n_microbatches_sizes++] = j.microbatch_sizes[i];
-    if (n_sizes && !j.n_microbatches_sizes) {
-        *why = arena_printf(f->a, "an island's share of the batch, %" PRId64 " samples, is no multiple of the microbatch size", x->batch);
+        if (divides_all(islands, n, sizes[i])) j.microbatch_sizes[j.n_microbatches_sizes++] = sizes[i];
+    if (!j.n_microbatches_sizes) {
+        *why = arena_printf(f->a, "no microbatch size divides the share of the batch of every island, of this one %" PRId64 " samples", x->batch);
         return OK;
     }
     struct cluster part = x->part;
@@ -94,9 +105,9 @@ static enum status search_islands(struct island_task *f, struct island *x, int32
     for (int32_t i = 1; i < n; i++)
         if (x[i].weight > x[first].weight) first = i;
     first = x[first].like;
-    TRY(search_island(f, &x[first], 0, whole, why, err));
+    TRY(search_island(f, x, n, first, 0, whole, why, err));
     for (int32_t i = 0; i < n && !*why; i++)
-        if (i != first && x[i].like == i) TRY(search_island(f, &x[i], x[first].found[0].plan.microbatch, whole, why, err));
+        if (i != first && x[i].like == i) TRY(search_island(f, x, n, i, x[first].found[0].plan.microbatch, whole, why, err));
     for (int32_t i = 0; i < n && !*why; i++) x[i].found = x[x[i].like].found, x[i].n_found = x[x[i].like].n_found;
     return OK;
 }

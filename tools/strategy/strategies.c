@@ -7,7 +7,7 @@
 #include "sim/metrics.h"
 #include "tools/objective.h"
 #include "tools/options.h"
-#include "tools/strategy/island_plans.h"
+#include "tools/strategy/served_plans.h"
 #include "tools/team/replan.h"
 
 #include <inttypes.h>
@@ -16,6 +16,7 @@
 
 /* Steps between exchanges; DiLoCo's settings are those of Douillard et al. 2023, section 3. */
 enum { LOCAL_EVERY = 8, DILOCO_EVERY = 500, STREAMING_EVERY = 100 };
+enum { SSP_BOUND = 3 }; /* steps; a worker that pauses for less delays no other */
 static const struct outer_optimizer outer_average = {.every = LOCAL_EVERY, .kind = OUTER_AVERAGE, .fragments = 1};
 static const struct outer_optimizer outer_streaming = {
     .every = STREAMING_EVERY, .kind = OUTER_NESTEROV, .lr = 0.7, .momentum = 0.9, .fragments = 4, .delay = 1, .alpha = 0.5};
@@ -73,9 +74,13 @@ static enum status try_plan(struct island_task *f, const struct plan *p, struct 
     struct strategy_plan made = *x;
     named.name = x->name;
     *why = NULL;
-    TRY(replan_as_it_stands(f->a, &named, f->job, f->cluster, f->profile, &made.plan, &made.iteration_ns, why, err));
+    struct server_counts staleness = {0};
+    TRY(replan_as_it_stands(f->a, &named, f->job, f->cluster, f->profile, &made.plan, &made.iteration_ns, &staleness, why, err));
     f->evaluated++;
     if (made.iteration_ns <= 0) return OK;
+    if (p->servers.rule.n) made.progress = served_plans_progress(&p->servers.rule, p->n_replicas, &staleness);
+    made.synchronous = p->servers.rule.n && !parameter_server_by_arrival(&p->servers.rule);
+    made.staleness = staleness.pushes ? (double)staleness.staleness / (double)staleness.pushes : 0;
     struct search_plan now = strategy_effective(&made), before = {0};
     if (!x->why) before = strategy_effective(x);
     made.why = NULL, made.outside = !objective_better(f->o, &now, NULL);
@@ -88,7 +93,10 @@ struct change {
     const struct outer_optimizer *outer;
     struct compressor sums;
     bool zero; /* ZeRO may stay */
+    const struct parameter_server *servers;
 };
+static const struct parameter_server by_ssp = {.mode = SERVER_SSP, .bound = SSP_BOUND, .drop_above = -1};
+static const struct parameter_server by_asp = {.mode = SERVER_ASP, .drop_above = -1}, by_bsp = {.mode = SERVER_BSP, .drop_above = -1};
 static const struct change changes[STRATEGY_COUNT] = {
     [STRATEGY_local_sgd] = {.outer = &outer_average},
     [STRATEGY_diloco] = {.outer = &outer_diloco},
@@ -96,7 +104,10 @@ static const struct change changes[STRATEGY_COUNT] = {
     [STRATEGY_bf16_sums] = {.sums = {.kind = COMPRESSION_BF16}, .zero = true},
     [STRATEGY_fp16_sums] = {.sums = {.kind = COMPRESSION_FP16}, .zero = true},
     [STRATEGY_int8_sums] = {.sums = {.kind = COMPRESSION_INT8, .stochastic = true, .block = 256}},
-    [STRATEGY_power_sgd] = {.sums = {.kind = COMPRESSION_POWER_SGD, .feedback = FEEDBACK_EF, .rank = 4}}};
+    [STRATEGY_power_sgd] = {.sums = {.kind = COMPRESSION_POWER_SGD, .feedback = FEEDBACK_EF, .rank = 4}},
+    [STRATEGY_ssp] = {.servers = &by_ssp},
+    [STRATEGY_asp] = {.servers = &by_asp},
+    [STRATEGY_bsp] = {.servers = &by_bsp}};
 
 static void apply(const struct change *x, struct plan *p, int32_t n_islands, const int32_t *island)
 {
@@ -105,8 +116,11 @@ static void apply(const struct change *x, struct plan *p, int32_t n_islands, con
 }
 
 /* Why no plan of the job has the change; NULL: some may. */
-static const char *refused(struct arena *a, const struct change *x, enum dtype job)
+static const char *refused(struct arena *a, const struct change *x, const struct job *j)
 {
+    enum dtype job = j->precision;
+    if (x->servers && dtype_is_half(job)) return arena_printf(a, "parameter servers take jobs in fp32 or fp64; this one is in %s", dtype_name(job));
+    if (x->servers && j->model.measured) return "parameter servers hold parameters by name; measured layers have none";
     if (x->zero && (x->sums.kind == COMPRESSION_FP16 ? dtype_is_half(job) : job == DTYPE_bf16))
         return arena_printf(a, "messages of gradients of a job in %s have 16 bits anyway", dtype_name(job));
     if (x->outer && job == DTYPE_fp16)
@@ -150,6 +164,60 @@ static enum status try_sync(struct island_task *f, const struct search_plan *syn
     return OK;
 }
 
+/* With parameter servers: the best of the plans that are made from this one. */
+static enum status try_served(struct island_task *f, const struct search_plan *sync, const struct change *change, struct strategy_plan *x,
+                              struct error *err)
+{
+    const char *why, *first = NULL;
+    struct plan *plans, carried;
+    struct parameter_server rule = *change->servers;
+    int32_t n;
+    if (rule.mode != SERVER_BSP) rule.rate = served_plans_rate(&f->job->optimizer);
+    replan_carry(f->a, &sync->plan, f->cluster, &carried, &why);
+    if (why) return OK;
+    TRY(served_plans(f, &carried, &rule, &plans, &n, &first, err));
+    for (int32_t i = 0; i < n; i++) {
+        TRY(try_plan(f, &plans[i], x, &why, err));
+        if (!first) first = why;
+    }
+    if (first) note(f, f->base ? f->base : "the synchronous plan", first, x);
+    return OK;
+}
+
+/* The best setting of the textbook plan f->base; *why: there is none. */
+static enum status find_textbook(struct island_task *f, struct search_plan *out, const char **why, struct error *err)
+{
+    struct search_options o = *f->o;
+    struct search_result r;
+    struct error none = {0};
+    o.baseline = f->base, o.from = NULL, o.top = 1, o.objective = OBJECTIVE_TIME, o.min_rate = o.max_cost = 0;
+    enum status st = search_plans(f->a, f->job, f->cluster, f->profile, &o, &r, &none);
+    if (st == ERR_INFEASIBLE || st == ERR_INPUT) *why = arena_strdup(f->a, none.text);
+    if (*why) return OK;
+    if (st != OK) {
+        if (err) *err = none;
+        return st;
+    }
+    f->evaluated += r.evaluated;
+    *out = r.plans[0];
+    return OK;
+}
+
+/* The synchronous plan, and a replica on every device, which a search leaves out where the slow ones would delay all. */
+static enum status try_servers(struct island_task *f, const struct search_plan *sync, const struct change *change, struct strategy_plan *x,
+                               struct error *err)
+{
+    struct search_plan textbook;
+    const char *why = NULL;
+    TRY(try_served(f, sync, change, x, err));
+    f->base = "data-parallel";
+    TRY(find_textbook(f, &textbook, &why, err));
+    if (why) note(f, f->base, why, x);
+    if (!why) TRY(try_served(f, &textbook, change, x, err));
+    f->base = NULL;
+    return OK;
+}
+
 static enum status fill_once(struct island_task *f, struct island_division *d, struct error *err)
 {
     return d->islands ? OK : island_plans_fill(f, d, err);
@@ -158,9 +226,10 @@ static enum status fill_once(struct island_task *f, struct island_division *d, s
 static enum status try_strategy(struct island_task *f, const struct change *change, struct island_division *d, int32_t n,
                                 const struct search_plan *sync, struct strategy_plan *x, struct error *err)
 {
-    x->why = refused(f->a, change, f->job->precision);
+    x->why = refused(f->a, change, f->job);
     if (x->why) return OK;
     x->why = "";
+    if (change->servers) return try_servers(f, sync, change, x, err);
     if (!change->outer) TRY(try_sync(f, sync, change, x, err));
     for (int32_t i = 0; i < n; i++) {
         TRY(fill_once(f, &d[i], err));
@@ -260,10 +329,9 @@ int32_t strategies_preset(const char *name)
 /* Of one textbook plan: on every island, or on the whole cluster. */
 static enum status try_preset(struct island_task *f, const struct change *change, struct strategy_plan *x, struct error *err)
 {
-    struct search_options o = *f->o;
-    struct search_result r;
-    struct error none = {0};
     struct island_division *d;
+    struct search_plan textbook;
+    const char *why = NULL;
     int32_t n = 0;
     if (change->outer) {
         TRY(divisions(f, &d, &n, err));
@@ -273,18 +341,10 @@ static enum status try_preset(struct island_task *f, const struct change *change
         }
         return OK;
     }
-    o.baseline = f->base, o.top = 1, o.objective = OBJECTIVE_TIME, o.min_rate = o.max_cost = 0;
-    enum status st = search_plans(f->a, f->job, f->cluster, f->profile, &o, &r, &none);
-    if (st == ERR_INFEASIBLE || st == ERR_INPUT) {
-        note(f, f->base, none.text, x);
-        return OK;
-    }
-    if (st != OK) {
-        if (err) *err = none;
-        return st;
-    }
-    f->evaluated += r.evaluated;
-    return try_sync(f, &r.plans[0], change, x, err);
+    TRY(find_textbook(f, &textbook, &why, err));
+    if (why) note(f, f->base, why, x);
+    if (why) return OK;
+    return change->servers ? try_served(f, &textbook, change, x, err) : try_sync(f, &textbook, change, x, err);
 }
 
 enum status strategies_preset_find(struct arena *a, const struct job *j, const struct cluster *c, const struct profile *p,
@@ -294,7 +354,7 @@ enum status strategies_preset_find(struct arena *a, const struct job *j, const s
     const struct change *change = &changes[presets[preset].strategy];
     const struct row *row = &rows[presets[preset].strategy];
     struct island_task f = {.a = a, .job = j, .cluster = c, .profile = p, .o = o};
-    const char *why = refused(a, change, j->precision);
+    const char *why = refused(a, change, j);
     *out = (struct strategy_plan){
         .name = presets[preset].name, .help = presets[preset].help, .source = row->source, .progress = row->progress, .why = why ? why : ""};
     for (const char *at = presets[preset].bases, *end; *at && !why; at = end + (*end == ' ')) {

@@ -1,8 +1,10 @@
-/* tools/strategy/strategies.h - plans whose training is not the synchronous one: local SGD over islands, compressed sums (`plan --allow`).
+/* tools/strategy/strategies.h - plans whose training is not the synchronous one: local SGD over islands, compressed sums, stale gradients
+ * (`plan --allow`).
  *
  * Such a plan is made from synchronous ones, never ranked among them, and covered by none of their bounds. Its iteration time is
  * simulated. Its *progress* is how much a sample contributes to the loss, compared with synchronous training: a stated assumption with its
- * source, because no simulation predicts it. Effective rate = samples/s · progress.
+ * source, because no simulation predicts it. Effective rate = samples/s · progress. Of stale gradients it depends on the simulated
+ * staleness (tools/strategy/served_plans.h).
  *
  * Islands (tools/strategy/islands.h): each division of the cluster is tried. Every island has the plan that the search finds for it alone,
  * with its share of the batch: in proportion to the islands' peak FLOP/s first, then, if islands differ, to the samples/s of these plans. Alike
@@ -20,7 +22,8 @@ struct arena;
 /* Sets of strategies that a user may allow: id, word, what changes. */
 #define STRATEGY_SETS(X)                                                                           \
     X(LOCAL_SGD, "local-sgd", "islands exchange parameters every few steps")                       \
-    X(COMPRESS, "compress", "gradients are rounded or approximated before they are added")
+    X(COMPRESS, "compress", "gradients are rounded or approximated before they are added")         \
+    X(STALE, "stale", "workers push gradients to parameter servers, which apply each when it arrives")
 enum strategy_set {
 #define X(id, word, help) STRATEGY_SET_##id,
     STRATEGY_SETS(X)
@@ -37,7 +40,7 @@ extern const char *const strategy_set_names[]; /* NULL-ended */
         .help = text STRATEGY_SETS(STRATEGY_SET_HELP)                                              \
     }
 
-/* Strategies: id, set, name, what it does, progress, its assumption and source. */
+/* Strategies: id, set (COUNT: of presets only), name, what it does, progress (of stale gradients the largest), its assumption and source. */
 #define STRATEGIES(X)                                                                              \
     X(local_sgd, LOCAL_SGD, "local-sgd",                                                           \
       "islands average their parameters every 8 steps (Stich 2019)", 1,                            \
@@ -61,7 +64,19 @@ extern const char *const strategy_set_names[]; /* NULL-ended */
       "speech models")                                                                             \
     X(power_sgd, COMPRESS, "power-sgd", "gradients of matrices of rank 4 with error feedback", 1,  \
       "assumed 1: Vogels et al. 2019 report the accuracy of SGD with rank 4, of a ResNet and an "  \
-      "LSTM")
+      "LSTM")                                                                                      \
+    X(ssp, STALE, "ssp",                                                                           \
+      "parameter servers apply each gradient; no worker is more than 3 steps ahead (Ho et al. "    \
+      "2013)", 1, STALE_SOURCE)                                                                    \
+    X(asp, STALE, "asp",                                                                           \
+      "parameter servers apply each gradient; no worker waits for another (Dean et al. 2012)", 1,  \
+      STALE_SOURCE)                                                                                \
+    X(bsp, COUNT, "bsp", "parameter servers apply the sum of all gradients in each step", 1,       \
+      "the synchronous training, to rounding")
+#define STALE_SOURCE                                                                               \
+    "assumed from the simulated mean staleness: the largest stable rate of gradients so late over " \
+    "that of synchronous ones (Giladi et al. 2020, on quadratics without momentum); Dai et al. "   \
+    "2019 report that Adam and momentum suffer more"
 enum strategy_id {
 #define X(id, set, name, help, progress, source) STRATEGY_##id,
     STRATEGIES(X)
@@ -77,11 +92,20 @@ enum strategy_id {
       "data parallel in every island, DiLoCo between them every 500 steps")                        \
     X("powersgd", power_sgd, "ddp data-parallel",                                                  \
       "ddp with PowerSGD of rank 4 in place of the all-reduce (PyTorch's powerSGD_hook)")          \
-    X("horovod-fp16", fp16_sums, "horovod-ring", "horovod-ring with Compression.fp16")
+    X("horovod-fp16", fp16_sums, "horovod-ring", "horovod-ring with Compression.fp16")             \
+    X("ps-sync", bsp, "data-parallel",                                                             \
+      "parameter servers, one update a step with the sum of all gradients")                        \
+    X("ps-async", asp, "data-parallel", "parameter servers, an update for each gradient")          \
+    X("tf-parameter-server", asp, "data-parallel",                                                 \
+      "ps-async, as TensorFlow 2's ParameterServerStrategy")                                       \
+    X("ssp", ssp, "data-parallel",                                                                 \
+      "ps-async in which no worker is more than 3 steps ahead (stale synchronous)")
 
 struct strategy_plan {
     const char *name, *help, *source;
     double progress;
+    double staleness; /* mean, in updates, of gradients that a parameter server applies when they arrive; else 0 */
+    bool synchronous; /* the training is the synchronous one, to rounding */
     const char *why; /* there is no plan, with the reason of each division of the cluster; NULL: there is one */
     struct plan plan;
     int64_t iteration_ns;

@@ -9,6 +9,7 @@
 #include "profiles/team.h"
 #include "tools/common.h"
 #include "tools/objective.h"
+#include "tools/strategy/served_plans.h"
 #include "tools/strategy/strategies.h"
 #include "tools/team/replan.h"
 
@@ -269,7 +270,7 @@ static bool is_better(const struct search_options *o, const struct search_plan *
 
 /* Another point's plan at x, simulated there. *ns 0: it cannot run, and the point's own reason stands. */
 static enum status stands_at(struct arena *scratch, const struct sweep_search *q, const struct sweep_grid *s, const char *file,
-                             const struct sweep_point *x, struct plan *out, int64_t *ns, struct error *err)
+                             const struct sweep_point *x, struct plan *out, int64_t *ns, struct server_counts *staleness, struct error *err)
 {
     struct job j;
     struct cluster c;
@@ -283,7 +284,7 @@ static enum status stands_at(struct arena *scratch, const struct sweep_search *q
         return OK;
     TRY(document_parse(scratch, "plan", file, strlen(file), &root, err));
     TRY(plan_parse(scratch, root, ".", &read, err));
-    return replan_as_it_stands(scratch, &read, &j, &c, q->profile, out, ns, &why, err);
+    return replan_as_it_stands(scratch, &read, &j, &c, q->profile, out, ns, staleness, &why, err);
 }
 
 /* *better: whether the other point's plan became that of x. */
@@ -293,7 +294,7 @@ static enum status offer(struct arena *scratch, struct arena *a, const struct sw
 {
     struct search_plan p = {.cost = 0};
     *better = false;
-    TRY(stands_at(scratch, q, s, from->file, x, &p.plan, &p.iteration_ns, err));
+    TRY(stands_at(scratch, q, s, from->file, x, &p.plan, &p.iteration_ns, NULL, err));
     p.cost = p.iteration_ns ? plan_cost(&p.plan, p.iteration_ns) : 0;
     if (!p.iteration_ns || !is_better(q->options, &p, x)) return OK;
     put_plan(scratch, a, &p, q->options->objective, x);
@@ -309,12 +310,14 @@ static enum status offer_line(struct arena *scratch, struct arena *a, const stru
     struct plan p;
     int64_t ns;
     struct sweep_line made;
+    struct server_counts staleness;
     int32_t k = 0;
-    TRY(stands_at(scratch, q, s, from->file, x, &p, &ns, err));
+    TRY(stands_at(scratch, q, s, from->file, x, &p, &ns, &staleness, err));
     if (!ns) return OK;
     while (k < x->n_lines && strcmp(x->lines[k].name, from->name) != 0) k++;
     if (k == LINES_MAX) return OK;
-    add_line(scratch, a, from->name, &p, ns, from->progress, &made);
+    add_line(scratch, a, from->name, &p, ns, p.servers.rule.n ? served_plans_progress(&p.servers.rule, p.n_replicas, &staleness) : from->progress,
+             &made);
     struct search_plan mine = sweep_line_value(&made, false), now = {0};
     if (k < x->n_lines) now = sweep_line_value(&x->lines[k], false);
     if (!objective_better(q->options, &mine, k < x->n_lines ? &now : NULL)) return OK;

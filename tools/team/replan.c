@@ -59,6 +59,9 @@ void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c
         for (size_t s = 0; s < n; s++)
             made.replicas[r].stages[s] = carry_stage(&k, &p->replicas[r].stages[s]);
     }
+    int32_t *servers = ARENA_ARRAY(a, int32_t, (size_t)p->servers.rule.n + 1);
+    for (int32_t i = 0; i < p->servers.rule.n; i++) servers[i] = carried(&k, p->servers.devices[i]);
+    made.servers.devices = servers;
     *missing = lacked_names(&k);
     if (!*missing) *out = made;
 }
@@ -72,7 +75,8 @@ static bool has_size(const struct job *j, int64_t microbatch)
 
 enum status replan_as_it_stands(struct arena *a, const struct plan *p, const struct job *j,
                                 const struct cluster *c, const struct profile *profile,
-                                struct plan *out, int64_t *ns, const char **why, struct error *err)
+                                struct plan *out, int64_t *ns, struct server_counts *staleness, const char **why,
+                                struct error *err)
 {
     const char *missing;
     struct sim_result result;
@@ -91,12 +95,13 @@ enum status replan_as_it_stands(struct arena *a, const struct plan *p, const str
     out->job = *j;
     enum status st = common_simulate(a, out, profile, &(struct sim_options){.fold = true}, &result,
                                      &program, &refused);
-    if (st == OK)
-        *ns = out->predicted_ns = result.iteration_ns;
-    else if (st != ERR_INFEASIBLE && st != ERR_INPUT)
-        return error_set(err, st, "%s", refused.text);
-    else
+    if (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT) return error_set(err, st, "%s", refused.text);
+    if (st != OK) {
         *why = arena_strdup(a, refused.text);
+        return OK;
+    }
+    *ns = out->predicted_ns = result.iteration_ns;
+    if (staleness) *staleness = result.staleness;
     return OK;
 }
 
@@ -104,6 +109,7 @@ int32_t replan_mark(const struct plan *p, bool *used)
 {
     int32_t n = 0;
     for (int32_t d = 0; d < p->cluster.n_devices; d++) used[d] = false;
+    for (int32_t i = 0; i < p->servers.rule.n; i++) used[p->servers.devices[i]] = true;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
             const struct plan_stage *stage = &p->replicas[r].stages[s];

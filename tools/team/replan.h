@@ -14,6 +14,7 @@
 #include "tools/team/edit.h"
 
 struct arena;
+struct server_counts;
 
 /* *out: the plan with its stages on the devices of the same names in cluster c, which it then embeds. *missing: names of absent
  * devices ("b.0, c.0"), and then *out is not filled; NULL: none. */
@@ -21,15 +22,17 @@ void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c
                   const char **missing);
 
 /* The plan as it stands on cluster c, for job j: *out, which embeds both, and its simulated time *ns. 0: it cannot run there, for *why (a
- * device that it uses is missing, memory, a batch or a microbatch size that the job has not). Answers to nested questions are compared
- * so: a plan of one question that is also a plan of another is never faster than the answer to the other.
+ * device that it uses is missing, memory, a batch or a microbatch size that the job has not). *staleness: of its parameter servers; NULL: not
+ * needed. Answers to nested questions are compared so: a plan of one question that is also a plan of another is never faster than the
+ * answer to the other.
  * Cost: one lowering and one simulation. */
 MUST_CHECK enum status replan_as_it_stands(struct arena *a, const struct plan *p,
                                            const struct job *j, const struct cluster *c,
                                            const struct profile *profile, struct plan *out,
-                                           int64_t *ns, const char **why, struct error *err);
+                                           int64_t *ns, struct server_counts *staleness, const char **why,
+                                           struct error *err);
 
-/* used: (n_devices) of the plan's cluster; marks those that hold a stage or a shard of one. Returns their number. */
+/* used: (n_devices) of the plan's cluster; marks those that hold a stage, a shard of one or a parameter server. Returns their number. */
 int32_t replan_mark(const struct plan *p, bool *used);
 
 /* The texts of a list of at least one, joined by commas; a device named twice is removed once. */
