@@ -25,8 +25,9 @@ static enum status read_staleness(const struct node *map, struct parameter_serve
         x->bound = (int32_t)number;
     }
     n = rate ? rate : drop;
-    if (n && x->mode == SERVER_BSP)
-        return node_error(n, err, "mode: bsp has no stale gradients; ssp and asp have");
+    if (n && (x->mode == SERVER_BSP || (x->mode == SERVER_SSP && !x->bound)))
+        return node_error(n, err, "%s has no stale gradients; remove the key, or choose mode: asp, or ssp with a bound above 0",
+                          x->mode == SERVER_BSP ? "mode: bsp" : "mode: ssp with bound: 0");
     if (rate) TRY(node_choice(rate, rate_names, &choice, err));
     x->rate = (enum server_rate)choice;
     if (!drop) return OK;

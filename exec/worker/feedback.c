@@ -65,7 +65,7 @@ bool feedback_saved(const struct checkpoint *c)
 {
     for (int32_t i = 0; i < c->n_tensors; i++) {
         const char *place = strrchr(c->tensors[i].name, '#');
-        if (place && place[1] >= '0' && place[1] <= '9') return true;
+        if (place && place[1] >= '0' && place[1] <= '9' && !saved_tensor_is_versions(c->tensors[i].name)) return true;
     }
     return false;
 }

@@ -125,17 +125,58 @@ static void warn_of_feedback(const struct resuming *v, const struct checkpoint *
         log_warn("checkpoint '%s' has feedback of compression, which this plan does not have: what its codes left out is dropped", c->folder);
 }
 
-/* Versions of a parameter server. A checkpoint of other training, or of another number of workers, has none: they are its step then. */
-static enum status load_versions(const struct resuming *v, const struct checkpoint *c, struct error *err)
+/* Workers that have parameters of their own in the checkpoint. */
+static int32_t workers_saved(const struct checkpoint *c)
+{
+    int32_t n = 0;
+    size_t length = 0;
+    const char *first = NULL, *at;
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        const char *name = c->tensors[i].name;
+        if (!(at = strrchr(name, '@'))) continue;
+        if (!first) first = name, length = (size_t)(at - name) + 1;
+        n += !strncmp(name, first, length);
+    }
+    return n;
+}
+
+static void warn_of_workers(const struct resuming *v, const struct checkpoint *c)
+{
+    if (saved_tensor_find_versions(c, 1) && !saved_tensor_serves(c, v->r->p))
+        log_warn("checkpoint '%s' has the own parameters of %" PRId32 " workers; training continues from the servers'", c->folder,
+                 workers_saved(c));
+}
+
+static enum status worker_saved(const struct chunk *k, const struct checkpoint *c, int32_t worker, bool *saved, struct error *err)
 {
     char name[sizeof c->tensors->name];
+    *saved = true;
+    if (!k->stage->n_parameters) return OK;
+    TRY(saved_tensor_name(name, sizeof name, &k->stage->parameters[0], worker + 1, 0, err));
+    *saved = checkpoint_has(c, name);
+    return OK;
+}
+
+/* Versions of a parameter server. A checkpoint of other training has none: they are its step then. Workers that begin with the servers'
+ * parameters, because they are other ones or were not there when it was written, have pulled its version; it is server 1's if there were
+ * fewer servers. */
+static enum status load_versions(const struct resuming *v, struct arena *a, const struct checkpoint *c, struct error *err)
+{
     int64_t n = 0;
     double *state = serve_state(v->serve, &n);
     if (!state) return OK;
-    saved_tensor_versions(name, sizeof name, v->chunks->at[0].stage->server, n);
-    const struct shape shape = {1, {n}};
-    for (int64_t i = 0; i < n; i++) state[i] = (double)c->step;
-    if (checkpoint_has(c, name)) TRY(checkpoint_load(c, name, &shape, DTYPE_fp64, state, err));
+    const struct chunk *k = &v->chunks->at[0];
+    const struct checkpoint_tensor *t = saved_tensor_find_versions(c, k->stage->server);
+    if (!t) t = saved_tensor_find_versions(c, 1);
+    double *had = ARENA_ARRAY(a, double, t ? (size_t)shape_elements(&t->shape) + 1 : 1);
+    had[0] = (double)c->step;
+    if (t) TRY(checkpoint_load(c, t->name, &t->shape, DTYPE_fp64, had, err));
+    state[0] = had[0];
+    for (int64_t i = 1; i < n; i++) {
+        bool saved = saved_tensor_serves(c, v->r->p);
+        if (saved) TRY(worker_saved(k, c, (int32_t)i - 1, &saved, err));
+        state[i] = saved ? had[i] : had[0];
+    }
     serve_set_state(v->serve);
     return OK;
 }
@@ -148,7 +189,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
     TRY(checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(v, &c, err));
     TRY(checkpoint_continues(&c, v->r->o->steps, v->progress->global_batch, err));
-    if (v->r->index == 0) warn_of_changes(v, &c), warn_of_islands(v, &c), warn_of_sums(v, &c);
+    if (v->r->index == 0) warn_of_changes(v, &c), warn_of_islands(v, &c), warn_of_sums(v, &c), warn_of_workers(v, &c);
     for (int32_t i = 0; i < v->chunks->n; i++) {
         const struct chunk *k = &v->chunks->at[i];
         for (int32_t j = 0; j < k->stage->n_parameters; j++) {
@@ -160,7 +201,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
         TRY(feedback_load(v->r, a, &c, k, &lacking, err));
     }
     if (v->r->index == 0) warn_of_feedback(v, &c, lacking);
-    TRY(load_versions(v, &c, err));
+    TRY(load_versions(v, a, &c, err));
     progress_resume(v->progress, c.step, c.sequences);
     scale_log_resume(v->scales, c.scale);
     return OK;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 static const char *const SUFFIX[] = {"", "#m", "#v", "#anchor", "#velocity", "#sum"};
+static const char VERSIONS[] = "parameter_server#";
 
 int32_t saved_tensor_slot(const struct program_parameter *p, int which)
 {
@@ -90,7 +91,7 @@ enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const
 {
     char name[256];
     bool one = c->n_islands < 2;
-    if (p->server.n && one && island) {
+    if (island && saved_tensor_serves(c, p)) {
         TRY(saved_tensor_name(name, sizeof name, x, island, which, err));
         if (checkpoint_has(c, name)) return checkpoint_load(c, name, whole, t, out, err);
     }
@@ -105,7 +106,25 @@ enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const
 
 void saved_tensor_versions(char *out, size_t n, int32_t server, int64_t numbers)
 {
-    snprintf(out, n, "parameter_server#%" PRId32 "/%" PRId64, server, numbers);
+    snprintf(out, n, "%s%" PRId32 "/%" PRId64, VERSIONS, server, numbers);
+}
+
+const struct checkpoint_tensor *saved_tensor_find_versions(const struct checkpoint *c, int32_t server)
+{
+    char name[64];
+    int n = snprintf(name, sizeof name, "%s%" PRId32 "/", VERSIONS, server);
+    for (int32_t i = 0; i < c->n_tensors; i++)
+        if (!strncmp(c->tensors[i].name, name, (size_t)n)) return &c->tensors[i];
+    return NULL;
+}
+
+bool saved_tensor_is_versions(const char *name) { return !strncmp(name, VERSIONS, sizeof VERSIONS - 1); }
+
+bool saved_tensor_serves(const struct checkpoint *c, const struct program *p)
+{
+    const struct checkpoint_tensor *last = saved_tensor_find_versions(c, p->server.n);
+    return parameter_server_by_arrival(&p->server) && last && !saved_tensor_find_versions(c, p->server.n + 1) &&
+           shape_elements(&last->shape) == 1 + p->n_stages - p->server.n;
 }
 
 bool saved_tensor_is_sum(const char *name)

@@ -17,6 +17,7 @@
 
 struct arena;
 struct checkpoint;
+struct checkpoint_tensor;
 struct chunk;
 struct rank;
 
@@ -37,13 +38,19 @@ bool saved_tensor_owned(const struct program *p, const struct program_stage *own
                         const char *name);
 /* Loads a whole tensor of the stage's island. If the checkpoint has another number of islands than the program, what each of them has of
  * its own (parameter, m, v) is the mean of the checkpoint's, weighted by their sequences a step. Without local SGD a checkpoint has no
- * anchor, which is the parameter then, and no velocity or sum, which are zero: *out is left as it is, all zero. A worker whose parameters
- * the checkpoint does not have loads the servers'. */
+ * anchor, which is the parameter then, and no velocity or sum, which are zero: *out is left as it is, all zero. A worker has its own
+ * parameters only if saved_tensor_serves and the checkpoint has them, else the servers'. */
 MUST_CHECK enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const struct program *p,
                                          const struct program_parameter *x, int32_t island, int which,
                                          const struct shape *whole, enum dtype t, void *out, struct error *err);
 /* The name of a parameter server's n numbers of versions (serve_state). */
 void saved_tensor_versions(char *out, size_t n, int32_t server, int64_t numbers);
+/* Those of a server, counted from 1; NULL: the checkpoint has none, because its training had no such server by arrival. */
+const struct checkpoint_tensor *saved_tensor_find_versions(const struct checkpoint *c, int32_t server);
+bool saved_tensor_is_versions(const char *name);
+/* Whether workers continue with their own parameters and pulls: program and checkpoint have servers by arrival, as many of them, and as
+ * many workers. */
+bool saved_tensor_serves(const struct checkpoint *c, const struct program *p);
 bool saved_tensor_is_sum(const char *name);
 bool saved_tensor_finite(const void *values, enum dtype t, int64_t n);
 /* Writes fp32 values to elements [at, at + n) of a half-precision slot. */

@@ -21,6 +21,11 @@ replicas:
 $(four_hosts "${4:-fp64}" "$2")
 END
 }
+# told NAME STEPS OPTIONS: like losses, with what is printed on stderr
+told() {
+    "$MUSHER" run "$scratch/$1.yaml" --data "$text" --json --steps "$2" "${@:3}" 2>"$scratch/err" >"$scratch/run.json" || return 1
+    sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/run.json" | tr ',' '\n' | tr -d ' '
+}
 sgd='sgd, lr: 0.1' adamw='adamw, lr: 1e-3'
 
 for optimizer in "$sgd" "$adamw"; do
@@ -70,21 +75,41 @@ losses served 4 --resume "$scratch/part" --replay "$scratch/log.2" --arrivals "$
 [[ $(wc -l <"$scratch/first") == 9 ]] && cmp -s "$scratch/first" "$scratch/again" && cmp -s "$scratch/log.2" "$scratch/log.again"
 check "a resumed run continues with the same bits and staleness" $?
 plan sync "$adamw" ''
-losses sync 2 --resume "$scratch/part" >"$scratch/out"
+told sync 2 --resume "$scratch/part" >"$scratch/out"
 [[ $(wc -l <"$scratch/out") == 2 ]]
 check "and with gradients added by all-reduces" $?
+warned="has the own parameters of 3 workers; training continues from the servers'"
+[[ $(grep -cF "$warned" "$scratch/err") == 1 ]] && ! grep -q compression "$scratch/err"
+check "which continues from the servers' parameters" $?
+for mode in 'mode: bsp' 'mode: ssp, bound: 0'; do
+    plan served "$adamw" "{servers: [n.3], $mode}"
+    told served 2 --resume "$scratch/part" >"$scratch/served"
+    [[ $(wc -l <"$scratch/served") == 2 ]] && within "$(distance "$scratch/out" "$scratch/served")" 1e-9 && grep -qF "$warned" "$scratch/err"
+    check "and so does one update a step: $mode" $?
+done
+losses served 2 --save "$scratch/bsp" >/dev/null && told served 2 --resume "$scratch/bsp" >/dev/null && ! grep -q "checkpoint '" "$scratch/err"
+check "whose checkpoint gives no warning" $?
+# Two workers: the server's version, 3 · 5 updates, goes on, and nothing that it has now is stale.
+sed '/microbatches: 2/d; s/microbatches: 3/microbatches: 4/' "$scratch/served.yaml" | sed 's/^parameter_server.*/parameter_server: {servers: [n.3], mode: asp}/' >"$scratch/pair.yaml"
+told pair 2 --resume "$scratch/part" --save "$scratch/pair" --arrivals "$scratch/log" >/dev/null
+[[ $(checkpoint_values "$scratch/pair" parameter_server#1/3 | awk 'NR == 1 { print $1 }') == 19 ]] && grep -qF "$warned" "$scratch/err" && awk 'NR > 1 && $4 > 2 { exit 1 }' "$scratch/log"
+check "another number of workers keeps the version" $?
 
 # A worker that is killed. It is the last one, whose rank has the highest process number.
 plan served "$sgd" '{servers: [n.3], mode: asp}'
-"$MUSHER" run "$scratch/served.yaml" --data "$text" --steps 4000 --json >"$scratch/out" 2>"$scratch/err" &
-run=$!
 ranks() { cat /proc/$run/task/*/children 2>/dev/null | tr ' ' '\n' | grep . | sort -n; }
 victim() { ranks | tail -1; }
-until [[ $(ranks | wc -l) == 4 ]] || ! kill -0 $run; do sleep 0.05; done
-sleep 1
-kill -9 "$(victim)"
-wait $run
-code=$?
+# ends_early SIGNAL OPTIONS: a run whose last worker gets the signal; its code in $code
+ends_early() {
+    "$MUSHER" run "$scratch/served.yaml" --data "$text" --steps 4000 --json "${@:2}" >"$scratch/out" 2>"$scratch/err" &
+    run=$!
+    until [[ $(ranks | wc -l) == 4 ]] || ! kill -0 $run; do sleep 0.05; done
+    sleep 1
+    kill "-$1" "$(victim)"
+    wait $run
+    code=$?
+}
+ends_early KILL --save "$scratch/killed"
 ((code == 7)) || cat "$scratch/err"
 check "a run without one of its workers ends with exit code 7" $((code != 7))
 has "its end is reported" err "worker 2 (rank 3, n.2) has ended after step"
@@ -93,12 +118,23 @@ has "and its signal" err "rank 3 was killed by signal 9"
 [[ $(grep -c '"schema"' "$scratch/out") == 1 && $(sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/out" | tr ',' '\n' | awk '$1 > 0 && $1 < 7' | wc -l) == 4000 ]]
 check "and the others have done all their steps" $?
 
+losses served 2 --resume "$scratch/killed" --arrivals "$scratch/log.killed" >"$scratch/again"
+[[ $(wc -l <"$scratch/again") == 2 ]] && awk '$2 == 2 && $4 > 9 { bad = 1 } END { exit bad || NR != 7 }' "$scratch/log.killed"
+check "and resumed, the killed one begins with the servers' parameters of now" $?
+ends_early TERM
+[[ $code == 7 && $(grep -c '"schema"' "$scratch/out") == 1 ]] && ! grep -q interrupted "$scratch/err" && grep -q '"ended_workers": \[2\]' "$scratch/out"
+check "a worker that gets SIGTERM prints nothing for itself" $?
+
 # errors
 refused() { says "$1" "$2" "$3" "$MUSHER" "${@:4}"; }
 plan served "$sgd" '{servers: [n.3], mode: spp}'
 refused "a mode that there is not" 3 "served.yaml:4:" simulate "$scratch/served.yaml"
 plan served "$sgd" '{servers: [n.3], mode: asp, bound: 2}'
 refused "a bound without ssp" 3 "only mode: ssp has a bound" simulate "$scratch/served.yaml"
+for key in 'rate: inverse' 'drop_above: 1'; do
+    plan served "$sgd" "{servers: [n.3], mode: ssp, bound: 0, $key}"
+    refused "a key without effect: $key" 3 "mode: ssp with bound: 0 has no stale gradients" simulate "$scratch/served.yaml"
+done
 plan served "$sgd" '{servers: [n.3], mode: asp, drop_abov: 2}'
 refused "a key that there is not" 3 "drop_above" simulate "$scratch/served.yaml"
 plan served "$sgd" '{servers: [n.2], mode: asp}'
