@@ -13,6 +13,7 @@
 #include "core/document/json.h"
 #include "exec/comm/comm.h"
 #include "exec/comm/launch.h"
+#include "exec/comm/launch_local.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/complete.h"
@@ -77,8 +78,9 @@ static void print_error_json(enum status code, const char *message)
 }
 
 /* State for the signal handler. silent: the launcher of this rank reports the end of the run; a rank that is ended because another
- * one failed was not interrupted. */
+ * one failed was not interrupted. A rank that this process has forked finds out by itself. */
 static bool wants_json, silent;
+static bool is_silent(void) { return silent || launch_local_rank() >= 0; }
 
 /* Async-signal-safe: no allocation, and no lock that the interrupted program may hold. */
 static void last_act(enum status code, const char *message)
@@ -86,7 +88,7 @@ static void last_act(enum status code, const char *message)
     static atomic_flag done = ATOMIC_FLAG_INIT;
     char object[200];
     temporary_remove_all();
-    if (silent || !wants_json || common_json_printed() || atomic_flag_test_and_set(&done)) return;
+    if (is_silent() || !wants_json || common_json_printed() || atomic_flag_test_and_set(&done)) return;
     int n =
         snprintf(object, sizeof object,
                  "{\"schema\":1,\"error\":{\"code\":%d,\"message\":\"%s\"}}\n", (int)code, message);
@@ -109,7 +111,7 @@ static void on_signal(int number)
     static const char line[] = "musher: interrupted\n";
     (void)number;
     last_act(ERR_INTERRUPTED, "interrupted");
-    if (!silent && write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(ERR_INTERRUPTED);
+    if (!is_silent() && write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(ERR_INTERRUPTED);
     _exit(ERR_INTERRUPTED);
 }
 
