@@ -152,7 +152,7 @@ static void add_classes(struct arena *a, const struct metrics_input *in, struct 
 
 static void fill_run(int64_t tokens, double seconds, struct metrics *out)
 {
-    double step = (double)out->samples * (out->images ? 1 : out->tokens_per_s / out->samples_per_s);
+    double step = out->applied * (double)out->samples * (out->images ? 1 : out->tokens_per_s / out->samples_per_s);
     if (tokens <= 0) return;
     double steps = ceil((double)tokens / step), hours = steps * seconds / SECONDS_OF_HOUR;
     out->run = (struct metrics_run){.tokens = tokens,
@@ -179,14 +179,16 @@ enum status metrics_of(struct arena *a, const struct metrics_input *in, struct m
     struct metrics_flops flops;
     TRY(metrics_model_flops(j, &flops, err));
     const struct metrics_rate rate = metrics_rate(j, in->iteration_ns);
+    const double applied = in->applied > 0 ? in->applied : 1;
     *out = (struct metrics){.images = rate.images,
                             .simulated = in->devices != NULL,
                             .by_replicas = in->stands_for != NULL,
                             .precision = dtype_name(j->precision),
                             .iteration_ns = in->iteration_ns,
                             .samples = j->global_batch,
-                            .samples_per_s = rate.samples_per_s,
-                            .tokens_per_s = rate.tokens_per_s,
+                            .samples_per_s = applied * rate.samples_per_s,
+                            .tokens_per_s = applied * rate.tokens_per_s,
+                            .applied = applied,
                             .listed = !states_price(&in->plan->cluster)};
     out->model_flops = (flops.forward + flops.backward) * (double)j->global_batch;
     if (j->model.measured) out->no_flops = "measured layers have no FLOPs";
@@ -200,7 +202,7 @@ enum status metrics_of(struct arena *a, const struct metrics_input *in, struct m
     add_classes(a, in, out);
     out->cost = out->price_per_h * (seconds / SECONDS_OF_HOUR);
     if (!out->no_flops && !out->no_peak) {
-        out->mfu = out->model_flops / (seconds * out->peak_flops);
+        out->mfu = applied * out->model_flops / (seconds * out->peak_flops);
         out->hfu = out->hardware_flops / (seconds * out->peak_flops);
     }
     fill_run(in->tokens ? in->tokens : j->run_tokens, seconds, out);

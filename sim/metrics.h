@@ -78,7 +78,8 @@ struct metrics {
     bool images, simulated, by_replicas;
     const char *precision;
     int64_t iteration_ns, samples, devices;
-    double samples_per_s, tokens_per_s;
+    double samples_per_s, tokens_per_s; /* applied */
+    double applied; /* share of the computed samples; 0: not stated */
     double model_flops, hardware_flops, peak_flops, mfu, hfu;
     double price_per_h, cost, power_w;
     /* What is unknown, for a message ("no price of v100"); NULL: nothing. mfu and hfu need flops and peak. priced, powered: some
@@ -101,6 +102,7 @@ struct metrics_input {
         *stands_for;      /* (n_devices of program) devices that each represents; NULL: itself */
     int64_t iteration_ns; /* of the plan, > 0 */
     int64_t tokens;       /* of the run, or images; 0: the job's own number, if it states one */
+    double applied;       /* sim_result's, of whose samples rates, MFU and run are; 0: all are */
 };
 /* O(instructions of the program + operators of the model). Allocates in the arena. */
 MUST_CHECK enum status metrics_of(struct arena *a, const struct metrics_input *in,

@@ -22,10 +22,22 @@ struct request {
     int64_t seed;
 };
 
-/* Unit of throughput: tokens, or images. */
+/* Share of the samples whose gradients no server has dropped. */
+static double applied(const struct program *p, const struct run_result *r)
+{
+    int64_t all = 0, dropped = 0;
+    for (int64_t i = 0; i < r->arrivals.n; i++) {
+        const struct arrival *x = &r->arrivals.list[i];
+        all += p->stages[x->worker].microbatches;
+        dropped += x->dropped ? p->stages[x->worker].microbatches : 0;
+    }
+    return all ? 1 - (double)dropped / (double)all : 1;
+}
+
+/* Unit of throughput: tokens, or images; of applied gradients. */
 static double samples_per_s(const struct program *p, const struct run_result *r)
 {
-    return p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s;
+    return applied(p, r) * (p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s);
 }
 
 static void print_training(const struct program *p, const struct run_result *r, struct json *json)
@@ -104,6 +116,7 @@ static void print_json(const struct program *p, const struct run_result *r)
     }
     if (p->gradient_noise) print_noise_json(p, &r->noise, &j);
     json_put_double(&j, p->pixels ? "images_per_s" : "tokens_per_s", samples_per_s(p, r));
+    if (applied(p, r) < 1) json_put_double(&j, "applied", applied(p, r));
     if (r->blas_share > 0) json_put_double(&j, "blas_share", r->blas_share);
     common_json_end(&j);
 }
@@ -139,10 +152,10 @@ static void print_text(const struct program *p, const struct plan *plan, const s
 {
     char text[32], first[32], last[32];
     const char *of = r->steps < 2 ? "" : parameter_server_by_arrival(&p->server) ? "mean of each worker's " : "median of ";
-    printf("%s: %s per iteration (measured, %s%lld step%s%s), %.0f %s/s\n", p->name,
+    printf("%s: %s per iteration (measured, %s%lld step%s%s), %.0f %s/s%s\n", p->name,
            units_print_ns(text, r->iteration_ns), of, (long long)r->steps, r->steps > 1 ? "s" : "",
            p->emulated ? ", emulated devices" : "", samples_per_s(p, r),
-           p->pixels ? "images" : "tokens");
+           p->pixels ? "images" : "tokens", applied(p, r) < 1 ? " of applied gradients" : "");
     printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
@@ -152,7 +165,7 @@ static void print_text(const struct program *p, const struct plan *plan, const s
     if (plan) print_lr(plan);
     for (int32_t i = 0; i < r->n_ended_workers; i++)
         printf(i ? ", %d" : "  workers that ended before the others: %d", (int)r->ended_workers[i]);
-    if (r->n_ended_workers) putchar('\n');
+    if (r->n_ended_workers) puts("; losses of all steps leave them out");
     if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
 }
 

@@ -295,7 +295,7 @@ static enum status measure(struct arena *a, const struct request *q, const struc
     struct metrics_input in = {.plan = plan,
                                .program = &p->program,
                                .devices = p->result.devices,
-                               .simulated_ns = p->result.iteration_ns,
+                               .simulated_ns = p->result.iteration_ns, .applied = p->result.applied,
                                .iteration_ns = p->result.iteration_ns};
     TRY(print_run_length(&q->length, &plan->job, &in.tokens, err));
     return metrics_of(a, &in, out, err);

@@ -73,7 +73,7 @@ static enum status metrics_in(struct arena *scratch, struct arena *a, const stru
         if (in->iteration_ns && reduce(scratch, plan, &whole, k, &some, &stands_for))
             in->program = &some, in->stands_for = stands_for;
         TRY(sim_run(scratch, in->program, k, &o, &r, err));
-        in->devices = r.devices, in->simulated_ns = r.iteration_ns;
+        in->devices = r.devices, in->simulated_ns = r.iteration_ns, in->applied = r.applied;
         if (!in->iteration_ns) in->iteration_ns = r.iteration_ns;
     }
     return metrics_of(a, in, out, err);

@@ -213,6 +213,7 @@ void served_event(struct engine *e, int32_t channel);
 bool served_next(struct engine *e, int32_t lane, struct server_turn *out);
 struct lane_use served_use(const struct engine *e, int32_t lane, int64_t iteration_ns);
 int64_t served_iteration_ns(struct engine *e); /* server_order_iteration_ns */
+double served_applied(const struct engine *e);  /* of sim_result */
 struct server_counts served_counts(const struct engine *e);
 
 /* ahead.c */

@@ -12,6 +12,7 @@ struct served {
     struct server_order order;
     struct call *calls;                       /* (2 n_workers) push and pull of each */
     int32_t *n_messages, *n_arrived;          /* (n_workers) of a push: all, and so far */
+    int64_t applied, dropped;                 /* microbatches */
 };
 
 static void open_lane(struct engine *e, int32_t lane, int32_t n_workers)
@@ -66,6 +67,9 @@ bool served_next(struct engine *e, int32_t lane, struct server_turn *out)
     struct lane_state *l = &e->lanes[lane];
     *out = server_order_next(&s->order);
     if (out->action == SERVER_WAIT || out->action == SERVER_DONE) return false;
+    int64_t microbatches = e->program->stages[out->worker].microbatches;
+    if (out->action == SERVER_APPLY) s->applied += microbatches;
+    if (out->action == SERVER_DROP) s->dropped += microbatches;
     l->call = s->calls[2 * out->worker + (out->action == SERVER_REPLY)];
     return true;
 }
@@ -100,4 +104,12 @@ struct server_counts served_counts(const struct engine *e)
         if (x->most > all.most) all.most = x->most;
     }
     return all;
+}
+
+double served_applied(const struct engine *e)
+{
+    int64_t applied = 0, all = 0;
+    for (int32_t i = 0; e->served && i < e->program->n_devices; i++)
+        if (e->served[i]) applied += e->served[i]->applied, all += e->served[i]->applied + e->served[i]->dropped;
+    return all ? (double)applied / (double)all : 1;
 }

@@ -322,6 +322,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
     *out = (struct sim_result){.events = e->events,
                                .period = e->period.n,
                                .staleness = served_counts(e),
+                               .applied = served_applied(e),
                                .operators = e->operators,
                                .work_ns = e->events * e->event_ns,
                                .devices =

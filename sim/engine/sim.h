@@ -101,6 +101,7 @@ struct sim_result {
     int64_t operators; /* executed COMPUTE instructions */
     int64_t work_ns;   /* counted CPU time of the simulation (sim/engine/work.h) */
     struct server_counts staleness; /* of parameter servers that handle pushes by arrival: of all of them */
+    double applied; /* by them: share of the samples whose gradients were not dropped; 1 without such servers */
     int32_t period; /* of local SGD's exchanges, in simulated steps (core/program/period.h); 0: none */
     /* simulated; fewer than requested if a steady step was found and no trace is kept */
     int32_t steps;

@@ -64,6 +64,16 @@ check "and is consistent" $?
 dropped=$(awk '$5 == "dropped"' "$scratch/log" | wc -l)
 "$MUSHER" run -q "$scratch/served.yaml" --data "$text" --steps 12 --replay "$scratch/log" --json >"$scratch/out" 2>"$scratch/err"
 has "dropped gradients are counted" out "\"dropped\": $dropped"
+# Workers have 3, 3 and 2 of 8 microbatches. The rate is that of the applied ones.
+awk 'NR > 1 { n = $2 < 2 ? 3 : 2; all += n; if ($5 == "applied") applied += n } END { print applied / all }' "$scratch/log" >"$scratch/share"
+number() { sed -n "s/^ *\"$1\": *\([^,]*\),*\$/\1/p" "$scratch/out" | head -n 1; }
+((dropped)) && awk -v share="$(cat "$scratch/share")" -v ns="$(number iteration_ns)" -v rate="$(number tokens_per_s)" -v told="$(number applied)" \
+    'BEGIN { r = rate / (share * 8 * 24 * 1e9 / ns); exit !(r > 0.999 && r < 1.001 && told > share - 1e-4 && told < share + 1e-4) }'
+check "and not in the measured rate" $?
+"$MUSHER" simulate "$scratch/served.yaml" --json >"$scratch/out" 2>"$scratch/err"
+awk -v ns="$(number iteration_ns)" -v rate="$(number samples_per_s)" -v told="$(number applied)" \
+    'BEGIN { r = rate / (told * 8 * 1e9 / ns); exit !(r > 0.999 && r < 1.001 && told > 0.1 && told < 1) }'
+check "nor in the simulated one" $?
 
 # Servers, staleness and each worker's own parameters are in a checkpoint.
 plan served "$adamw" '{servers: [n.3], mode: ssp, bound: 2, rate: inverse}'

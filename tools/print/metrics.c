@@ -14,12 +14,15 @@ enum { MEMBER_WIDTH = 10 };
 static void print_rate_line(const struct metrics *m)
 {
     char tokens[32], samples[32];
+    char computed[32], note[96] = "";
+    if (m->applied > 0 && m->applied < 1)
+        snprintf(note, sizeof note, " of applied gradients; with dropped ones %s samples/s", units_print_count(computed, m->samples_per_s / m->applied));
     units_print_count(samples, m->samples_per_s);
     if (m->images)
-        printf("  %-*s %s images/s\n", MEMBER_WIDTH, "rate", samples);
+        printf("  %-*s %s images/s%s\n", MEMBER_WIDTH, "rate", samples, note);
     else
-        printf("  %-*s %s tokens/s, %s samples/s\n", MEMBER_WIDTH, "rate",
-               units_print_count(tokens, m->tokens_per_s), samples);
+        printf("  %-*s %s tokens/s, %s samples/s%s\n", MEMBER_WIDTH, "rate",
+               units_print_count(tokens, m->tokens_per_s), samples, note);
 }
 
 static void print_use_line(const struct metrics *m)
@@ -185,6 +188,7 @@ void print_metrics_json(struct json *j, const struct metrics *m)
     json_put_int(j, "samples", m->samples);
     json_put_double(j, "samples_per_s", m->samples_per_s);
     if (!m->images) json_put_double(j, "tokens_per_s", m->tokens_per_s);
+    if (m->applied > 0 && m->applied < 1) json_put_double(j, "applied", m->applied);
     put(j, "model_flops", m->model_flops, !m->no_flops);
     put(j, "hardware_flops", m->hardware_flops, !m->no_flops);
     json_put_int(j, "n_devices", m->devices);
