@@ -129,7 +129,7 @@ static bool find_gone(struct worker *w, int32_t *left)
         *left += !o->workers[i].gone;
         if (o->workers[i].gone || !comm_gone(w->rank.comm, rank) || (server_order_expects(o, i) && has_arrived(w, i, &at_ns))) continue;
         if (w->chunks.at[0].stage->server == 1)
-            log_warn("worker %" PRId32 " (rank %" PRId32 ", %s) has ended after step %" PRId64 ": the run goes on without it", i, rank,
+            log_warn("worker %" PRId32 " (rank %" PRId32 ", %s) has ended after step %" PRId64 ": the run goes on without it, and losses of all steps leave it out", i, rank,
                      program_device_label(w->rank.p, rank).text, w->progress.first_step + o->workers[i].steps);
         server_order_gone(o, i);
         any = true, --*left;
