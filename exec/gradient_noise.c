@@ -43,6 +43,7 @@ struct gradient_noise gradient_noise_of(const double *squares, int64_t steps, in
     }
     if (!out.steps) return out;
     out.variance /= all, out.square /= all;
+    if (out.steps < GRADIENT_NOISE_STEPS_MIN) return out;
     double certain = 2 * error_of(squares, steps, replicas, batch, 0, 1, out.square), ratio = out.variance / out.square;
     if (!(out.square > certain) || !(ratio > 0)) return out;
     out.scale = ratio;

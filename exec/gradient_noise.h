@@ -19,12 +19,14 @@
 /* Of a step. Both averages forget with this time constant before their ratio is taken, because the ratio of one step is biased and wide:
  * McCandlish et al. average so too, and the scale changes over a training. A shorter run has the plain mean, to a few percent. */
 #define GRADIENT_NOISE_STEPS 100.0
+/* Fewer steps give no scale: the standard error comes from their own spread, and that of a few steps is often many times too small. */
+#define GRADIENT_NOISE_STEPS_MIN 10
 
 struct gradient_noise {
     int64_t steps;           /* averaged; 0: not measured, or no step was finite */
     double variance, square; /* averages of tr S, of one sequence, and of |G|²; either may be below 0 by chance */
-    /* sequences: variance / square, and its standard error from the spread of the steps; 0: unknown, because `square` is not above two
-     * standard errors of its own, or the noise is below 0 */
+    /* sequences: variance / square, and its standard error from the spread of the steps; 0: unknown, because of fewer than
+     * GRADIENT_NOISE_STEPS_MIN steps, because `square` is not above two standard errors of its own, or because the noise is below 0 */
     double scale, error;
 };
 

@@ -66,22 +66,26 @@ static void print_noise_json(const struct program *p, const struct gradient_nois
     json_close(j);
 }
 
-/* McCandlish et al. 2018, equations 2.11 and 5.1: B sequences a step take 1 + scale / B times the fewest steps to a loss, and 1 + B / scale
- * times the fewest sequences. */
+/* McCandlish et al. 2018, equations 2.11 and 5.1: to reach a loss, B sequences a step take 1 + scale / B times the minimum number of steps,
+ * and 1 + B / scale times the minimum number of samples. */
 static void print_noise(const struct program *p, const struct gradient_noise *x)
 {
     double batch = (double)(p->microbatches * p->microbatch);
     const char *unit = p->pixels ? "images" : "sequences";
     if (!x->steps) {
         printf("  gradient noise scale: no step had finite gradients\n");
+    } else if (x->steps < GRADIENT_NOISE_STEPS_MIN) {
+        printf("  gradient noise scale: not known after %lld step%s; run %d or more\n", (long long)x->steps, x->steps > 1 ? "s" : "",
+               GRADIENT_NOISE_STEPS_MIN);
     } else if (!(x->scale > 0)) {
-        printf("  gradient noise scale: not known after %lld step%s, because |G|^2 is within two standard errors of 0; run more steps\n",
-               (long long)x->steps, x->steps > 1 ? "s" : "");
+        printf("  gradient noise scale: not known after %lld steps, because |G|^2 is within two standard errors of 0; run more steps\n",
+               (long long)x->steps);
     } else {
-        printf("  gradient noise scale %.3g %s, standard error %.2g: the batch that takes twice the fewest steps and twice the fewest %s\n",
-               x->scale, unit, x->error, unit);
-        printf("  the batch of %g takes %.3g times the fewest steps and %.3g times the fewest %s: %s\n", batch, 1 + x->scale / batch,
-               1 + batch / x->scale, unit,
+        printf("  gradient noise scale %.3g %s, standard error %.2g: the critical batch size (B_simple): at this batch, training needs twice the "
+               "minimum number of steps and twice the minimum number of samples\n",
+               x->scale, unit, x->error);
+        printf("  the batch of %g takes %.3g times the minimum number of steps and %.3g times the minimum number of samples: %s\n", batch,
+               1 + x->scale / batch, 1 + batch / x->scale,
                batch > 2 * x->scale   ? "a smaller batch costs few steps and saves training"
                : 2 * batch < x->scale ? "a larger batch, with more replicas, costs little and saves time"
                                       : "it is about right");

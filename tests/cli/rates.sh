@@ -57,7 +57,9 @@ check "of all steps" $?
 near "$(number recommended_batch "$scratch/noisy")" "$(number scale "$scratch/noisy")" 0.5
 check "and recommend a batch" $?
 says "run prints the scale" 0 "gradient noise scale" "$MUSHER" run -q "$scratch/noisy.yaml" --steps 12 --data "$scratch/text.txt"
+has "the critical batch size" out "the critical batch size (B_simple): at this batch, training needs twice the minimum number of steps and twice the minimum number of samples"
 has "and what the batch costs" out "the batch of 8 takes"
+says "few steps give none" 0 "gradient noise scale: not known after 2 steps; run 10 or more" "$MUSHER" run -q "$scratch/noisy.yaml" --steps 2 --data "$scratch/text.txt"
 "$MUSHER" lower "$scratch/noisy.yaml" -o "$scratch/noisy.program" 2>"$scratch/err"
 "$MUSHER" run -q --json "$scratch/noisy.program" --steps 12 --data "$scratch/text.txt" >"$scratch/program" 2>"$scratch/err"
 near "$(number variance "$scratch/program")" "$(number variance "$scratch/noisy")" 0

@@ -89,6 +89,24 @@ START_TEST(an_uncertain_scale_is_not_given)
 }
 END_TEST
 
+/* Of as few steps as give a scale, the standard error still tells how far off it may be; fewer give none. */
+START_TEST(few_steps_have_an_honest_error)
+{
+    enum { RUNS = DRAWN_STEPS / GRADIENT_NOISE_STEPS_MIN };
+    double *squares = ARENA_ARRAY(arena, double, 2 * DRAWN_STEPS);
+    int known = 0, far = 0;
+    draw(squares, DRAWN_STEPS, (const int64_t[]){4, 4}, 2, 1, 1);
+    for (int64_t i = 0; i < RUNS; i++) {
+        const double *mine = squares + 2 * GRADIENT_NOISE_STEPS_MIN * i;
+        struct gradient_noise x = gradient_noise_of(mine, GRADIENT_NOISE_STEPS_MIN, 2, 8);
+        known += x.scale > 0, far += x.scale > 0 && fabs(x.scale - 1) > 3 * x.error;
+        x = gradient_noise_of(mine, 2, 2, 8);
+        ck_assert(x.steps == 2 && isfinite(x.variance) && !(x.scale > 0));
+    }
+    ck_assert_msg(known > RUNS / 2 && far <= known / 20, "%d of %d known, %d far", known, RUNS, far);
+}
+END_TEST
+
 /* Later steps count more: a scale that changes is followed. */
 START_TEST(old_steps_are_forgotten)
 {
@@ -314,6 +332,7 @@ Suite *gradient_noise_suite(void)
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, both_terms_are_unbiased_for_unequal_shares, 0, 3);
     tcase_add_test(t, an_uncertain_scale_is_not_given);
+    tcase_add_test(t, few_steps_have_an_honest_error);
     tcase_add_test(t, old_steps_are_forgotten);
     tcase_add_loop_test(t, squares_are_those_of_the_gradients, 0, N_LAYOUTS);
     tcase_add_test(t, layouts_and_precisions_agree);
