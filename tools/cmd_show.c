@@ -192,6 +192,14 @@ static void show_replicas(struct arena *a, const struct plan *p, bool all)
     print_replicas(a, p, (struct print_replicas){.at = at, .indent = 4, .all = all, .devices = true});
 }
 
+/* A plan whose parts contradict each other describes no training; one that only lacks memory or a price is shown. */
+static enum status check_plan(struct arena *a, const struct plan *p, struct error *err)
+{
+    struct graph *g = NULL;
+    TRY(lower_graph(a, &p->job, p->microbatch, &g, err));
+    return plan_check(p, g->n_layers, err);
+}
+
 /* A plan of a profile is simulated only with that profile. */
 static enum status answer(struct arena *a, const struct request *q, const struct plan *p,
                           struct metrics *out, struct error *err)
@@ -224,6 +232,7 @@ static enum status show_plan(struct arena *a, const struct request *q, const str
 {
     char text[32];
     struct metrics m;
+    TRY(check_plan(a, p, err));
     TRY(answer(a, q, p, &m, err));
     if (as_json) {
         struct json out;

@@ -154,6 +154,12 @@ for verb in show simulate; do
         "$MUSHER" $verb "$scratch/code.yaml" --json 2>"$scratch/err" | tr -d ' \n' | grep -q '"compression":{"gradients":"gradientsexchangedastop-kof1%[^"]*","outer":null,"forward":null,"backward":null,"equivalent":false}'
     check "$verb states the compression" $?
 done
+plan half 'compression: {outer: bf16}' ''
+says "show refuses an invalid plan" 3 "compression.outer: there is no local_sgd" "$MUSHER" show "$scratch/half.yaml"
+[[ ! -s $scratch/out ]]
+check "and describes nothing" $?
+plan half 'compression: {gradients: {kind: top-k, fraction: 0.1, between: nodes}}' ''
+says "show refuses top-k between nodes" 3 "compression.gradients" "$MUSHER" show "$scratch/half.yaml" --json
 "$MUSHER" memory "$scratch/code.yaml" >"$scratch/out" 2>"$scratch/err" && grep -q 'compression feedback' "$scratch/out"
 check "feedback has a line of its own in the memory of a device" $?
 
