@@ -254,6 +254,13 @@ static enum status make_variants(struct arena *a, const struct request *q, const
 
 /* --- the verb --- */
 
+static void warn_of_idle(struct arena *a, const struct plan *p, const struct variant *v, size_t n)
+{
+    const char *idle = NULL;
+    for (size_t i = 0; i < n && !idle; i++) idle = common_offload_idle(a, &p->job, &v[i].team);
+    if (idle) log_warn("offload: %s", idle);
+}
+
 /* Whether plans of some variant are repairs of the old one only. */
 static bool only_repaired(const struct request *q, const struct variant *v, size_t n)
 {
@@ -303,6 +310,7 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
     TRY(common_profile(a, &p.cluster, q->db, q->profile, &profile, err));
     struct variant *v = ARENA_ARRAY(a, struct variant, n_changes + 2);
     TRY(make_variants(a, q, &p, &profile, v, &n, err));
+    warn_of_idle(a, &p, v, n);
     stop = common_stop_on_end_signals();
     struct planning all = {q, &p, &profile, v, n};
     enum status st = plan_variants(&all, &done, err);

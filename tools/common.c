@@ -433,6 +433,15 @@ static void print_compression(struct arena *a, const struct plan *p, struct json
     json_close(json);
 }
 
+/* Of a job whose updates keep nothing: no tensor of the optimizer and no fp32 masters. */
+const char *common_offload_idle(struct arena *a, const struct job *j, const struct cluster *c)
+{
+    bool any = false;
+    for (int32_t t = 0; t < c->n_types; t++) any |= c->types[t].offloads;
+    if (!any || optimizer_state_tensors(&j->optimizer) || dtype_is_half(j->precision)) return NULL;
+    return arena_printf(a, "no effect, because %s in %s has no state", optimizer_name(j->optimizer.kind), dtype_name(j->precision));
+}
+
 void common_print_lr(struct arena *a, const struct job *j, struct json *json)
 {
     const char *text = optimizer_describe_lr(a, &j->optimizer, j->global_batch);
@@ -446,4 +455,7 @@ void common_print_training(struct arena *a, const struct plan *p, const struct s
     common_print_local_sgd(a, &p->local_sgd.outer, &p->job.optimizer, p->local_sgd.n_islands, json);
     common_print_servers(a, &p->servers.rule, counts, json);
     print_compression(a, p, json);
+    const char *idle = common_offload_idle(a, &p->job, &p->cluster);
+    if (idle && json) json_put_text(json, "offload", idle);
+    if (idle && !json) printf("  offload  optimizer: %s\n", idle);
 }

@@ -94,6 +94,8 @@ void common_print_lr(struct arena *a, const struct job *j, struct json *json);
 void common_print_servers(struct arena *a, const struct parameter_server *x, const struct server_counts *counts, struct json *json);
 /* These, and "  compression  gradients exchanged as …: …", of a plan; key "compression". */
 void common_print_training(struct arena *a, const struct plan *p, const struct server_counts *counts, struct json *json);
+/* Why `offload: optimizer` of the cluster changes nothing; NULL: it does, or no type has it. */
+const char *common_offload_idle(struct arena *a, const struct job *j, const struct cluster *c);
 /* Warns if so many steps, simulated or measured, are no whole period of exchanges. */
 void common_warn_of_period(const struct outer_optimizer *o, int64_t steps);
 /* Opens {"schema": 1; common_json_end closes the object and prints it on stdout. */

@@ -37,7 +37,8 @@ const struct document_key cluster_type_keys[] = {
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "
      "state"},
     {"offload", "optimizer", "none",
-     "optimizer: the optimizer's state is in host memory, and updates access it over PCIe"},
+     "optimizer: the optimizer's state is in host memory, and updates access it over PCIe; not with local_sgd, parameter_server, and "
+     "the optimizers lamb and lars"},
     {0}};
 
 /* `peak` of a device type */

@@ -202,7 +202,8 @@ static enum status check_offload(const struct plan *p, struct error *err)
                 const struct device_type *t = &p->cluster.types[p->cluster.devices[device].type];
                 if (t->offloads)
                     return plan_complain(&(struct plan_place){p, r, i, err},
-                                         "device type '%s' has offload: optimizer, which excludes %s", t->name,
+                                         "%s: type '%s' has offload: optimizer, which cannot be combined with %s",
+                                         p->replicas[r].stages[i].n_shards > 1 ? "devices" : "device", t->name,
                                          norms ? optimizer_name(p->job.optimizer.kind) : p->servers.rule.n ? "parameter_server" : "local_sgd");
             }
     return OK;

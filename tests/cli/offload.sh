@@ -75,7 +75,8 @@ links: [{name: bus, between: [n], bandwidth: 20 GB/s, latency: 5 us}]
 END
 says "without a plan, the remedy is printed" 4 "--offload TYPE (offload: optimizer in the cluster file) would keep the optimizer's state in host memory" "$MUSHER" plan "$scratch/llama.yaml" "$scratch/small.yaml" -o "$scratch/none.yaml"
 says "and with it there is a plan" 0 "found" "$MUSHER" plan "$scratch/llama.yaml" "$scratch/small.yaml" --offload card -o "$scratch/found.yaml"
-says "an unknown type is refused" 3 "cluster 'cards' has no such device type; did you mean 'card'?" "$MUSHER" plan "$scratch/llama.yaml" "$scratch/small.yaml" --offload cart -o "$scratch/none.yaml"
+says "an unknown type is refused" 3 "no device type 'cart' in cluster 'cards'; did you mean 'card'? known: card; \`all\` means every type" "$MUSHER" plan "$scratch/llama.yaml" "$scratch/small.yaml" --offload cart -o "$scratch/none.yaml"
+says "also without a near name" 3 "no device type 'xyz' in cluster 'cards'; known: card; \`all\`" "$MUSHER" plan "$scratch/llama.yaml" "$scratch/small.yaml" --offload xyz -o "$scratch/none.yaml"
 says "whatif compares" 0 "offload d" "$MUSHER" whatif "$scratch/without-bf16.yaml" --offload d
 says "which holds the key" 0 "offload: optimizer" cat "$scratch/found.yaml"
 says "the memory table tells where the state is" 0 "in host memory" "$MUSHER" memory "$scratch/found.yaml"
@@ -85,7 +86,21 @@ plan bad fp32 "device: host, memory: 1 GiB, offload: weights"
 says "another part of the memory is refused" 3 "only the optimizer's state can be offloaded" "$MUSHER" simulate "$scratch/bad.yaml"
 plan bad fp32 "device: host, memory: 1 GiB, offload: optimizer" "local_sgd: {every: 2}"
 sed -i 's/, zero: 1//' "$scratch/bad.yaml"
-says "local_sgd is excluded" 3 "has offload: optimizer, which excludes local_sgd" "$MUSHER" simulate "$scratch/bad.yaml"
+says "local_sgd is excluded" 3 "replicas[0].stages[0].device: type 'd' has offload: optimizer, which cannot be combined with local_sgd" "$MUSHER" simulate "$scratch/bad.yaml"
+plan idle fp32 "device: host, memory: 1 GiB, offload: optimizer"
+sed -i 's/, zero: 1//; s/kind: adamw, lr: 1e-3/kind: lamb/' "$scratch/idle.yaml"
+says "lamb is excluded" 3 "replicas[0].stages[0].device: type 'd' has offload: optimizer, which cannot be combined with lamb" "$MUSHER" show "$scratch/idle.yaml"
+sed -i 's/kind: lamb/kind: sgd, lr: 0.1/' "$scratch/idle.yaml"
+for verb in show simulate; do
+    says "$verb states that sgd has no state to offload" 0 "offload  optimizer: no effect, because sgd in fp32 has no state" "$MUSHER" $verb "$scratch/idle.yaml"
+    [[ $(grep -c 'no effect' "$scratch/out") == 1 ]]
+    check "once" $?
+done
+sed 's/, offload: optimizer//' "$scratch/idle.yaml" >"$scratch/plain.yaml"
+says "and whatif" 0 "offload: no effect, because sgd in fp32 has no state" "$MUSHER" whatif "$scratch/plain.yaml" --offload d
+sed 's/precision: fp32/precision: bf16/' "$scratch/idle.yaml" >"$scratch/half.yaml"
+"$MUSHER" show "$scratch/half.yaml" >"$scratch/out" 2>"$scratch/err" && ! grep -q 'no effect' "$scratch/out"
+check "but in bf16 it has fp32 masters" $?
 plan codes fp32 "device: host, memory: 1 GiB, offload: optimizer" "compression: {gradients: {kind: top-k, fraction: 0.1}}"
 plan resident fp32 "device: host, memory: 1 GiB" "compression: {gradients: {kind: top-k, fraction: 0.1}}"
 sed -i 's/, zero: 1//' "$scratch/codes.yaml" "$scratch/resident.yaml"

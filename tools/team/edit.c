@@ -317,8 +317,11 @@ static enum status offload(struct arena *a, const struct cluster *c, const char 
         out->types[i].offloads = found = true;
     }
     if (found) return OK;
-    return error_set(err, ERR_INPUT, "offload %.100s: cluster '%s' has no such device type%s; all: every type", type, c->name,
-                     nearest_hint(&near, hint));
+    const char *known = "";
+    for (int32_t i = 0; i < c->n_types; i++) known = join(a, known, c->types[i].name);
+    nearest_hint(&near, hint);
+    return error_set(err, ERR_INPUT, "offload: no device type '%.100s' in cluster '%s'%s known: %s; `all` means every type", type, c->name,
+                     *hint ? hint : ";", known);
 }
 
 enum status team_edit(struct arena *a, const struct cluster *c, const struct team_change *change,
