@@ -106,6 +106,7 @@ static enum status make_left(struct arena *a, const struct request *q, struct go
             return error_set(err, ERR_USAGE, "--gpus 0: a job needs at least one device");
         int32_t n = q->spot ? s->spot.n_types : 1;
         *f = (struct team_left){.n_types = n,
+                                .servers = n,
                                 .types = ARENA_ARRAY(a, const char *, (size_t)n),
                                 .devices = ARENA_ARRAY(a, int64_t, (size_t)n),
                                 .spares = ARENA_ARRAY(a, int64_t, (size_t)n),
@@ -129,11 +130,11 @@ static enum status set_speeds(const struct request *q, struct team_left *f, stru
         const char *text = q->speeds.items[i], *equals = strrchr(text, '=');
         double weight = 0;
         int32_t t = 0;
-        while (equals && t < f->n_types &&
+        while (equals && t < f->servers &&
                (strlen(f->types[t]) != (size_t)(equals - text) ||
                 strncmp(f->types[t], text, (size_t)(equals - text)) != 0))
             t++;
-        if (!equals || t == f->n_types || !units_parse_number(equals + 1, &weight) ||
+        if (!equals || t == f->servers || !units_parse_number(equals + 1, &weight) ||
             !(weight >= 0 && weight <= 1e9))
             return error_set(err, ERR_USAGE,
                              "--speed %s: TYPE=WEIGHT with a type such as %s and a weight >= 0",
@@ -153,6 +154,9 @@ static enum status match_spot(struct arena *a, struct goodput_report *s, struct 
     for (int32_t t = 0; t < f->n_types; t++) {
         for (column[t] = s->spot.n_types - 1; column[t] >= 0; column[t]--)
             if (!strcmp(s->spot.types[column[t]], f->types[t])) break;
+        if (t >= f->servers)
+            return error_set(err, ERR_INPUT, "--spot: the plan has parameter servers (%s), which the trace does not tell from workers; leave --spot out",
+                             f->types[t]);
         if (column[t] < 0 && f->devices[t])
             return error_set(err, ERR_INPUT,
                              "the --spot trace has no column %s for that device type", f->types[t]);
@@ -338,7 +342,7 @@ static const struct option options[] = {
     {.name = "PLAN",
      ARGUMENT_AT(plan),
      .min = -1,
-     .help = "plan whose devices run the job; the other devices of its cluster are spares"},
+     .help = "plan whose devices run the job; the other devices of its cluster are spares. Without one of its parameter servers the job waits"},
     {.name = "days",
      DOUBLE_AT(days),
      .unit = "DAYS",

@@ -40,6 +40,23 @@ END
 plan=$scratch/plan.yaml
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" -o "$plan" > /dev/null 2> "$scratch/err" && ok "a plan" || not_ok "a plan" "$(cat "$scratch/err")"
 
+# A parameter server is no spare: the job waits until it is repaired.
+served() {
+    printf 'version: 1\nname: served\nmicrobatch: 1\n%sreplicas:\n' "$1"
+    for d in 0 1; do echo "  - {microbatches: 4, stages: [{layers: [0, 7], device: n.$d}]}"; done
+    four_hosts fp32 'sgd, lr: 0.1'
+}
+served $'parameter_server: {servers: [n.2], mode: bsp}\n' > "$scratch/served.yaml"
+served '' > "$scratch/unserved.yaml"
+prints "servers are devices of the job" '3 devices for' "$MUSHER" goodput "$scratch/served.yaml" --days 2 --mtbf 2h --repair 1h --samples 20
+"$MUSHER" goodput "$scratch/served.yaml" --days 2 --mtbf 2h --repair 1h --samples 20 --json > "$scratch/served" 2> "$scratch/err"
+"$MUSHER" goodput "$scratch/unserved.yaml" --days 2 --mtbf 2h --repair 1h --samples 20 --json > "$scratch/unserved" 2> "$scratch/err"
+tr -d ' \n' < "$scratch/served" | grep -q '"type":"[^"]*(server)","devices":1,"spares":0' && ok "with a type of their own and no spares" || not_ok "with a type of their own and no spares" "$(head -c 300 "$scratch/served")"
+waits() { sed -n '/"best"/,$p' "$1" | sed -n 's/.*"waiting": \([0-9.e-]*\).*/\1/p' | head -1; }
+awk -v a="$(waits "$scratch/served")" -v b="$(waits "$scratch/unserved")" 'BEGIN { exit !(a > 0.05 && b + 0 < 0.01) }' && ok "the job waits for them" ||
+    not_ok "the job waits for them" "$(waits "$scratch/served") $(waits "$scratch/unserved")"
+refused "plans for fewer devices have no servers" 2 "--replan-speeds: the plan has parameter_server" "$MUSHER" goodput "$scratch/served.yaml" --replan-speeds --samples 2
+
 # Intervals around predictions.
 same "simulate --samples does not depend on threads" "$MUSHER" simulate "$plan" --samples 100 --json
 for key in samples interval_ns p5_confidence_ns mean_ns standard_error_ns; do

@@ -30,20 +30,44 @@ static double weight_of(const struct team_left *f, const int64_t *devices)
 double team_left_speed(const void *left, const int64_t *devices)
 {
     const struct team_left *f = left;
+    for (int32_t t = f->servers; t < f->n_types; t++)
+        if (devices[t] < f->devices[t]) return 0;
     if (f->table) return f->table[index_of(f, devices)];
     double all = weight_of(f, f->devices);
     return all > 0 ? weight_of(f, devices) / all : 0;
+}
+
+static bool is_server(const struct plan *p, int32_t device)
+{
+    for (int32_t s = 0; s < p->servers.rule.n; s++)
+        if (p->servers.devices[s] == device) return true;
+    return false;
+}
+
+/* A type of its own for the servers of each type of device. */
+static void add_servers(struct arena *a, const struct plan *p, struct team_left *out)
+{
+    const struct cluster *c = &p->cluster;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        int64_t n = 0;
+        for (int32_t s = 0; s < p->servers.rule.n; s++) n += c->devices[p->servers.devices[s]].type == t;
+        if (!n) continue;
+        out->types[out->n_types] = arena_printf(a, "%s (server)", c->types[t].name);
+        out->devices[out->n_types++] = n;
+    }
 }
 
 enum status team_left_of_plan(struct arena *a, const struct plan *p, struct team_left *out,
                               struct error *err)
 {
     const struct cluster *c = &p->cluster;
-    size_t n = (size_t)c->n_types;
-    if (c->n_types > GOODPUT_TYPES_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId32 " device types: at most %d are supported",
-                         c->n_types, GOODPUT_TYPES_MAX);
+    int32_t most = p->servers.rule.n ? 2 * c->n_types : c->n_types;
+    size_t n = (size_t)most;
+    if (most > GOODPUT_TYPES_MAX)
+        return error_set(err, ERR_INPUT, "%" PRId32 " device types%s: at most %d are supported", most,
+                         most > c->n_types ? ", those of parameter servers among them" : "", GOODPUT_TYPES_MAX);
     *out = (struct team_left){.n_types = c->n_types,
+                              .servers = c->n_types,
                               .types = ARENA_ARRAY(a, const char *, n),
                               .devices = ARENA_ARRAY(a, int64_t, n),
                               .spares = ARENA_ARRAY(a, int64_t, n),
@@ -55,8 +79,9 @@ enum status team_left_of_plan(struct arena *a, const struct plan *p, struct team
     }
     bool *used = ARENA_ARRAY(a, bool, (size_t)c->n_devices);
     replan_mark(p, used);
+    if (p->servers.rule.n) add_servers(a, p, out);
     for (int32_t d = 0; d < c->n_devices; d++)
-        (used[d] ? out->devices : out->spares)[c->devices[d].type]++;
+        if (!is_server(p, d)) (used[d] ? out->devices : out->spares)[c->devices[d].type]++;
     return OK;
 }
 
@@ -121,6 +146,9 @@ enum status team_left_plan_all(struct arena *a, const struct plan *p, const stru
     struct sim_result whole;
     struct program program;
     int64_t combinations = 1, at = 0;
+    if (f->servers < f->n_types)
+        return error_set(err, ERR_USAGE, "--replan-speeds: the plan has parameter_server, and new plans add gradients by all-reduces: "
+                                         "leave it out, speeds are then proportional to the number of workers");
     for (int32_t t = 0; t < f->n_types && combinations <= COMBINATIONS_MAX; t++)
         combinations *= f->devices[t] + 1;
     if (combinations > COMBINATIONS_MAX)

@@ -12,6 +12,7 @@ struct arena;
 
 struct team_left {
     int32_t n_types;
+    int32_t servers; /* types from here to n_types are those of parameter servers: the job needs all of their devices, and they have no spares */
     const char **types;
     int64_t *devices, *spares; /* (n_types) in use; spare */
     double *weights;           /* (n_types) relative speed of one device; NULL: the table is used */
@@ -23,7 +24,7 @@ struct team_left {
 /* Speed with these device counts relative to that with all devices, for struct goodput_job. O(n_types). */
 double team_left_speed(const void *left, const int64_t *devices);
 
-/* The devices of a plan by type; the other devices of its cluster are spares. */
+/* The devices of a plan by type, workers first, then parameter servers; the other devices of its cluster are spares of the workers. */
 MUST_CHECK enum status team_left_of_plan(struct arena *a, const struct plan *p,
                                          struct team_left *out, struct error *err);
 /* Fills the table: the plan itself with all its devices, else the best plan of the remaining ones (planner/search), never slower
