@@ -12,7 +12,7 @@
 struct arena;
 struct json;
 
-/* The best of a point with a plan. by_time: by time alone. */
+/* The best of a point with a plan; the synchronous one, if it is less than 1 % worse. by_time: by time alone. */
 struct sweep_line regions_best(const struct sweep_point *x, const struct search_options *o, bool by_time);
 /* A block of lines for each combination of the other axes: range of values, name, times, the progress from which on the answer holds against the
  * synchronous plan, and the plan at the first of its points; then the effective times of all trainings at all points, if they fit a line. Nothing without
