@@ -23,7 +23,7 @@ enum status rank_join(struct rank *r, struct arena *run, const struct program *p
     TRY(comm_open(run, p->n_devices, &r->comm, err));
     r->index = comm_rank(r->comm);
     call_ranks(r);
-    /* Servers are the first ranks; a worker that ends delays nobody if pushes are handled by arrival. */
+    /* Servers are the first ranks; a worker that ends delays no other worker if pushes are handled by arrival. */
     if (parameter_server_by_arrival(&p->server) && r->comm && comm_size(r->comm) > 1) comm_expendable(r->comm, p->server.n);
     nccl_env_set(p, r->index); /* before the backend, whose communication library is NCCL */
     return OK;

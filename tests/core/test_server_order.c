@@ -84,7 +84,7 @@ START_TEST(no_worker_begins_a_step_too_far_in_front)
 }
 END_TEST
 
-START_TEST(asynchronous_workers_wait_for_nobody)
+START_TEST(asynchronous_workers_do_not_wait)
 {
     struct parameter_server rule = {1, SERVER_ASP, 0, SERVER_CONSTANT, -1};
     ck_assert_int_gt(play(&rule, N_MAX, 3).gap, 6);
@@ -124,7 +124,7 @@ START_TEST(the_slowest_pulls_first)
 }
 END_TEST
 
-START_TEST(a_worker_that_is_gone_holds_nobody_up)
+START_TEST(a_worker_that_is_gone_delays_no_other)
 {
     struct parameter_server rule = {1, SERVER_SSP, 1, SERVER_CONSTANT, -1};
     struct server_order o;
@@ -166,10 +166,10 @@ Suite *server_order_suite(void)
     TCase *t = tcase_create("server_order");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, no_worker_begins_a_step_too_far_in_front);
-    tcase_add_test(t, asynchronous_workers_wait_for_nobody);
+    tcase_add_test(t, asynchronous_workers_do_not_wait);
     tcase_add_test(t, stale_gradients_are_slowed_or_dropped);
     tcase_add_test(t, the_slowest_pulls_first);
-    tcase_add_test(t, a_worker_that_is_gone_holds_nobody_up);
+    tcase_add_test(t, a_worker_that_is_gone_delays_no_other);
     tcase_add_test(t, an_iteration_is_the_time_of_a_steps_samples);
     suite_add_tcase(s, t);
     return s;

@@ -251,7 +251,7 @@ START_TEST(a_straggler_gates_stale_synchronous_workers)
             if (s->end_ns > end) end = s->end_ns;
             if (s->step == bound - 1 && s->end_ns > first) first = s->end_ns;
         }
-        near((double)first, bound * fast); /* until then it waits for nobody */
+        near((double)first, bound * fast); /* until then it does not wait */
         near((double)end, (STEPS - bound) * slow - (double)t.zero[2] + (double)t.zero[0]);
         ck_assert_int_eq(t.r.staleness.most, 2 * (bound + 1)); /* of the straggler's first push */
     }
