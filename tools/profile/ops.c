@@ -119,7 +119,7 @@ static enum status add_flat(struct profile_ops *b, enum op_kind kind, int64_t pa
     return OK;
 }
 
-/* Every microbatch size that the search may choose. */
+/* Microbatch sizes to measure: the stated ones, or the powers of two that the search may choose; its other sizes lie between them and are fitted. */
 static int32_t sizes_of(const struct job *j, int64_t *sizes)
 {
     int32_t n = 0;
