@@ -1,20 +1,23 @@
 #!/bin/bash
 # tests/bench/loss_curves.sh - loss against wall time of one GPT of three million parameters on two islands of two emulated devices, 30 MB/s between
 # the islands, trained by each strategy for the same time: synchronous, hierarchical (ZeRO 1 inside nodes), DiLoCo every 16 steps, PowerSGD of
-# rank 4, int8. The text is the documentation of this program. All start from the same parameters and have the same samples in each step.
+# rank 4, int8, SSP (parameter server on a fifth device, in the first island; workers at most 3 steps apart). The text is the documentation of this program.
+# All start from the same parameters and have the same samples in each step.
+#
+# SSP applies the gradient of each worker by itself, so it makes four updates a step: its lr and weight_decay are a quarter of the others'.
 #
 # A strategy runs in parts of some steps, each resumed from the checkpoint of the one before, until its steps took SECONDS_EACH. Time is the sum
 # over its steps, as its traces have them; starts of processes and checkpoints are left out. The loss of a step is the mean over the batch; with DiLoCo
 # every island has its own parameters.
 # Prints for each strategy the time of a step, the last loss and the time at which it reaches the last loss of the synchronous run (means of a
 # twentieth of its steps); draws FOLDER/loss.png, and FOLDER/NAME.csv has seconds and loss of every step.
-# usage: MUSHER=build/musher tests/bench/loss_curves.sh [FOLDER]       results in FOLDER (build/loss), 1 h 45 min
-#   SECONDS_EACH=1200        STRATEGIES="synchronous hierarchical diloco powersgd int8"        LR=1e-3
+# usage: MUSHER=build/musher tests/bench/loss_curves.sh [FOLDER]       results in FOLDER (build/loss), 2 h
+#   SECONDS_EACH=1200        STRATEGIES="synchronous hierarchical diloco powersgd int8 ssp"        LR=1e-3
 set -u
 here=$(cd "$(dirname "$0")/../.." && pwd)
 MUSHER=${MUSHER:-$here/build/musher}
 out=${1:-build/loss}
-seconds=${SECONDS_EACH:-1200} strategies=${STRATEGIES:-synchronous hierarchical diloco powersgd int8} lr=${LR:-1e-3}
+seconds=${SECONDS_EACH:-1200} strategies=${STRATEGIES:-synchronous hierarchical diloco powersgd int8 ssp} lr=${LR:-1e-3}
 every=16 # steps between DiLoCo's exchanges; parts are multiples of it
 export OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
@@ -27,9 +30,9 @@ rm -rf "$out"/*
 text=$out/text.txt
 cat "$here"/README.md "$here"/ARCHITECTURE.md "$here"/docs/*.md "$here"/docs/*/*.md >"$text"
 
-# plan NAME HEAD SETTINGS
+# plan NAME HEAD SETTINGS [OPTIMIZER [DEVICES of node a]]
 plan() {
-    local d
+    local d optimizer=${4:-lr: $lr}
     {
         printf 'version: 1\nname: %s\nmicrobatch: 1\n%s\nreplicas:\n' "$1" "$2"
         for d in a.0 a.1 b.0 b.1; do echo "  - {microbatches: 2, stages: [{layers: [0, 15], device: $d$3}]}"; done
@@ -40,14 +43,14 @@ job:
   sequence_length: 64
   global_batch: 8
   microbatch: 1
-  optimizer: {kind: adamw, lr: $lr}
+  optimizer: {kind: adamw, $optimizer}
   seed: 1
 cluster:
   version: 1
   name: two-islands
   device_types: [{name: cpu, device: host, slowdown: 4, memory: 1 GiB}]
   nodes:
-    - {name: a, host: localhost, devices: {type: cpu, count: 2}}
+    - {name: a, host: localhost, devices: {type: cpu, count: ${5:-2}}}
     - {name: b, host: localhost, devices: {type: cpu, count: 2}}
   links:
     - {name: bus-a, between: [a], bandwidth: 1 GB/s, latency: 20 us}
@@ -60,6 +63,7 @@ plan synchronous '' ''
 plan hierarchical '' ', zero: 1, hybrid_shard: true'
 plan diloco "local_sgd: {every: $every, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9}" ''
 plan powersgd 'compression: {gradients: {kind: power-sgd, rank: 4}}' ''
+plan ssp 'parameter_server: {servers: [a.2], mode: ssp, bound: 3}' '' "lr: $(awk -v lr="$lr" 'BEGIN { print lr / 4 }'), weight_decay: 0.0025" 3
 plan int8 'compression: {gradients: int8}' ''
 
 # part NAME STEPS TIME: runs steps and appends "seconds,loss" of each, times from TIME on
@@ -76,7 +80,7 @@ part() {
 }
 
 for name in $strategies; do
-    [[ -e $out/$name.yaml ]] || die "unknown strategy '$name'; known: synchronous hierarchical diloco powersgd int8"
+    [[ -e $out/$name.yaml ]] || die "unknown strategy '$name'; known: synchronous hierarchical diloco powersgd int8 ssp"
     at=0 steps=$every
     while awk -v at="$at" -v all="$seconds" 'BEGIN { exit !(at < all) }'; do
         part "$name" "$steps" "$at"
