@@ -3,7 +3,6 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,15 +17,15 @@ void arrivals_add(struct arrivals *x, struct arrival one)
 
 enum status arrivals_write(const char *path, const struct arrivals *x, uint64_t plan_hash, int64_t first_step, struct error *err)
 {
-    FILE *out = fopen(path, "we");
-    if (!out) return error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
-    fprintf(out, "musher-arrivals 1 %016" PRIx64 " %" PRId64 "\n", plan_hash, first_step);
+    struct file f;
+    TRY(file_open(&f, path, err));
+    fprintf(f.stream, "musher-arrivals 1 %016" PRIx64 " %" PRId64 "\n", plan_hash, first_step);
     for (int64_t i = 0; i < x->n; i++)
-        fprintf(out, "%" PRId32 " %" PRId32 " %" PRId64 " %" PRId64 " %s\n", x->list[i].server, x->list[i].worker, x->list[i].step,
+        fprintf(f.stream, "%" PRId32 " %" PRId32 " %" PRId64 " %" PRId64 " %s\n", x->list[i].server, x->list[i].worker, x->list[i].step,
                 x->list[i].staleness, x->list[i].dropped ? "dropped" : "applied");
-    bool failed = ferror(out);
-    if (fclose(out) || failed) return error_set(err, ERR_RESOURCE, "cannot write '%s': %s", path, strerror(errno));
-    return OK;
+    enum status status = file_commit(&f, err);
+    file_abandon(&f);
+    return status;
 }
 
 static enum status read_head(const char *path, const char *line, uint64_t plan_hash, int64_t first_step, struct error *err)

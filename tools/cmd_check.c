@@ -67,9 +67,9 @@ static enum status check_host(struct findings *f, struct error *err)
     b.close(&b);
     add(f, "host backend", "ok", common_machine(f->arena));
     if (on_path(f->arena, "mpirun"))
-        add(f, "mpirun", "ok", "ranks can be started");
+        add(f, "mpirun", "ok", "ranks of several hosts can be started");
     else
-        add(f, "mpirun", "missing", "plans of more than one device cannot run: run tools/setup.sh");
+        add(f, "mpirun", "missing", "plans over several hosts, or of more than 64 devices, cannot run: run tools/setup.sh");
     if (sched_setscheduler(0, SCHED_FIFO, &rt) == 0) {
         sched_setscheduler(0, SCHED_OTHER, &normal);
         add(f, "real-time priority", "ok", "emulated devices keep good time");

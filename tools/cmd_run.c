@@ -10,13 +10,16 @@
 #include "tools/common.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
 struct request {
     const char *plan, *trace, *arrivals;
+    int launcher;
     struct run_options run;
     bool deterministic;
     int64_t seed;
@@ -192,8 +195,10 @@ struct outputs {
     const char *trace, *arrivals; /* NULL: no --trace, no --arrivals */
     const struct program *program;
     const struct plan *plan; /* NULL: a program was run */
+    const struct run_options *options;
     struct run_result r;
     bool as_json;
+    bool *printed; /* shared by forked ranks and their parent; else NULL */
 };
 
 static enum status write_outputs(void *owner, struct error *err)
@@ -209,43 +214,49 @@ static enum status write_outputs(void *owner, struct error *err)
         print_json(x->program, &x->r);
     else
         print_text(x->program, x->plan, &x->r);
-    return common_flush(err);
+    errno = 0;
+    enum status status = common_flush(err);
+    if (x->printed && x->as_json && status == OK) *x->printed = true;
+    return x->printed && errno == EPIPE ? OK : status;
 }
-
-struct ranks {
-    const struct run_options *o;
-    struct outputs *x;
-    struct error *common; /* shared by all ranks: the failure of rank 0 */
-};
 
 static int run_rank(void *owner, int32_t rank)
 {
-    const struct ranks *all = owner;
+    struct outputs *x = owner;
     struct error err = {0};
-    enum status status = worker_run(all->x->a, all->x->program, all->o, &all->x->r, &err);
-    if (status != OK && rank == 0) *all->common = err;
+    (void)rank;
+    signal(SIGPIPE, SIG_IGN); /* a reader that has closed ends no rank, so that the others complete their files */
+    enum status status = worker_run(x->a, x->program, x->options, &x->r, &err);
+    if (status != OK) (void)launch_report(&err);
     return (int)status;
 }
 
-/* Rank 0 is a server, so its results are printed even if a worker has ended. */
-static enum status run_forked(struct ranks *all, bool as_json, struct error *err)
+/* With ssp and asp, rank 0 is a server, whose results are printed even if a worker has ended. */
+static enum status run_forked(struct outputs *x, struct error *err)
 {
-    const struct program *p = all->x->program;
-    void *shared = mmap(NULL, sizeof *all->common, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
-    all->common = shared;
-    bool printed = false;
-    enum status status = launch_local_expendable(p->n_devices, p->server.n, run_rank, all, &printed, err);
-    if (as_json && printed) common_json_by_another();
-    if (status != OK && !printed && all->common->code != OK) status = error_set(err, all->common->code, "%s", all->common->text);
-    munmap(shared, sizeof *all->common);
+    const struct program *p = x->program;
+    int32_t needed = parameter_server_by_arrival(&p->server) ? p->server.n : p->n_devices;
+    x->printed = mmap(NULL, sizeof *x->printed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (x->printed == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
+    enum status status = launch_local_run(p->n_devices, needed, run_rank, x, err);
+    if (*x->printed) common_json_by_another();
+    munmap(x->printed, sizeof *x->printed);
     return status;
 }
 
-/* Workers of a parameter server that waits for none may end before the others; MPI would end all. */
-static bool is_forked(const struct program *p)
+enum { LAUNCHER_AUTO, LAUNCHER_FORK, LAUNCHER_MPIRUN };
+static const char *const launchers[] = {"auto", "fork", "mpirun", NULL};
+
+/* Whether the ranks are forked. */
+static enum status choose_launcher(const struct request *q, int32_t n_ranks, bool *forked, struct error *err)
 {
-    return parameter_server_by_arrival(&p->server) && p->n_devices <= LOCAL_RANKS_MAX;
+    *forked = q->launcher == LAUNCHER_AUTO ? n_ranks <= LOCAL_RANKS_MAX : q->launcher == LAUNCHER_FORK;
+    if (*forked && n_ranks > LOCAL_RANKS_MAX)
+        return error_set(err, ERR_USAGE, "--launcher fork: this plan has %" PRId32 " devices, at most %d can be forked; use --launcher mpirun", n_ranks,
+                         LOCAL_RANKS_MAX);
+    if (!*forked && !strcmp(q->plan, "-"))
+        return error_set(err, ERR_USAGE, "run -: each of the %" PRId32 " ranks of mpirun reads the plan; pass it as a file", n_ranks);
+    return OK;
 }
 
 static enum status run(struct arena *a, void *request, const struct common *common,
@@ -278,11 +289,10 @@ static enum status run(struct arena *a, void *request, const struct common *comm
         return error_set(err, ERR_USAGE, "--arrivals: this plan has no parameter server that handles gradients by arrival (mode: ssp or asp)");
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
     if (launch_rank() == 0) TRY(common_writable(q->arrivals, err));
-    if (program.n_devices > 1 && !strcmp(q->plan, "-"))
-        return error_set(err, ERR_USAGE,
-                         "run - is for plans of one device: each of the %d ranks reads the plan; "
-                         "pass it as a file",
-                         (int)program.n_devices);
+    bool is_rank = launch_is_rank(), forked = false;
+    if (is_rank && program.n_devices > 1 && !strcmp(q->plan, "-"))
+        return error_set(err, ERR_USAGE, "run -: each of the %" PRId32 " ranks reads the plan; pass it as a file", program.n_devices);
+    if (!is_rank && program.n_devices > 1) TRY(choose_launcher(q, program.n_devices, &forked, err));
     if (q->run.steps == 0) q->run.steps = program.steps > 1 ? program.steps : 10;
     q->run.keep_trace = q->trace != NULL;
     struct outputs x = {.a = a,
@@ -290,12 +300,12 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                         .arrivals = q->arrivals,
                         .program = &program,
                         .plan = is_plan ? &plan : NULL,
+                        .options = &q->run,
                         .as_json = as_json};
-    struct ranks all = {&q->run, &x, NULL};
     q->run.conclude = write_outputs;
     q->run.owner = &x;
-    if (launch_is_rank() || program.n_devices < 2) return worker_run(a, &program, &q->run, &x.r, err);
-    return is_forked(&program) ? run_forked(&all, as_json, err) : launch_ranks(program.n_devices, common->argv - 1, err);
+    if (is_rank || program.n_devices < 2) return worker_run(a, &program, &q->run, &x.r, err);
+    return forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, err);
 }
 
 static const struct option options[] = {
@@ -346,15 +356,20 @@ static const struct option options[] = {
      FLAG_AT(deterministic),
      .help = "sum gradients in the global order of microbatches: bitwise equal results for every "
              "plan, at the cost of a serial reduction"},
+    {.name = "launcher",
+     CHOICE_AT(launcher),
+     .unit = "NAME",
+     .choices = launchers,
+     .help = "how the ranks of this host start: fork (joined by shared memory), or mpirun (MPI)",
+     .preset = "auto: fork up to 64 devices"},
     {0}};
 
 const struct verb cmd_run = {
     .name = "run",
     .summary = "train a plan on real devices",
     .about =
-        "A plan of several devices runs as one process (rank) per device. Without mpirun the ranks "
-        "of this host are started here. On several hosts mpirun starts them, one per device, in "
-        "the order of the cluster's devices.",
+        "A plan of several devices runs as one process (rank) per device, all on this host. On several hosts mpirun or "
+        "srun starts the ranks, one per device, in the order of the cluster's devices.",
     .options = options,
     .examples = {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
                  "musher run plan.yaml --resume ckpt --save ckpt --save-every 50",

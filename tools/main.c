@@ -100,7 +100,7 @@ static void on_exhaustion(const char *message)
 {
     struct error err;
     last_act(ERR_RESOURCE, message);
-    if (!silent) return;
+    if (!is_silent()) return;
     error_set(&err, ERR_RESOURCE, "rank %d: %s", (int)launch_rank(), message);
     launch_report_alone(&err);
     _exit(ERR_RESOURCE);

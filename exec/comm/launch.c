@@ -10,6 +10,7 @@
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/base/settings.h"
+#include "exec/comm/end_signals.h"
 #include "exec/comm/launch_local.h"
 
 #include <dirent.h>
@@ -59,6 +60,7 @@ static bool in_step(void)
 static bool tell_launcher(const struct error *err)
 {
     char safe[4 * sizeof err->text]; /* one line, whatever the message quotes */
+    if (launch_local_rank() >= 0) return launch_local_report(err);
     if (!launch_is_ours()) return false;
     fprintf(stderr, LAUNCH_FAILURE "%d %s\n", (int)err->code, log_safe(safe, sizeof safe, err->text));
     return true;
@@ -75,7 +77,7 @@ void launch_report_alone(const struct error *err)
     if (!tell_launcher(err)) log_error("%s", err->text);
 }
 
-bool launch_is_ours(void) { return launch_is_rank() && settings_on(LAUNCHED); }
+bool launch_is_ours(void) { return launch_local_reports() || (launch_is_rank() && settings_on(LAUNCHED)); }
 
 bool launch_is_rank(void)
 {
@@ -263,29 +265,6 @@ static void be_mpirun(char **argv, int out_fd, int err_fd)
     _exit(CANNOT_EXEC);
 }
 
-static volatile sig_atomic_t caught;
-static void catch_signal(int signal_number) { caught = signal_number; }
-
-enum { END_SIGNALS = 3 };
-static const int end_signals[END_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
-
-static void unwatch_signals(const struct sigaction old[END_SIGNALS])
-{
-    for (int i = 0; i < END_SIGNALS; i++) sigaction(end_signals[i], &old[i], NULL);
-}
-
-/* An ignored SIGHUP (nohup) stays ignored. */
-static void watch_signals(struct sigaction old[END_SIGNALS])
-{
-    struct sigaction act = {.sa_handler = catch_signal};
-    caught = 0;
-    for (int i = 0; i < END_SIGNALS; i++) {
-        sigaction(end_signals[i], NULL, &old[i]);
-        if (end_signals[i] != SIGHUP || old[i].sa_handler != SIG_IGN)
-            sigaction(end_signals[i], &act, NULL);
-    }
-}
-
 /* ---- the ranks' stdout ------------------------------------------------------------------------
  */
 
@@ -375,7 +354,7 @@ static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2
     int looks = 0;
     struct pollfd p[2] = {{.fd = fd[0], .events = POLLIN}, {.fd = fd[1], .events = POLLIN}};
     while (p[0].fd >= 0 || p[1].fd >= 0) {
-        if (caught && !reported) {
+        if (end_signals_caught() && !reported) {
             kill(child, SIGTERM);
             reported = true;
         }
@@ -394,7 +373,7 @@ static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2
 
 static enum status judge(const struct talk *t, const struct output *o, int how, struct error *err)
 {
-    if (caught) return error_set(err, ERR_INTERRUPTED, "interrupted");
+    if (end_signals_caught()) return error_set(err, ERR_INTERRUPTED, "interrupted");
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
         return o->why ? error_set(err, ERR_RESOURCE, "cannot write to stdout: %s", strerror(o->why))
                       : OK;
@@ -464,7 +443,7 @@ enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
     struct sigaction old[END_SIGNALS];
     char **arguments_of_mpirun = arguments(a, n, argv);
     fflush(NULL);
-    watch_signals(old);
+    end_signals_watch(old);
     pid_t child = fork();
     if (child == 0) be_mpirun(arguments_of_mpirun, to[0], to[1]);
     int why = errno;
@@ -476,11 +455,11 @@ enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
         follow(&t, &o, child, from);
         if (t.n) take_line(&t);
         while (waitpid(child, &how, 0) < 0 && errno == EINTR)
-            if (caught) kill(child, SIGTERM);
+            if (end_signals_caught()) kill(child, SIGTERM);
     }
     close(from[0]);
     close(from[1]);
-    unwatch_signals(old);
+    end_signals_unwatch(old);
     arena_free(a);
     if (child < 0) return error_set(err, ERR_RESOURCE, "cannot start mpirun: %s", strerror(why));
     return judge(&t, &o, how, err);

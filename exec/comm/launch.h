@@ -11,7 +11,7 @@
 bool launch_is_rank(void); /* started under mpirun or srun, or forked */
 int32_t launch_rank(void); /* 0 if not started as a rank */
 int32_t launch_size(void); /* 1 if not started as a rank */
-/* Started by launch_ranks: the parent process reports how the run ended. */
+/* Started by launch_ranks or launch_local_run: the parent process reports how the run ended. */
 bool launch_is_ours(void);
 /* Reports a failure common to all ranks once. True if another process prints it: rank 0, or the parent (which this
  * call informs). */

@@ -1,11 +1,15 @@
 #include "exec/comm/launch_local.h"
 
+#include "core/base/log.h"
 #include "exec/clock.h"
+#include "exec/comm/comm.h"
+#include "exec/comm/end_signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,47 +18,91 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Pause between two looks at the children: at first, at most, and as a part of the time since the start. */
 #define LOOK_NS 2000000
+#define LOOK_MAX_NS 100000000
+#define LOOK_PART 64
+#define GRACE_NS INT64_C(5000000000) /* from SIGTERM to SIGKILL */
+
+/* The first failure that a rank reported, in memory shared with the parent. */
+struct said {
+    atomic_int state;
+    struct error what;
+};
+enum { SAID_NOTHING, SAID_BEGUN, SAID_ALL };
 
 static struct {
     int32_t rank, size;
-    int fd; /* of the inherited file */
+    int fd;            /* of the inherited file */
+    struct said *said; /* NULL: the parent takes no reports */
 } self = {.rank = -1, .fd = -1};
+
+bool launch_local_reports(void) { return self.said != NULL; }
+
+bool launch_local_report(const struct error *err)
+{
+    int state = SAID_NOTHING;
+    if (!self.said) return false;
+    if (atomic_compare_exchange_strong(&self.said->state, &state, SAID_BEGUN)) {
+        self.said->what = *err;
+        atomic_store(&self.said->state, SAID_ALL);
+    } else if (state != SAID_ALL || strcmp(self.said->what.text, err->text) != 0) {
+        log_error("%s", err->text);
+    }
+    return true;
+}
 
 int32_t launch_local_rank(void) { return self.rank; }
 int32_t launch_local_size(void) { return self.size; }
+
+/* The file under a number above those of the standard streams, any of which may be closed here. */
+static int above_standard_streams(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO) return fd;
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), why = errno;
+    close(fd);
+    errno = why;
+    return above;
+}
 
 int launch_local_open(void)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", self.fd);
-    return open(path, O_RDWR | O_CLOEXEC);
+    return above_standard_streams(open(path, O_RDWR | O_CLOEXEC));
 }
 
 struct children {
     int32_t n, running;
     pid_t pid[LOCAL_RANKS_MAX];    /* 0: ended */
     bool stopped[LOCAL_RANKS_MAX]; /* by a signal: it cannot end by itself */
+    int64_t stopped_ns[LOCAL_RANKS_MAX]; /* since when */
     int32_t failed;           /* rank, -1 */
     int how;                  /* of that one */
     int32_t expendable; /* ranks from here on may end before the others */
     int32_t n_lost, lost, how_lost; /* of those: how many, the first one, and how it ended */
     int32_t other; /* a rank that failed neither because of a peer nor like `failed`; -1 */
+    struct said *said; /* NULL: no reports, and signals end this process */
+    struct sigaction old[END_SIGNALS];
 };
 
-static void become_rank(int32_t rank, int32_t n, int fd)
+static void become_rank(const struct children *c, int32_t rank, int fd)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (c->said) end_signals_unwatch(c->old);
     self.rank = rank;
-    self.size = n;
+    self.size = c->n;
     self.fd = fd;
+    self.said = rank < c->expendable ? c->said : NULL;
 }
 
-static void kill_all(const struct children *c)
+static void kill_all(const struct children *c, int signal_number)
 {
     for (int32_t i = 0; i < c->n; i++)
-        if (c->pid[i]) kill(c->pid[i], SIGKILL);
+        if (c->pid[i]) kill(c->pid[i], signal_number);
 }
+
+static bool is_interrupted(const struct children *c) { return c->said && end_signals_caught(); }
 
 /* ERR_RANK is the exit code of a rank that lost a peer: any other failure is the cause, even if it is seen later. */
 static bool lost_a_peer(int how) { return WIFEXITED(how) && WEXITSTATUS(how) == ERR_RANK; }
@@ -66,6 +114,7 @@ static void reap(struct children *c)
         if (!c->pid[i] || waitpid(c->pid[i], &how, WNOHANG | WUNTRACED | WCONTINUED) != c->pid[i])
             continue;
         c->stopped[i] = WIFSTOPPED(how);
+        c->stopped_ns[i] = clock_wall_ns();
         if (WIFSTOPPED(how) || WIFCONTINUED(how)) continue;
         c->pid[i] = 0;
         c->running--;
@@ -82,6 +131,14 @@ static void reap(struct children *c)
     }
 }
 
+/* The others wait for an expendable rank that is stopped as long as for any other, so it ends before that. */
+static void kill_stopped(const struct children *c)
+{
+    int64_t limit_ns = comm_limit_ns() / 2, now_ns = clock_wall_ns();
+    for (int32_t i = c->expendable; i < c->n; i++)
+        if (c->pid[i] && c->stopped[i] && now_ns - c->stopped_ns[i] > limit_ns) kill(c->pid[i], SIGKILL);
+}
+
 /* All remaining ranks are stopped, so waiting is useless. */
 static bool rest_is_stopped(const struct children *c)
 {
@@ -93,20 +150,28 @@ static bool rest_is_stopped(const struct children *c)
 /* Returns whether all ended in time. */
 static bool follow(struct children *c, double limit_s)
 {
-    int64_t until_ns = clock_wall_ns() + (int64_t)(limit_s * 1e9);
-    bool patient = true;
+    int64_t begin_ns = clock_wall_ns(), until_ns = begin_ns + (int64_t)(limit_s * 1e9);
+    bool patient = true, told = false;
     while (c->running) {
         reap(c);
+        kill_stopped(c);
+        if (is_interrupted(c) && !told) {
+            kill_all(c, SIGTERM);
+            until_ns = clock_wall_ns() + GRACE_NS;
+            told = true;
+        }
         if (c->failed >= 0 && patient) {
             int64_t soon_ns = clock_wall_ns() + LOCAL_PATIENCE_S * INT64_C(1000000000);
             if (soon_ns < until_ns) until_ns = soon_ns;
             patient = false;
         }
         if (rest_is_stopped(c) || (c->running && clock_wall_ns() > until_ns)) break;
-        if (c->running) clock_sleep_until(clock_wall_ns() + LOOK_NS);
+        if (!c->running) break;
+        int64_t now_ns = clock_wall_ns(), pause_ns = LOOK_NS + (now_ns - begin_ns) / LOOK_PART;
+        clock_sleep_until(now_ns + (pause_ns < LOOK_MAX_NS ? pause_ns : LOOK_MAX_NS));
     }
     bool in_time = c->running == 0;
-    kill_all(c);
+    kill_all(c, SIGKILL);
     for (int32_t i = 0; i < c->n; i++)
         while (c->pid[i] && waitpid(c->pid[i], NULL, 0) < 0 && errno == EINTR) continue;
     return in_time;
@@ -126,6 +191,8 @@ static enum status lost(const struct children *c, struct error *err)
 static enum status judge(const struct children *c, bool in_time, double limit_s, struct error *err)
 {
     char others[64] = "";
+    const struct error *said = c->said && atomic_load(&c->said->state) == SAID_ALL ? &c->said->what : NULL;
+    if (is_interrupted(c)) return error_set(err, ERR_INTERRUPTED, "interrupted");
     for (int32_t i = 0; i < c->n && !*others && rest_is_stopped(c); i++)
         if (c->pid[i]) snprintf(others, sizeof others, "; rank %" PRId32 " is stopped", i);
     if (c->failed < 0 && *others) return error_set(err, ERR_RANK, "%s", others + 2);
@@ -135,6 +202,8 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                        : error_set(err, ERR_RANK,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
+    if (said && (said->code != ERR_RANK || !WIFSIGNALED(c->how))) return error_set(err, said->code, "%s", said->text);
+    if (said) log_error("%s", said->text);
     if (!in_time && !*others) snprintf(others, sizeof others, "; the others had to be killed");
     if (c->other >= 0 && !*others)
         snprintf(others, sizeof others, "; rank %" PRId32 " failed with another error", c->other);
@@ -147,43 +216,49 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                      "rank %" PRId32 " ended with exit code %d%s", c->failed, code, others);
 }
 
-static enum status launch(int32_t n, int32_t expendable, local_rank *body, void *owner, double limit_s, bool *others,
-                          struct error *err)
+static enum status launch(struct children *c, local_rank *body, void *owner, double limit_s, struct error *err)
 {
-    struct children c = {.n = n, .failed = -1, .other = -1, .expendable = expendable};
-    if (n < 1 || n > LOCAL_RANKS_MAX)
-        return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, LOCAL_RANKS_MAX);
-    int fd = memfd_create("musher-ranks", MFD_CLOEXEC);
+    if (c->n < 1 || c->n > LOCAL_RANKS_MAX)
+        return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", c->n, LOCAL_RANKS_MAX);
+    int fd = above_standard_streams(memfd_create("musher-ranks", MFD_CLOEXEC));
     if (fd < 0)
         return error_set(err, ERR_RESOURCE, "cannot create the shared file of the ranks: %s",
                          strerror(errno));
     fflush(NULL);
     int why = 0;
-    for (int32_t i = 0; i < n && !why; i++) {
-        c.pid[i] = fork();
-        if (c.pid[i] == 0) {
-            become_rank(i, n, fd);
+    for (int32_t i = 0; i < c->n && !why; i++) {
+        c->pid[i] = fork();
+        if (c->pid[i] == 0) {
+            become_rank(c, i, fd);
             int code = body(owner, i);
             fflush(NULL);
             _exit(code); /* exit() could block on unfinished work (comm_end) */
         }
-        if (c.pid[i] < 0) why = errno, c.pid[i] = 0;
-        c.running += c.pid[i] > 0;
+        if (c->pid[i] < 0) why = errno, c->pid[i] = 0;
+        c->running += c->pid[i] > 0;
     }
-    if (why) kill_all(&c);
-    bool in_time = follow(&c, limit_s);
+    if (why) kill_all(c, SIGKILL);
+    bool in_time = follow(c, limit_s);
     close(fd);
-    if (others) *others = !why && in_time && c.failed < 0;
     if (why) return error_set(err, ERR_RESOURCE, "cannot fork a rank: %s", strerror(why));
-    return judge(&c, in_time, limit_s, err);
+    return judge(c, in_time, limit_s, err);
 }
 
 enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s, struct error *err)
 {
-    return launch(n, n, body, owner, limit_s, NULL, err);
+    struct children c = {.n = n, .expendable = n, .failed = -1, .other = -1};
+    return launch(&c, body, owner, limit_s, err);
 }
 
-enum status launch_local_expendable(int32_t n, int32_t expendable, local_rank *body, void *owner, bool *others, struct error *err)
+enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void *owner, struct error *err)
 {
-    return launch(n, expendable, body, owner, 1e9, others, err);
+    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1};
+    void *said = mmap(NULL, sizeof *c.said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (said == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
+    c.said = said;
+    end_signals_watch(c.old);
+    enum status status = launch(&c, body, owner, 1e9, err);
+    end_signals_unwatch(c.old);
+    munmap(said, sizeof *c.said);
+    return status;
 }

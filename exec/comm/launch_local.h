@@ -22,10 +22,15 @@ typedef int local_rank(void *owner, int32_t rank);
 enum { LOCAL_PATIENCE_S = 60, LOCAL_RANKS_MAX = 64 };
 MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
                                     struct error *err);
-/* The same, but ranks from `expendable` on may end before the others, which go on (comm_expendable): ERR_RANK with the number of such
- * ranks and how the first one ended, after all others have succeeded. *others: whether these have. */
-MUST_CHECK enum status launch_local_expendable(int32_t n, int32_t expendable, local_rank *body, void *owner, bool *others,
-                                               struct error *err);
+/* The ranks of a program's run: without a limit of time. Ranks from `expendable` on may end before the others, which go on
+ * (comm_expendable), and are killed once they have been stopped for half of comm_limit_ns: ERR_RANK with the number of such ranks and how the first one ended, after all others have succeeded. The first
+ * failure that another rank reported (launch_report) is the error. SIGINT, SIGTERM or SIGHUP ends the ranks: ERR_INTERRUPTED. */
+MUST_CHECK enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void *owner, struct error *err);
+/* Whether this process is a rank of launch_local_run. */
+bool launch_local_reports(void);
+/* Reports a failure of this rank to its parent; one that differs from a failure already reported goes to stderr. False if the parent
+ * takes none: from expendable ranks, and outside launch_local_run. */
+bool launch_local_report(const struct error *err);
 /* Of this process if it is such a rank; else -1 and 0. */
 int32_t launch_local_rank(void);
 int32_t launch_local_size(void);

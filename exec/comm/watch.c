@@ -13,7 +13,6 @@
  */
 #include "exec/comm/transport.h"
 
-#include "core/base/log.h"
 #include "core/base/settings.h"
 #include "exec/clock.h"
 #include "exec/comm/launch.h"
@@ -71,8 +70,8 @@ int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n)
     for (int32_t i = 0; c && c->bells && i < c->size; i++) {
         int64_t life_ns = atomic_load(&c->bells[i].life_ns);
         char state = state_of_rank(c, i);
-        if (i >= c->expendable && launch_process_ended(state)) continue;
         bool over = launch_process_ended(state), stopped = state == 'T' || state == 't';
+        if (i >= c->expendable && (over || stopped)) continue; /* the launcher ends a stopped one */
         if (i == c->rank || (!over && !stopped && now_ns - life_ns <= longest_ns)) continue;
         found = i;
         if (over || stopped) {
@@ -103,9 +102,11 @@ __attribute__((noreturn)) static void end_process(const struct comm *c, const ch
                                                   int64_t waited_ns)
 {
     int32_t rank = c->met ? c->rank : launch_rank(); /* before joining the rank is unknown */
-    log_error("rank %" PRId32 " (%s): %s: %s for %.1f s in %s", rank, name_of(c, rank),
+    struct error err;
+    error_set(&err, ERR_RANK, "rank %" PRId32 " (%s): %s: %s for %.1f s in %s", rank, name_of(c, rank),
               *c->phase ? c->phase : "all ranks together", who, (double)waited_ns / NS_PER_S,
               watch.what);
+    launch_report_alone(&err);
     _exit(ERR_RANK);
 }
 

@@ -167,12 +167,25 @@ static enum status await_arrival(struct worker *w, struct error *err)
 
 /* ---- the loop --------------------------------------------------------------------------------- */
 
+/* The logged staleness depends on the pulls before the push, which a log of another run does not fit. */
+static enum status check_logged(const struct worker *w, const struct server_turn *t, struct error *err)
+{
+    const struct serve *s = &w->serve;
+    if (s->noted.n >= s->replayed.n) return OK;
+    const struct arrival *x = &s->replayed.list[s->noted.n];
+    if (x->worker == t->worker && x->staleness == t->staleness && x->dropped == (t->action == SERVER_DROP)) return OK;
+    return error_set(err, ERR_INPUT, "%s: arrival %" PRId64 " of this server, step %" PRId64 " of worker %" PRId32 ", has staleness %" PRId64 "%s in the log and %" PRId64 "%s in this run",
+                     w->rank.o->replay, s->noted.n + 1, x->step, x->worker, x->staleness, x->dropped ? " (dropped)" : "", t->staleness,
+                     t->action == SERVER_DROP ? " (dropped)" : "");
+}
+
 static enum status handle(struct worker *w, const struct server_turn *t, struct error *err)
 {
     struct serve *s = &w->serve;
     const struct program *p = w->rank.p;
     bool pull = t->action == SERVER_REPLY;
     if (!pull) {
+        TRY(check_logged(w, t, err));
         arrivals_add(&s->noted, (struct arrival){.server = w->chunks.at[0].stage->server - 1,
                                                  .worker = t->worker,
                                                  .dropped = t->action == SERVER_DROP,

@@ -24,15 +24,21 @@ END
 mark=$scratch/plan.yaml
 # Processes that have the plan on their command line; the pattern does not match itself.
 runs() { grep -lsz "^${mark%plan.yaml}[p]lan[.]yaml" /proc/[0-9]*/cmdline | sed 's|/proc/||; s|/.*||'; }
-ranks() { runs | while read -r p; do grep -lszx "OMPI_COMM_WORLD_RANK=$1" "/proc/$p/environ" > /dev/null && echo "$p"; done; }
+# rank K LAUNCHER: process of rank K; forked ranks are the launcher's children in their order
+rank() {
+    local p children
+    runs | while read -r p; do grep -lszx "OMPI_COMM_WORLD_RANK=$1" "/proc/$p/environ" > /dev/null && echo "$p"; done | grep . && return
+    read -ra children < "/proc/$2/task/$2/children" # without a newline at its end
+    [[ ${#children[@]} == 2 ]] && echo "${children[$1]}"
+} 2> /dev/null
 left() { runs | grep -c .; }
 
-# victim NAME SIGNAL RANK WANTED TEXT
+# victim NAME SIGNAL RANK WANTED TEXT [OPTIONS]
 victim() {
-    "$MUSHER" run "$mark" --steps 1000000 --data LICENSE > "$scratch/out" 2> "$scratch/err" &
+    "$MUSHER" run "$mark" --steps 1000000 --data LICENSE "${@:6}" > "$scratch/out" 2> "$scratch/err" &
     local run=$! pid= code
     for _ in $(seq 1200); do
-        pid=$(ranks "${3/launcher/1}" | head -n 1) # a launcher is signalled once a rank is there
+        pid=$(rank "${3/launcher/1}" $run | head -n 1) # a launcher is signalled once a rank is there
         [[ -n $pid ]] && break
         sleep 0.1
     done
@@ -56,12 +62,15 @@ MUSHER_TIMEOUT=$((8 * ${SLOWDOWN:-1})) victim "a hung rank" STOP 1 7 "n.1"
 grep -q "rank 0 failed" "$scratch/err" && not_ok "the rank that detected it is not blamed" "$(cat "$scratch/err")" || ok "the rank that detected it is not blamed"
 kill -CONT $(runs) 2> /dev/null
 for signal in INT TERM HUP; do victim "a run that gets SIG$signal" $signal launcher 130 "interrupted"; done
+victim "a killed rank of MPI" KILL 1 7 "rank 1" --launcher mpirun
+victim "a crashed rank of MPI" SEGV 0 7 "rank 0" --launcher mpirun
+victim "a run under MPI that gets SIGTERM" TERM launcher 130 "interrupted" --launcher mpirun
 
 # An mpirun that has lost its ranks and hangs does not block the launcher.
 mkdir "$scratch/bin"
 printf '#!/bin/bash\nsleep 1 &\nwait\nexec sleep 1000\n' > "$scratch/bin/mpirun"
 chmod +x "$scratch/bin/mpirun"
-PATH=$scratch/bin:$PATH says "an mpirun without ranks that hangs" 7 "no rank is left, and mpirun did not end" "$MUSHER" run "$mark" --data LICENSE
+PATH=$scratch/bin:$PATH says "an mpirun without ranks that hangs" 7 "no rank is left, and mpirun did not end" "$MUSHER" run "$mark" --data LICENSE --launcher mpirun
 
 # A run that is killed while it saves leaves a checkpoint that loads.
 "$MUSHER" run "$mark" --steps 1000000 --data LICENSE --save "$scratch/save" --save-every 2 > /dev/null 2>&1 &

@@ -134,6 +134,11 @@ check "and resumed, the killed one begins with the servers' parameters of now" $
 ends_early TERM
 [[ $code == 7 && $(grep -c '"schema"' "$scratch/out") == 1 ]] && ! grep -q interrupted "$scratch/err" && grep -q '"ended_workers": \[2\]' "$scratch/out"
 check "a worker that gets SIGTERM prints nothing for itself" $?
+export MUSHER_TIMEOUT=$((8 * ${SLOWDOWN:-1}))
+ends_early STOP
+unset MUSHER_TIMEOUT
+[[ $code == 7 ]] && grep -q '"ended_workers": \[2\]' "$scratch/out" && grep -q "rank 3 was killed by signal 9" "$scratch/err"
+check "a stopped worker is killed, and the others have done all their steps" $?
 
 # errors
 refused() { says "$1" "$2" "$3" "$MUSHER" "${@:4}"; }
@@ -155,6 +160,8 @@ plan served "$sgd" '{servers: [n.3], mode: asp}'
 refused "a log of another plan" 3 ":1: a log of another plan" run "$scratch/served.yaml" --data "$text" --steps 9 --replay "$scratch/log"
 losses served 3 --arrivals "$scratch/log" >/dev/null
 refused "a log that ends before the run" 3 "has 9 arrivals of this server, the run needs more" run "$scratch/served.yaml" --data "$text" --steps 4 --replay "$scratch/log"
+sed '3s/ [0-9]* applied/ 7 applied/' "$scratch/log" >"$scratch/log.other"
+refused "a log with another staleness" 3 "has staleness 7 in the log and" run "$scratch/served.yaml" --data "$text" --steps 3 --replay "$scratch/log.other"
 sed -i '3s/applied/done/' "$scratch/log"
 refused "a log with a bad line" 3 "log:3: must be: server worker step staleness" run "$scratch/served.yaml" --data "$text" --steps 3 --replay "$scratch/log"
 refused "an explanation of steps that differ" 3 "no step repeats another" simulate "$scratch/served.yaml" --explain

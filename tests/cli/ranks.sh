@@ -12,20 +12,27 @@ done
 
 two_stages > "$scratch/plan.yaml"
 run() { "$MUSHER" run "$scratch/plan.yaml" --steps 2 --data LICENSE "$@"; }
-run --json > "$scratch/out" 2> "$scratch/err" && grep -q '"losses"' "$scratch/out" && ok "ranks print through their launcher" ||
-    not_ok "ranks print through their launcher" "$(head -c 300 "$scratch/err")"
-run > /dev/full 2> "$scratch/err"
-code=$?
-[[ $code == 6 ]] && grep -q "stdout" "$scratch/err" && ok "a full disk behind stdout is exit code 6" ||
-    not_ok "a full disk behind stdout is exit code 6" "$code: $(head -c 300 "$scratch/err")"
-run >&- 2> "$scratch/err"
-code=$?
-[[ $code == 6 ]] && ok "a closed stdout is exit code 6" || not_ok "a closed stdout is exit code 6" "$code: $(head -c 300 "$scratch/err")"
-run 2> "$scratch/err" | true
-[[ ! -s $scratch/err ]] && ok "a closed reader gives no message" || not_ok "a closed reader gives no message" "$(head -c 300 "$scratch/err")"
+for launcher in fork mpirun; do
+    run --launcher $launcher --json > "$scratch/$launcher.json" 2> "$scratch/err" && grep -q '"losses"' "$scratch/$launcher.json" && ok "$launcher: ranks print through their launcher" ||
+        not_ok "$launcher: ranks print through their launcher" "$(head -c 300 "$scratch/err")"
+    run --launcher $launcher > /dev/full 2> "$scratch/err"
+    code=$?
+    [[ $code == 6 ]] && grep -q "stdout\|standard output" "$scratch/err" && ok "$launcher: a full disk behind stdout is exit code 6" ||
+        not_ok "$launcher: a full disk behind stdout is exit code 6" "$code: $(head -c 300 "$scratch/err")"
+    run --launcher $launcher >&- 2> "$scratch/err"
+    code=$?
+    [[ $code == 6 ]] && ok "$launcher: a closed stdout is exit code 6" || not_ok "$launcher: a closed stdout is exit code 6" "$code: $(head -c 300 "$scratch/err")"
+    run --launcher $launcher 2> "$scratch/err" | true
+    [[ ! -s $scratch/err ]] && ok "$launcher: a closed reader gives no message" || not_ok "$launcher: a closed reader gives no message" "$(head -c 300 "$scratch/err")"
+done
+losses() { grep '"losses"' "$scratch/$1.json"; }
+[[ $(losses fork) == "$(losses mpirun)" ]] && ok "both launchers give the same losses" || not_ok "both launchers give the same losses" "$(losses fork) $(losses mpirun)"
+"$MUSHER" run - --steps 2 --data LICENSE --json < "$scratch/plan.yaml" > "$scratch/fork.json" 2> "$scratch/err"
+[[ $(losses fork) == "$(losses mpirun)" ]] && ok "forked ranks run a plan from standard input" || not_ok "forked ranks run a plan from standard input" "$(head -c 300 "$scratch/err")"
+says "ranks of mpirun cannot" 2 "pass it as a file" "$MUSHER" run - --launcher mpirun --data LICENSE < "$scratch/plan.yaml"
 
 # The PMIx module may be called back until the end of a rank, so ranks must not unload it; the launcher may.
-LD_DEBUG=files LD_DEBUG_OUTPUT=$scratch/ld run > /dev/null 2>&1
+LD_DEBUG=files LD_DEBUG_OUTPUT=$scratch/ld run --launcher mpirun > /dev/null 2>&1
 module='mca_pmix_\(ext3x\|pmix3x\)'
 loaded=$(grep -l "$module" "$scratch"/ld.* | wc -l) unloaded=$(grep -l "$module.*destroying" "$scratch"/ld.* | wc -l)
 ((loaded)) || echo "left out: this MPI has no such module"

@@ -115,6 +115,7 @@ grep -q '"name": "tf-mirrored"' "$scratch/json" && ! grep -q '"name": "\(diloco\
 check "presets of another training are not among the textbook plans of a search" $?
 sed 's/precision: fp32/precision: bf16/' "$scratch/job.yaml" >"$scratch/half.yaml"
 says "a job in bf16 has no horovod-fp16" 4 "baseline horovod-fp16: messages of gradients of a job in bf16 have 16 bits anyway" "$MUSHER" plan "$scratch/half.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --baseline horovod-fp16
+says "--allow without a strategy" 2 "names no strategy" "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --allow ""
 says "a preset beside --allow" 2 "choose one" "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --baseline diloco --allow compress
 says "an unknown preset" 2 "did you mean 'powersgd'?" "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" -o "$scratch/p.yaml" --baseline powersdg
 sed 's/, {name: b, host.*/]/; /name: in-b/d; /name: net/d' "$scratch/slow.yaml" >"$scratch/one.yaml"

@@ -57,7 +57,7 @@ enum status strategy_sets(struct arena *a, const struct texts *words, uint32_t *
                                  "%s", word, nearest_name_hint(word, strategy_set_names, hint));
             *out |= 1U << set;
         }
-    return OK;
+    return words->count && !*out ? error_set(err, ERR_USAGE, "--allow: names no strategy; e.g. %s", strategy_set_names[0]) : OK;
 }
 
 /* Adds a reason why there is no plan: "2 islands: …; 4 islands: …". */

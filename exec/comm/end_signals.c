@@ -1,0 +1,24 @@
+#include "exec/comm/end_signals.h"
+
+#include <stddef.h>
+
+static volatile sig_atomic_t caught;
+static void catch_signal(int signal_number) { caught = signal_number; }
+static const int end_signals[END_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+
+bool end_signals_caught(void) { return caught != 0; }
+
+void end_signals_unwatch(const struct sigaction old[END_SIGNALS])
+{
+    for (int i = 0; i < END_SIGNALS; i++) sigaction(end_signals[i], &old[i], NULL);
+}
+
+void end_signals_watch(struct sigaction old[END_SIGNALS])
+{
+    struct sigaction act = {.sa_handler = catch_signal};
+    caught = 0;
+    for (int i = 0; i < END_SIGNALS; i++) {
+        sigaction(end_signals[i], NULL, &old[i]);
+        if (end_signals[i] != SIGHUP || old[i].sa_handler != SIG_IGN) sigaction(end_signals[i], &act, NULL);
+    }
+}

@@ -1,0 +1,15 @@
+/* exec/comm/end_signals.h - SIGINT, SIGTERM and SIGHUP of a process that waits for its ranks: a signal is noted, not fatal, until the
+ * ranks have ended. */
+#ifndef EXEC_COMM_END_SIGNALS_H
+#define EXEC_COMM_END_SIGNALS_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+enum { END_SIGNALS = 3 };
+/* old receives the dispositions that end_signals_unwatch restores, also in a forked child. An ignored SIGHUP (nohup) stays ignored. */
+void end_signals_watch(struct sigaction old[END_SIGNALS]);
+void end_signals_unwatch(const struct sigaction old[END_SIGNALS]);
+bool end_signals_caught(void); /* since the last end_signals_watch */
+
+#endif
