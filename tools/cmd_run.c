@@ -3,8 +3,10 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/program/server_order.h"
+#include "exec/checkpoint/checkpoint.h"
 #include "exec/comm/launch.h"
 #include "exec/comm/launch_local.h"
+#include "exec/worker/early_stop.h"
 #include "exec/worker/worker.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct request {
     const char *plan, *trace, *arrivals;
@@ -195,10 +198,15 @@ struct outputs {
     const char *trace, *arrivals; /* NULL: no --trace, no --arrivals */
     const struct program *program;
     const struct plan *plan; /* NULL: a program was run */
-    const struct run_options *options;
+    struct run_options *options;
     struct run_result r;
     bool as_json;
-    bool *printed; /* shared by forked ranks and their parent; else NULL */
+    struct shared *shared; /* by forked ranks and their parent; else NULL */
+};
+
+struct shared {
+    bool printed; /* the object of --json, by rank 0 */
+    struct early_stop stop;
 };
 
 static enum status write_outputs(void *owner, struct error *err)
@@ -216,8 +224,8 @@ static enum status write_outputs(void *owner, struct error *err)
         print_text(x->program, x->plan, &x->r);
     errno = 0;
     enum status status = common_flush(err);
-    if (x->printed && x->as_json && status == OK) *x->printed = true;
-    return x->printed && errno == EPIPE ? OK : status;
+    if (x->shared && x->as_json && status == OK) x->shared->printed = true;
+    return x->shared && errno == EPIPE ? OK : status;
 }
 
 static int run_rank(void *owner, int32_t rank)
@@ -231,17 +239,50 @@ static int run_rank(void *owner, int32_t rank)
     return (int)status;
 }
 
+/* SIGINT, SIGTERM and SIGHUP end a run with --save behind a step. */
+static void stop_early(void *owner)
+{
+    struct outputs *x = owner;
+    early_stop_request(&x->shared->stop, x->program->n_devices);
+    log_warn("interrupted: the run ends behind this step with a checkpoint; a second signal ends it at once");
+}
+
 /* With ssp and asp, rank 0 is a server, whose results are printed even if a worker has ended. */
 static enum status run_forked(struct outputs *x, struct error *err)
 {
     const struct program *p = x->program;
-    int32_t needed = parameter_server_by_arrival(&p->server) ? p->server.n : p->n_devices;
-    x->printed = mmap(NULL, sizeof *x->printed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (x->printed == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
-    enum status status = launch_local_run(p->n_devices, needed, run_rank, x, err);
-    if (*x->printed) common_json_by_another();
-    munmap(x->printed, sizeof *x->printed);
+    bool by_arrival = parameter_server_by_arrival(&p->server), stops = x->options->save && !by_arrival;
+    void *shared = mmap(NULL, sizeof *x->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
+    x->shared = shared;
+    if (stops) x->options->stop = &x->shared->stop;
+    enum status status = launch_local_run(p->n_devices, by_arrival ? p->server.n : p->n_devices, run_rank, stops ? stop_early : NULL, x, err);
+    if (x->shared->printed) common_json_by_another();
+    munmap(shared, sizeof *x->shared);
     return status;
+}
+
+static struct early_stop alone;
+static void stop_alone(int signal_number)
+{
+    static const char text[] = "musher: interrupted: the run ends behind this step with a checkpoint; a second signal ends it at once\n";
+    if (alone.requested) raise(SIGQUIT);
+    early_stop_request(&alone, 1);
+    (void)signal_number;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+}
+
+/* A run of one device, in this process. */
+static enum status run_alone(struct outputs *x, struct error *err)
+{
+    struct sigaction old;
+    if (x->options->save) {
+        sigaction(SIGTERM, NULL, &old);
+        sigaction(SIGQUIT, &old, NULL);
+        x->options->stop = &alone;
+        common_on_end_signals(stop_alone);
+    }
+    return worker_run(x->a, x->program, x->options, &x->r, err);
 }
 
 enum { LAUNCHER_AUTO, LAUNCHER_FORK, LAUNCHER_MPIRUN };
@@ -304,7 +345,8 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                         .as_json = as_json};
     q->run.conclude = write_outputs;
     q->run.owner = &x;
-    if (is_rank || program.n_devices < 2) return worker_run(a, &program, &q->run, &x.r, err);
+    if (is_rank) return worker_run(a, &program, &q->run, &x.r, err);
+    if (program.n_devices < 2) return run_alone(&x, err);
     return forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, err);
 }
 
@@ -348,6 +390,13 @@ static const struct option options[] = {
      .needs = "save",
      .help = "steps between checkpoints, e.g. 50",
      .preset = "0: one at the end"},
+    {.name = "keep",
+     INT_AT(run.save_keep),
+     .unit = "N",
+     .min = 1,
+     .max = CHECKPOINTS_KEPT_MAX,
+     .needs = "save",
+     .help = "checkpoints kept in the folder of --save; older ones of this run are removed"},
     {.name = "resume",
      TEXT_AT(run.resume),
      .unit = "DIR",
@@ -374,6 +423,6 @@ const struct verb cmd_run = {
     .examples = {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
                  "musher run plan.yaml --resume ckpt --save ckpt --save-every 50",
                  "mpirun -n 4 musher run plan.yaml --data text.txt"},
-    REQUEST(0),
+    REQUEST(.run.save_keep = CHECKPOINTS_KEPT),
     .run = run,
 };

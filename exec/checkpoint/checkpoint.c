@@ -35,8 +35,8 @@ static enum status sync_folder(const char *folder, struct error *err)
 enum status checkpoint_enter(struct arena *a, const char *dir, struct checkpoint_store *s,
                              struct error *err)
 {
-    *s = (struct checkpoint_store){.dir = arena_strdup(a, dir), .lock = -1};
-    for (int i = 0; i < CHECKPOINTS_KEPT; i++) s->whole[i] = -1;
+    *s = (struct checkpoint_store){.dir = arena_strdup(a, dir), .lock = -1, .keep = CHECKPOINTS_KEPT};
+    for (int i = 0; i < CHECKPOINTS_KEPT_MAX; i++) s->whole[i] = -1;
     s->made = !mkdir(dir, 0777);
     if (!s->made && errno != EEXIST)
         return error_set(err, ERR_RESOURCE, "cannot create folder '%s': %s", dir, strerror(errno));
@@ -167,7 +167,7 @@ enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s, const
     note_whole(s, c->step);
     TRY(checkpoint_folder_list(a, s->lock, s->dir, &steps, &n, err));
     for (size_t i = 0; i < n; i++)
-        if (steps[i] < s->whole[CHECKPOINTS_KEPT - 1]) checkpoint_folder_drop(a, s->lock, steps[i]);
+        if (steps[i] < s->whole[s->keep - 1]) checkpoint_folder_drop(a, s->lock, steps[i]);
     return OK;
 }
 

@@ -7,7 +7,7 @@
  * file, offset, bytes, crc32}], crc32 (of all that)}. The generator's only state is the number of the next sequence.
  *
  * Saves are atomic: a generation is written under a temporary name, every file is synced, the folder is renamed and
- * DIR synced, so a reader sees all of a generation or none. The last two generations known to be complete are kept:
+ * DIR synced, so a reader sees all of a generation or none. The last `keep` generations known to be complete are kept:
  * those that this run wrote, and the one that it resumed from. Older ones are removed; damaged or unverified ones do
  * not count. A lock on DIR admits one run at a time. Ownership: the arena's.
  */
@@ -58,13 +58,14 @@ struct checkpoint {
 
 /* ---- writing: one rank calls enter, follow, begin and commit; any rank writes files ---------- */
 
-enum { CHECKPOINTS_KEPT = 2 };
+enum { CHECKPOINTS_KEPT = 2, CHECKPOINTS_KEPT_MAX = 1000 };
 struct checkpoint_store {
     const char *dir;
     int lock;  /* descriptor of DIR; -1: not entered */
     bool made; /* DIR was created by this run */
     /* steps of the newest complete generations, newest first; -1: none */
-    int64_t whole[CHECKPOINTS_KEPT];
+    int64_t whole[CHECKPOINTS_KEPT_MAX];
+    int32_t keep; /* checkpoint_enter: CHECKPOINTS_KEPT */
 };
 
 /* Creates DIR if it is missing, and locks it until checkpoint_leave. ERR_INPUT: another run holds the lock, or DIR is

@@ -10,6 +10,9 @@ enum { END_SIGNALS = 3 };
 /* old receives the dispositions that end_signals_unwatch restores, also in a forked child. An ignored SIGHUP (nohup) stays ignored. */
 void end_signals_watch(struct sigaction old[END_SIGNALS]);
 void end_signals_unwatch(const struct sigaction old[END_SIGNALS]);
-bool end_signals_caught(void); /* since the last end_signals_watch */
+/* In a child: SIGQUIT, which a launcher ends it by, does what SIGTERM did; ignore: the three are ignored, because the launcher answers
+ * them. Else they do what they did. */
+void end_signals_inherit(const struct sigaction old[END_SIGNALS], bool ignore);
+int end_signals_caught(void); /* number of signals since the last end_signals_watch */
 
 #endif

@@ -22,7 +22,7 @@
 #define LOOK_NS 2000000
 #define LOOK_MAX_NS 100000000
 #define LOOK_PART 64
-#define GRACE_NS INT64_C(5000000000) /* from SIGTERM to SIGKILL */
+#define GRACE_NS INT64_C(5000000000) /* from SIGQUIT to SIGKILL */
 
 /* The first failure that a rank reported, in memory shared with the parent. */
 struct said {
@@ -84,12 +84,14 @@ struct children {
     int32_t other; /* a rank that failed neither because of a peer nor like `failed`; -1 */
     struct said *said; /* NULL: no reports, and signals end this process */
     struct sigaction old[END_SIGNALS];
+    void (*stop)(void *owner); /* asks the ranks to end; NULL: they are ended */
+    void *owner;
 };
 
 static void become_rank(const struct children *c, int32_t rank, int fd)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if (c->said) end_signals_unwatch(c->old);
+    if (c->said) end_signals_inherit(c->old, c->stop != NULL);
     self.rank = rank;
     self.size = c->n;
     self.fd = fd;
@@ -102,7 +104,8 @@ static void kill_all(const struct children *c, int signal_number)
         if (c->pid[i]) kill(c->pid[i], signal_number);
 }
 
-static bool is_interrupted(const struct children *c) { return c->said && end_signals_caught(); }
+/* By a signal that the ranks do not answer by themselves. */
+static bool is_interrupted(const struct children *c) { return c->said && end_signals_caught() > (c->stop ? 1 : 0); }
 
 /* ERR_RANK is the exit code of a rank that lost a peer: any other failure is the cause, even if it is seen later. */
 static bool lost_a_peer(int how) { return WIFEXITED(how) && WEXITSTATUS(how) == ERR_RANK; }
@@ -151,12 +154,16 @@ static bool rest_is_stopped(const struct children *c)
 static bool follow(struct children *c, double limit_s)
 {
     int64_t begin_ns = clock_wall_ns(), until_ns = begin_ns + (int64_t)(limit_s * 1e9);
-    bool patient = true, told = false;
+    bool patient = true, told = false, asked = false;
     while (c->running) {
         reap(c);
         kill_stopped(c);
+        if (c->stop && end_signals_caught() && !asked) {
+            c->stop(c->owner);
+            asked = true;
+        }
         if (is_interrupted(c) && !told) {
-            kill_all(c, SIGTERM);
+            kill_all(c, SIGQUIT);
             until_ns = clock_wall_ns() + GRACE_NS;
             told = true;
         }
@@ -250,9 +257,9 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
     return launch(&c, body, owner, limit_s, err);
 }
 
-enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void *owner, struct error *err)
+enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void *owner, struct error *err)
 {
-    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1};
+    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1, .stop = stop, .owner = owner};
     void *said = mmap(NULL, sizeof *c.said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (said == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
     c.said = said;

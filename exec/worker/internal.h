@@ -70,6 +70,8 @@ struct worker {
     int64_t cpu_ns;            /* of the compute thread while stepping */
     bool agreed; /* the failure that ends the run is common to all ranks, with the same message */
     bool real_time;
+    int64_t asked;               /* steps that the run was to have; 0: it has them */
+    struct run_options shorter; /* of a run that ended early */
     /* steps.c */
     struct launches *launches; /* (n_groups) */
 };

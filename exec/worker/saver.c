@@ -287,6 +287,7 @@ enum status saver_enter(struct saver *v, struct error *err)
     enum status status = OK;
     if (v->r->index == 0) status = checkpoint_enter(v->r->run, v->r->o->save, &v->store, err);
     TRY(comm_agree(v->r->comm, status, err));
+    if (v->r->o->save_keep > 0) v->store.keep = (int32_t)v->r->o->save_keep;
     TRY(probe(v, err));
     if (v->r->index == 0) checkpoint_fits(&v->store, bytes_of_all(v->r->p));
     return OK;

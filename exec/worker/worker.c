@@ -18,6 +18,7 @@
 #include "core/base/log.h"
 #include "core/program/device_memory.h"
 #include "exec/comm/launch.h"
+#include "exec/worker/early_stop.h"
 #include "exec/worker/preflight.h"
 #include "exec/worker/preload.h"
 #include "exec/worker/prepare.h"
@@ -255,10 +256,33 @@ static enum status next_step(struct worker *w, struct error *err)
     return OK;
 }
 
+/* Receives of the next step are open; nothing else is under way. */
+static enum status end_early(struct worker *w, struct error *err)
+{
+    if (w->rank.discrete) TRY(worker_await_sums(w, err));
+    if (w->rank.discrete) TRY(async_issue_drain(&w->ahead, err));
+    TRY(comm_thread_pause(&w->transports.comm_thread, err));
+    comm_thread_give_up(&w->transports.comm_thread);
+    comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
+    w->asked = w->rank.o->steps;
+    w->shorter = *w->rank.o;
+    w->shorter.steps = w->progress.step;
+    w->rank.o = &w->shorter;
+    return OK;
+}
+
+static bool stops_early(struct worker *w)
+{
+    struct early_stop *stop = w->rank.o->stop;
+    if (!stop || parameter_server_by_arrival(&w->rank.p->server)) return false;
+    return !early_stop_begins(stop, w->rank.index, w->progress.step);
+}
+
 static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *err)
 {
     const struct run_options *o = w->rank.o;
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {
+        if (stops_early(w)) return end_early(w, err);
         TRY(next_step(w, err));
         int64_t done = w->progress.step + 1;
         if (w->rank.index == 0) log_progress("step %" PRId64 " of %" PRId64, done, o->steps);
@@ -398,6 +422,9 @@ static enum status run(struct worker *w, const struct program *p, const struct r
     if (status == OK && w->rank.o->save)
         status = saver_save(&w->saver, w->progress.first_step + w->rank.o->steps, err);
     if (status == OK) status = conclude(w, out, err);
+    if (status == OK && w->asked)
+        status = error_set(err, ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; the checkpoint of step %" PRId64 " is in %s", w->rank.o->steps,
+                           w->asked, w->progress.first_step + w->rank.o->steps, w->rank.o->save);
     return status;
 }
 

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 struct backend;
+struct early_stop;
 
 /* Fills the backend table of a device's backend name (program_device). ERR_INPUT: unknown name. */
 typedef enum status backend_maker(const char *kind, struct backend *out, struct error *err);
@@ -29,7 +30,9 @@ struct run_options {
     const char *data;          /* file read as bytes; NULL: the program needs none (benches) */
     const char *save, *resume; /* checkpoint folders; NULL: none */
     int64_t save_every;        /* 0: at the end only */
+    int64_t save_keep;         /* generations kept; 0: CHECKPOINTS_KEPT */
     const char *replay; /* log of arrivals (exec/arrivals.h) whose order parameter servers follow; NULL: the order of arrival */
+    struct early_stop *stop; /* exec/worker/early_stop.h; NULL, and with servers that handle pushes by arrival: the run has all its steps */
     bool keep_trace;
     bool
         keep_kernels; /* with keep_trace: kernels within operators, from the device's profiler (activity.h) */
@@ -55,6 +58,8 @@ struct run_result {
         *skipped; /* (n_skipped) steps, from 1, skipped because gradients overflowed */
     struct gradient_noise noise; /* of a program that measures it */
 };
+/* After an early stop the result has the steps that were run, a checkpoint of the last one is in the folder of `save`, and the status is
+ * ERR_INTERRUPTED. */
 MUST_CHECK enum status worker_run(struct arena *a, const struct program *p,
                                   const struct run_options *o, struct run_result *out,
                                   struct error *err);

@@ -72,6 +72,47 @@ printf '#!/bin/bash\nsleep 1 &\nwait\nexec sleep 1000\n' > "$scratch/bin/mpirun"
 chmod +x "$scratch/bin/mpirun"
 PATH=$scratch/bin:$PATH says "an mpirun without ranks that hangs" 7 "no rank is left, and mpirun did not end" "$MUSHER" run "$mark" --data LICENSE --launcher mpirun
 
+# With --save a signal ends the run behind a step that all ranks share, with a checkpoint; the steps before and behind it are those of one run.
+sed 's/, device: n.0}, {layers: \[4, 7\], device: n.1}/, device: n.0}/; s/\[0, 3\]/[0, 7]/; s/\[{type: cpu}, {type: cpu}\]/[{type: cpu}]/; s/, links:.*//; /^  links/d' "$mark" > "$scratch/alone.yaml"
+numbers() { sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/$1" | tr ',' '\n' | tr -d ' '; }
+for plan in plan alone; do
+    for signal in INT TERM; do
+        rm -rf "$scratch/early"
+        "$MUSHER" run "$scratch/$plan.yaml" --steps 100000 --data LICENSE --save "$scratch/early" --json > "$scratch/first" 2> "$scratch/err" &
+        run=$!
+        sleep 2
+        if [[ $signal == INT ]]; then kill -INT $run; else kill -TERM $run $(cat /proc/$run/task/*/children); fi
+        wait $run
+        code=$?
+        steps=$(numbers first | wc -l)
+        [[ $code == 130 && $steps -gt 0 ]] && has "$plan, SIG$signal: ends early with exit code 130" err "interrupted after $steps of 100000 steps; the checkpoint of step $steps is in $scratch/early" ||
+            not_ok "$plan, SIG$signal: ends early with exit code 130" "$code, $steps steps: $(head -c 300 "$scratch/err")"
+        [[ $(grep -c '"schema"' "$scratch/first") == 1 ]]
+        check "prints its steps once" $?
+        "$MUSHER" run "$scratch/$plan.yaml" --steps 3 --data LICENSE --resume "$scratch/early" --json > "$scratch/second" 2> "$scratch/err"
+        "$MUSHER" run "$scratch/$plan.yaml" --steps $((steps + 3)) --data LICENSE --json > "$scratch/whole" 2>> "$scratch/err"
+        [[ $(numbers second | wc -l) == 3 && $(numbers first; numbers second) == "$(numbers whole)" ]]
+        check "and goes on to the same losses" $?
+    done
+done
+rm -rf "$scratch/early"
+"$MUSHER" run "$mark" --steps 1000000 --data LICENSE --save "$scratch/early" > "$scratch/out" 2> "$scratch/err" &
+run=$!
+sleep 2
+kill -STOP $(cat /proc/$run/task/*/children)
+kill -TERM $run
+sleep 1
+kill -TERM $run
+wait $run
+code=$?
+[[ $code == 130 && $(left) == 0 ]]
+check "a second signal ends ranks that cannot end" $?
+
+"$MUSHER" run "$mark" --steps 12 --save-every 2 --keep 3 --data LICENSE --save "$scratch/kept" > "$scratch/out" 2> "$scratch/err"
+[[ $(cd "$scratch/kept" && echo *) == "step-00000008 step-00000010 step-00000012" ]]
+check "as many checkpoints are kept as --keep states" $?
+says "--keep without --save" 2 "--save" "$MUSHER" run "$mark" --keep 3 --data LICENSE
+
 # A run that is killed while it saves leaves a checkpoint that loads.
 "$MUSHER" run "$mark" --steps 1000000 --data LICENSE --save "$scratch/save" --save-every 2 > /dev/null 2>&1 &
 run=$!
