@@ -59,8 +59,10 @@ done
 
 "$MUSHER" compare "$scratch/found.1" "$scratch/found.run" --json > "$scratch/c.json" && grep -q iteration_error "$scratch/c.json" && grep -q by_kind "$scratch/c.json" &&
     ok "compare" || not_ok "compare" "$(head -c 200 "$scratch/c.json")"
-# Time breakdown of each device, predicted and measured: fractions that add up to 1.
-sed -n 's/.*"busy": \([-0-9.e]*\), "message": \([-0-9.e]*\), "collective": \([-0-9.e]*\), "bubble": \([-0-9.e]*\)}.*/\1 \2 \3 \4/p' "$scratch/c.json" > "$scratch/parts"
+# Time breakdown of each device, predicted and measured: fractions that add up to 1. Of a plan that uses all devices, which the plan found
+# on a busy machine may not.
+"$MUSHER" compare "$scratch/even-pipeline.1" "$scratch/even-pipeline.run" --json > "$scratch/d.json"
+sed -n 's/.*"busy": \([-0-9.e]*\), "message": \([-0-9.e]*\), "collective": \([-0-9.e]*\), "bubble": \([-0-9.e]*\)}.*/\1 \2 \3 \4/p' "$scratch/d.json" > "$scratch/parts"
 awk '{ d = $1 + $2 + $3 + $4 - 1; if (d * d > 1e-16 || !($1 > 0 && $1 <= 1)) bad = 1 } END { exit bad || NR < 4 || NR % 2 }' "$scratch/parts" &&
     ok "compare breaks down devices' time" || not_ok "compare breaks down devices' time" "$(cat "$scratch/parts")"
 "$MUSHER" compare "$scratch/found.1" "$scratch/found.run" --assert-within 0.0001 > /dev/null 2>&1
