@@ -63,16 +63,18 @@ struct listed {
     size_t n;
 };
 
-/* Of its updates; of all devices also of a step whose spans may not be kept, if it is not the last one. 0: the trace has none. */
+/* Of its updates; of all devices, and not of the last step, of the step itself if the spans of its updates are not kept. On emulated devices
+ * the end of a step is in wall time, which may be behind the virtual time of spans. 0: the trace has none. */
 static int64_t end_of_step(const struct listed *x, int32_t step, bool last)
 {
-    int64_t end = 0;
+    int64_t updates = 0, whole = 0;
     for (size_t i = 0; i < x->n; i++) {
         const struct span *s = &x->t->spans[x->order ? x->order[i] : i];
-        bool ends = s->kind == SPAN_STEP ? !x->order && !last : s->kind == SPAN_COMPUTE && s->phase == PHASE_U;
-        if (ends && s->step == step && s->end_ns > end) end = s->end_ns;
+        if (s->step != step) continue;
+        if (s->kind == SPAN_COMPUTE && s->phase == PHASE_U && s->end_ns > updates) updates = s->end_ns;
+        if (s->kind == SPAN_STEP && s->end_ns > whole) whole = s->end_ns;
     }
-    return end;
+    return updates || x->order || last ? updates : whole;
 }
 
 static int32_t last_step(const struct trace *t)
