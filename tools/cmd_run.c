@@ -10,6 +10,7 @@
 #include "exec/worker/worker.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/restart.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,6 +25,7 @@ struct request {
     const char *plan, *trace, *arrivals;
     int launcher;
     struct run_options run;
+    struct restart restart;
     bool deterministic;
     int64_t seed;
 };
@@ -98,7 +100,7 @@ static void print_noise(const struct program *p, const struct gradient_noise *x)
     }
 }
 
-static void print_json(const struct program *p, const struct run_result *r)
+static void print_json(const struct program *p, const struct run_result *r, const struct restart *restart)
 {
     struct json j;
     common_json_begin(&j);
@@ -110,6 +112,7 @@ static void print_json(const struct program *p, const struct run_result *r)
     json_put_int(&j, "steps", r->steps);
     json_put_double(&j, "learning_rate", p->optimizer.lr);
     print_training(p, r, &j);
+    restart_print(restart, &j);
     if (r->n_ended_workers) {
         json_put_list_line(&j, "ended_workers");
         for (int32_t i = 0; i < r->n_ended_workers; i++) json_put_int(&j, NULL, r->ended_workers[i]);
@@ -158,7 +161,7 @@ static void print_scale(const struct run_result *r)
     putchar('\n');
 }
 
-static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r)
+static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r, const struct restart *restart)
 {
     char text[32], first[32], last[32];
     const char *of = r->steps < 2 ? "" : parameter_server_by_arrival(&p->server) ? "mean of each worker's " : "median of ";
@@ -176,6 +179,7 @@ static void print_text(const struct program *p, const struct plan *plan, const s
     for (int32_t i = 0; i < r->n_ended_workers; i++)
         printf(i ? ", %d" : "  workers that ended before the others: %d", (int)r->ended_workers[i]);
     if (r->n_ended_workers) puts("; losses of all steps leave them out");
+    restart_print(restart, NULL);
     if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
 }
 
@@ -196,11 +200,12 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
 struct outputs {
     struct arena *a;
     const char *trace, *arrivals; /* NULL: no --trace, no --arrivals */
-    const struct program *program;
-    const struct plan *plan; /* NULL: a program was run */
+    struct program *program;
+    struct plan *plan; /* NULL: a program was run */
     struct run_options *options;
     struct run_result r;
     bool as_json;
+    struct restart *restart;
     struct shared *shared; /* by forked ranks and their parent; else NULL */
 };
 
@@ -219,9 +224,9 @@ static enum status write_outputs(void *owner, struct error *err)
     }
     if (x->arrivals) TRY(arrivals_write(x->arrivals, &x->r.arrivals, x->program->plan_hash, x->r.first_step, err));
     if (x->as_json)
-        print_json(x->program, &x->r);
+        print_json(x->program, &x->r, x->restart);
     else
-        print_text(x->program, x->plan, &x->r);
+        print_text(x->program, x->plan, &x->r, x->restart);
     errno = 0;
     enum status status = common_flush(err);
     if (x->shared && x->as_json && status == OK) x->shared->printed = true;
@@ -248,7 +253,7 @@ static void stop_early(void *owner)
 }
 
 /* With ssp and asp, rank 0 is a server, whose results are printed even if a worker has ended. */
-static enum status run_forked(struct outputs *x, struct error *err)
+static enum status start_ranks(struct outputs *x, struct launch_faults *faults, struct error *err)
 {
     const struct program *p = x->program;
     bool by_arrival = parameter_server_by_arrival(&p->server), stops = x->options->save && !by_arrival;
@@ -256,10 +261,20 @@ static enum status run_forked(struct outputs *x, struct error *err)
     if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
     x->shared = shared;
     if (stops) x->options->stop = &x->shared->stop;
-    enum status status = launch_local_run(p->n_devices, by_arrival ? p->server.n : p->n_devices, run_rank, stops ? stop_early : NULL, x, err);
+    enum status status = launch_local_run(p->n_devices, by_arrival ? p->server.n : p->n_devices, run_rank, stops ? stop_early : NULL, x, faults, err);
     if (x->shared->printed) common_json_by_another();
     munmap(shared, sizeof *x->shared);
     return status;
+}
+
+static enum status run_forked(struct outputs *x, struct error *err)
+{
+    struct launch_faults faults;
+    struct error failure;
+    TRY(restart_begin(x->restart, x->plan, x->options, err));
+    while (start_ranks(x, &faults, &failure) != OK)
+        if (!restart_again(x->restart, &faults, &failure, x->plan, x->program, x->options, err)) return err->code;
+    return OK;
 }
 
 static struct early_stop alone;
@@ -342,11 +357,14 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                         .program = &program,
                         .plan = is_plan ? &plan : NULL,
                         .options = &q->run,
+                        .restart = &q->restart,
                         .as_json = as_json};
+    q->restart.a = a;
     q->run.conclude = write_outputs;
     q->run.owner = &x;
     if (is_rank) return worker_run(a, &program, &q->run, &x.r, err);
     if (program.n_devices < 2) return run_alone(&x, err);
+    if (!forked && q->restart.max) return error_set(err, ERR_USAGE, "--max-restarts is for forked ranks (--launcher fork)");
     return forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, err);
 }
 
@@ -405,6 +423,23 @@ static const struct option options[] = {
      FLAG_AT(deterministic),
      .help = "sum gradients in the global order of microbatches: bitwise equal results for every "
              "plan, at the cost of a serial reduction"},
+    {.name = "max-restarts",
+     INT_AT(restart.max),
+     .unit = "N",
+     .min = 0,
+     .max = 1e6,
+     .needs = "save",
+     .help = "times that all ranks start again from the newest checkpoint after a rank has failed, e.g. 3"},
+    {.name = "elastic",
+     FLAG_AT(restart.elastic),
+     .needs = "max-restarts",
+     .help = "plan again without the devices of the ranks that failed, before they start again"},
+    {.name = "db",
+     TEXT_AT(restart.db),
+     .unit = "DB",
+     .needs = "elastic",
+     .help = "profile database for the new plans of --elastic, e.g. profiles.db",
+     .preset = "costs estimated from the device catalogue"},
     {.name = "launcher",
      CHOICE_AT(launcher),
      .unit = "NAME",

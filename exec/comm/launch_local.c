@@ -46,6 +46,8 @@ bool launch_local_report(const struct error *err)
     if (atomic_compare_exchange_strong(&self.said->state, &state, SAID_BEGUN)) {
         self.said->what = *err;
         atomic_store(&self.said->state, SAID_ALL);
+    } else if (err->code == ERR_RANK) {
+        log_debug("%s", err->text); /* another rank's end, seen from here too */
     } else if (state != SAID_ALL || strcmp(self.said->what.text, err->text) != 0) {
         log_error("%s", err->text);
     }
@@ -84,6 +86,7 @@ struct children {
     int32_t other; /* a rank that failed neither because of a peer nor like `failed`; -1 */
     struct said *said; /* NULL: no reports, and signals end this process */
     struct sigaction old[END_SIGNALS];
+    struct launch_faults *faults;
     void (*stop)(void *owner); /* asks the ranks to end; NULL: they are ended */
     void *owner;
 };
@@ -110,6 +113,11 @@ static bool is_interrupted(const struct children *c) { return c->said && end_sig
 /* ERR_RANK is the exit code of a rank that lost a peer: any other failure is the cause, even if it is seen later. */
 static bool lost_a_peer(int how) { return WIFEXITED(how) && WEXITSTATUS(how) == ERR_RANK; }
 
+static void note_fault(const struct children *c, int32_t rank)
+{
+    if (c->faults) c->faults->rank[c->faults->n++] = rank;
+}
+
 static void reap(struct children *c)
 {
     for (int32_t i = 0; i < c->n; i++) {
@@ -122,6 +130,7 @@ static void reap(struct children *c)
         c->pid[i] = 0;
         c->running--;
         if (WIFEXITED(how) && WEXITSTATUS(how) == 0) continue;
+        if (!lost_a_peer(how)) note_fault(c, i);
         if (i >= c->expendable) {
             if (!c->n_lost++) c->lost = i, c->how_lost = how;
             continue;
@@ -178,6 +187,8 @@ static bool follow(struct children *c, double limit_s)
         clock_sleep_until(now_ns + (pause_ns < LOOK_MAX_NS ? pause_ns : LOOK_MAX_NS));
     }
     bool in_time = c->running == 0;
+    for (int32_t i = 0; i < c->n && !is_interrupted(c); i++)
+        if (c->pid[i]) note_fault(c, i);
     kill_all(c, SIGKILL);
     for (int32_t i = 0; i < c->n; i++)
         while (c->pid[i] && waitpid(c->pid[i], NULL, 0) < 0 && errno == EINTR) continue;
@@ -210,7 +221,7 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
     if (said && (said->code != ERR_RANK || !WIFSIGNALED(c->how))) return error_set(err, said->code, "%s", said->text);
-    if (said) log_error("%s", said->text);
+    if (said) log_debug("%s", said->text);
     if (!in_time && !*others) snprintf(others, sizeof others, "; the others had to be killed");
     if (c->other >= 0 && !*others)
         snprintf(others, sizeof others, "; rank %" PRId32 " failed with another error", c->other);
@@ -257,9 +268,11 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
     return launch(&c, body, owner, limit_s, err);
 }
 
-enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void *owner, struct error *err)
+enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void *owner, struct launch_faults *faults,
+                             struct error *err)
 {
-    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1, .stop = stop, .owner = owner};
+    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1, .faults = faults, .stop = stop, .owner = owner};
+    if (faults) faults->n = 0;
     void *said = mmap(NULL, sizeof *c.said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (said == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
     c.said = said;

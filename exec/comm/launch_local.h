@@ -22,15 +22,21 @@ typedef int local_rank(void *owner, int32_t rank);
 enum { LOCAL_PATIENCE_S = 60, LOCAL_RANKS_MAX = 64 };
 MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
                                     struct error *err);
+/* Ranks that failed by themselves, not because of another one: killed, ended with an error of their own, stopped, or not ended in time. */
+struct launch_faults {
+    int32_t n, rank[LOCAL_RANKS_MAX];
+};
 /* The ranks of a program's run: without a limit of time. Ranks from `expendable` on may end before the others, which go on
  * (comm_expendable), and are killed once they have been stopped for half of comm_limit_ns: ERR_RANK with the number of such ranks and how the first one ended, after all others have succeeded. The first
  * failure that another rank reported (launch_report) is the error. SIGINT, SIGTERM or SIGHUP ends the ranks by SIGQUIT: ERR_INTERRUPTED. If there is a function `stop`, the
- * first signal calls it instead, because the ranks then end by themselves, and a second signal ends them. */
+ * first signal calls it instead, because the ranks then end by themselves, and a second signal ends them. faults: filled also on success;
+ * NULL: not needed. */
 MUST_CHECK enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void *owner,
-                                        struct error *err);
+                                        struct launch_faults *faults, struct error *err);
 /* Whether this process is a rank of launch_local_run. */
 bool launch_local_reports(void);
-/* Reports a failure of this rank to its parent; one that differs from a failure already reported goes to stderr. False if the parent
+/* Reports a failure of this rank to its parent; one that differs from a failure already reported goes to stderr, or to the log of
+ * --verbose if it is the end of another rank. False if the parent
  * takes none: from expendable ranks, and outside launch_local_run. */
 bool launch_local_report(const struct error *err);
 /* Of this process if it is such a rank; else -1 and 0. */

@@ -1,0 +1,126 @@
+#include "tools/restart.h"
+
+#include "core/base/arena.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/document/json.h"
+#include "exec/checkpoint/checkpoint.h"
+#include "exec/clock.h"
+#include "planner/search.h"
+#include "tools/common.h"
+#include "tools/team/edit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { EVALUATIONS = 1250 }; /* the first round of a search (planner/search.h) */
+enum { TRIED = 32 };         /* plans from which a deterministic one is taken, best first */
+
+/* The keys of a plan that a search does not write. */
+static const char *trains_differently(const struct plan *p)
+{
+    if (p->servers.rule.n) return "parameter_server";
+    if (p->local_sgd.outer.every) return "local_sgd";
+    if (p->compression.gradients.kind || p->compression.forward.kind || p->compression.backward.kind) return "compression";
+    return NULL;
+}
+
+enum status restart_begin(struct restart *r, const struct plan *plan, const struct run_options *o, struct error *err)
+{
+    struct checkpoint c = {0};
+    const char *key = plan && r->elastic ? trains_differently(plan) : NULL;
+    if (r->elastic && !plan) return error_set(err, ERR_USAGE, "--elastic plans again, and a program file has no plan: pass the plan");
+    if (key)
+        return error_set(err, ERR_INPUT, "--elastic: the plan has %s, and new plans are of synchronous training: leave --elastic out, --max-restarts starts the same plan again", key);
+    r->resume = o->resume;
+    if (r->max && o->resume) TRY(checkpoint_find(r->a, o->resume, &c, err));
+    r->end = c.step + o->steps;
+    r->events = ARENA_ARRAY(r->a, struct restart_event, (size_t)r->max + 1);
+    return OK;
+}
+
+static const char *names_of(struct arena *a, const struct program *p, const struct launch_faults *f, const char *between)
+{
+    const char *names = "";
+    for (int32_t i = 0; i < f->n; i++) names = arena_printf(a, "%s%s%s", names, i ? between : "", p->devices[f->rank[i]].name);
+    return names;
+}
+
+static enum status plan_again(struct restart *r, const struct launch_faults *f, struct plan *plan, struct program *program, struct error *err)
+{
+    struct arena *a = r->a;
+    struct team_change change = {.kind = TEAM_WITHOUT, .text = names_of(a, program, f, ",")};
+    struct search_options o = {.top = plan->deterministic ? TRIED : 1, .evaluations = EVALUATIONS, .from = plan, .no_sharding = plan->deterministic};
+    struct search_result found;
+    struct profile profile;
+    struct cluster left;
+    TRY(team_edit(a, &plan->cluster, &change, &left, err));
+    TRY(common_profile(a, &plan->cluster, r->db, 0, &profile, err));
+    struct job job = plan->job;
+    if (plan->deterministic) job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = plan->microbatch; /* others round differently */
+    TRY(search_plans(a, &job, &left, &profile, &o, &found, err));
+    enum status status = OK;
+    for (int32_t i = 0; i < found.n_plans; i++) {
+        struct plan next = found.plans[i].plan;
+        next.name = plan->name;
+        next.deterministic = plan->deterministic;
+        next.seed = plan->seed;
+        next.job = plan->job;
+        status = common_lower(a, &next, true, program, err);
+        if (status != OK) continue;
+        *plan = next;
+        return OK;
+    }
+    return status;
+}
+
+bool restart_again(struct restart *r, const struct launch_faults *faults, const struct error *failure, struct plan *plan,
+                   struct program *program, struct run_options *o, struct error *err)
+{
+    struct checkpoint c = {0};
+    struct error none;
+    *err = *failure;
+    if (failure->code != ERR_RANK || r->n == r->max) return false;
+    struct restart_event *e = &r->events[r->n];
+    *e = (struct restart_event){.why = arena_strdup(r->a, failure->text)};
+    bool found = checkpoint_find(r->a, o->save, &c, &none) == OK;
+    if (found && c.step >= r->end) return false;
+    if (r->elastic && faults->n) {
+        int64_t begin_ns = clock_wall_ns();
+        e->without = names_of(r->a, program, faults, ", ");
+        if (plan_again(r, faults, plan, program, err) != OK) {
+            error_wrap(err, ERR_RANK, "%s; without %s there is no other plan", failure->text, e->without);
+            return false;
+        }
+        e->replan_ns = clock_wall_ns() - begin_ns;
+    }
+    e->step = c.step;
+    o->resume = found ? o->save : r->resume;
+    o->steps = found ? r->end - c.step : o->steps;
+    r->n++;
+    log_warn("%s; restart %" PRId32 " of %" PRId64 " after step %" PRId64 "%s%s", e->why, r->n, r->max, e->step, e->without ? ", without " : "",
+             e->without ? e->without : "");
+    return true;
+}
+
+void restart_print(const struct restart *r, struct json *json)
+{
+    char text[32];
+    if (json && r->n) json_put_list(json, "restarts");
+    for (int32_t i = 0; i < r->n; i++) {
+        const struct restart_event *e = &r->events[i];
+        if (json) {
+            json_put_object(json, NULL);
+            json_put_int(json, "step", e->step);
+            json_put_text(json, "why", e->why);
+            if (e->without) json_put_text(json, "without", e->without);
+            if (e->without) json_put_int(json, "replan_ns", e->replan_ns);
+            json_close(json);
+        } else {
+            printf("  restart    after step %" PRId64 ": %s", e->step, e->why);
+            if (e->without) printf("; without %s, planned in %s", e->without, units_print_ns(text, e->replan_ns));
+            putchar('\n');
+        }
+    }
+    if (json && r->n) json_close(json);
+}
