@@ -126,6 +126,11 @@ static enum status join(struct comm *c, struct error *err)
     int rank, size, here;
     MPI_Comm_rank(x->world, &rank);
     MPI_Comm_size(x->world, &size);
+    if (size != launch_size())
+        return error_set(err, ERR_RANK,
+                         "rank %" PRId32 ": %" PRId32 " ranks were started, but MPI knows of %d: this MPI cannot speak to the launcher (with Slurm: srun --mpi=pmix, or mpirun "
+                         "inside the allocation)",
+                         launch_rank(), launch_size(), size);
     MPI_Comm host;
     MPI_Comm_split_type(x->world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
     MPI_Comm_size(host, &here);

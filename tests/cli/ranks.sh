@@ -31,6 +31,9 @@ losses() { grep '"losses"' "$scratch/$1.json"; }
 [[ $(losses fork) == "$(losses mpirun)" ]] && ok "forked ranks run a plan from standard input" || not_ok "forked ranks run a plan from standard input" "$(head -c 300 "$scratch/err")"
 says "ranks of mpirun cannot" 2 "pass it as a file" "$MUSHER" run - --launcher mpirun --data LICENSE < "$scratch/plan.yaml"
 
+# A step of srun whose MPI does not know the other ranks.
+says "ranks of Slurm that MPI does not join" 7 "2 ranks were started, but MPI knows of 1" env SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0 "$MUSHER" run "$scratch/plan.yaml" --steps 1 --data LICENSE
+
 # The PMIx module may be called back until the end of a rank, so ranks must not unload it; the launcher may.
 LD_DEBUG=files LD_DEBUG_OUTPUT=$scratch/ld run --launcher mpirun > /dev/null 2>&1
 module='mca_pmix_\(ext3x\|pmix3x\)'
