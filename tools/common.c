@@ -104,6 +104,9 @@ enum status common_old_plan(struct arena *a, const char *path, struct plan *out,
     out->gradient_noise_scale = false; /* a measurement, which the plans compared have not */
     if (out->servers.rule.n)
         log_warn("%s: parameter_server is not planned again: new plans, and the time of this one here, add all gradients by all-reduces", path);
+    if (plan_delays_gradients(out))
+        log_warn("%s: weight_versions is not planned again: new plans, and the time of this one here, flush their pipelines in every step", path);
+    out->weight_versions = 0;
     out->servers = (struct plan_servers){0};
     out->local_sgd = (struct plan_local_sgd){0};
     out->compression = (struct plan_compression){0};
@@ -416,6 +419,18 @@ void common_print_servers(struct arena *a, const struct parameter_server *x, con
     if (counts && counts->pushes) print_staleness(x, counts, json);
 }
 
+static void print_versions(struct arena *a, const struct plan *p, struct json *json)
+{
+    const char *text = plan_describe_versions(a, p);
+    if (text && !json) printf("  pipeline  %s: other training than with a flush in every step, gradients are delayed by one step\n", text);
+    if (!text || !json) return;
+    json_put_object(json, "weight_versions");
+    json_put_int(json, "versions", p->weight_versions);
+    json_put_int(json, "delay", p->weight_versions - 1);
+    json_put_bool(json, "equivalent", false);
+    json_close(json);
+}
+
 static void print_compression(struct arena *a, const struct plan *p, struct json *json)
 {
     static const char *const keys[] = {"gradients", "outer", "forward", "backward"};
@@ -454,6 +469,7 @@ void common_print_training(struct arena *a, const struct plan *p, const struct s
     common_print_lr(a, &p->job, json);
     common_print_local_sgd(a, &p->local_sgd.outer, &p->job.optimizer, p->local_sgd.n_islands, json);
     common_print_servers(a, &p->servers.rule, counts, json);
+    print_versions(a, p, json);
     print_compression(a, p, json);
     const char *idle = common_offload_idle(a, &p->job, &p->cluster);
     if (idle && json) json_put_text(json, "offload", idle);

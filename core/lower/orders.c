@@ -1,7 +1,8 @@
 /* core/lower/orders.c - the calls of each device in order, and the numbers of buffers that they need.
  *
  * From a warm-up count w: w-1 forwards, then forward and backward alternate, then w-1 backwards (1F1B). Or the
- * order that the plan spells out, or names as a schedule. Then the updates, last layers first, because their gradient all-reduces
+ * order that the plan spells out, or names as a schedule. Without a flush (weight_versions: 2) the step's first w-1 forwards are called
+ * between the last backwards of the step before. Then the updates, last layers first, because their gradient all-reduces
  * were launched first. A stage has the calls of its device's order that are its own. The number of buffers of a buffer ring is the
  * smallest one with which no buffer is reused while its previous content is live, over infinitely many steps:
  * positions of calls are periodic, so checking one step's microbatches suffices.
@@ -27,7 +28,8 @@ struct stage_calls {         /* of a stage in one step */
     enum phase *phase;            /* (n) */
     int32_t *microbatch;     /* (n) */
     int32_t *at[PHASE_INDICES]; /* (microbatches): position of the call of each phase */
-    int32_t in_flight;       /* forwards before the first backward */
+    int32_t in_flight;       /* forwards before the first backward, those ahead included */
+    int32_t ahead;           /* stage_order.ahead */
     bool split, ascending;   /* separate I and W; weight gradients in the order of microbatches */
     int64_t last_weight;     /* stage_order.last_weight */
 };
@@ -36,6 +38,7 @@ struct stage_calls {         /* of a stage in one step */
  * consecutive replicas. */
 struct lane_order {
     int32_t n_chunks, microbatches, warmup; /* warmup 0: of a text or a schedule */
+    int32_t ahead;                          /* F of microbatches below it are of the next step */
     const char *text;                       /* NULL: of a warm-up count or a schedule */
     int64_t n_calls;
     struct schedule_op *calls;  /* (n_calls) */
@@ -46,6 +49,14 @@ struct lane_order {
 static void append(struct lane_order *o, enum phase phase, int32_t chunk, int32_t microbatch)
 {
     o->calls[o->n_calls++] = (struct schedule_op){phase, chunk, microbatch};
+}
+
+/* 1F1B without a flush: from one update to the next, behind w-1 forwards that the step before has executed. */
+static void order_without_flush(struct lane_order *o)
+{
+    int32_t m = o->microbatches, w = o->warmup;
+    for (int32_t i = w - 1; i < m; i++) append(o, PHASE_F, 0, i), append(o, PHASE_B, 0, i - (w - 1));
+    for (int32_t i = 0; i < w - 1; i++) append(o, PHASE_F, 0, i), append(o, PHASE_B, 0, m - (w - 1) + i);
 }
 
 static void order_from_warmup(struct lane_order *o)
@@ -85,6 +96,7 @@ static struct lane_order order_of(const struct lowering *l, const struct lane_bu
     if (o.text) return o;
     o.warmup = first->plan->warmup ? first->plan->warmup : r->n_stages - first->stage;
     if (o.warmup > o.microbatches) o.warmup = o.microbatches;
+    if (plan_delays_gradients(l->plan)) o.ahead = o.warmup - 1;
     return o;
 }
 
@@ -93,7 +105,7 @@ static bool same_text(const char *x, const char *y) { return x == y || (x && y &
 static bool same_calls(const struct lane_order *known, const struct lane_order *o)
 {
     return known->n_chunks == o->n_chunks && known->microbatches == o->microbatches &&
-           known->warmup == o->warmup && same_text(known->text, o->text) &&
+           known->warmup == o->warmup && known->ahead == o->ahead && same_text(known->text, o->text) &&
            (o->text || o->warmup || known->calls == o->calls);
 }
 
@@ -104,6 +116,8 @@ static void list_calls(struct arena *a, struct lane_order *o)
     o->calls = ARENA_ARRAY(a, struct schedule_op, (size_t)most);
     if (o->text)
         order_from_text(o, most);
+    else if (o->ahead)
+        order_without_flush(o);
     else
         order_from_warmup(o);
 }
@@ -145,6 +159,7 @@ static void list_chunk(struct arena *a, const struct lane_order *o, int32_t chun
     }
     note_positions(a, c, o->microbatches);
     for (c->in_flight = 0; c->in_flight < c->n && c->phase[c->in_flight] == PHASE_F;) c->in_flight++;
+    c->ahead = o->ahead, c->in_flight += o->ahead;
     c->ascending = is_ascending(c->at[phase_index(PHASE_W)], o->microbatches);
     c->phase[c->n] = PHASE_U;
     c->microbatch[c->n++] = -1;
@@ -155,6 +170,7 @@ static void set_order(const struct lowering *l, struct stage_build *b, struct st
     *b->order =
         (struct stage_order){.split = c->split,
                              .apart = l->plan->deterministic && (b->replica > 0 || !c->ascending),
+                             .ahead = c->ahead,
                              .last_weight = c->last_weight,
                              .calls = c};
 }
@@ -238,7 +254,7 @@ enum status lower_orders(struct lowering *l, struct error *err)
 static int64_t position(const struct stage_build *b, enum phase phase, int64_t seq)
 {
     const struct stage_calls *c = b->order->calls;
-    int64_t m = b->s->microbatches, step = seq / m;
+    int64_t m = b->s->microbatches, step = seq / m - (phase == PHASE_F && seq % m < c->ahead);
     if (phase == PHASE_U) return (step + 1) * c->n - 1;
     return step * c->n + c->at[phase_index(phase)][seq % m];
 }
@@ -314,6 +330,7 @@ static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
         const struct schedule_op *x = &lane->order->calls[n];
         const struct stage_build *b = &l->stages[lane->stages[x->chunk]];
         calls[n] = (struct call){procedure_of(b, x->phase), x->microbatch, x->chunk};
+        if (x->phase == PHASE_F && x->microbatch < b->order->ahead) calls[n].procedure = b->procedures->ahead;
         if (n == b->order->last_weight && b->procedures->last >= 0)
             calls[n].procedure = b->procedures->last;
     }
@@ -347,7 +364,7 @@ static bool same_procedures(const struct lowering *l, const struct lane_build *a
     for (int32_t c = 0; same && c < a->n_stages; c++) {
         const struct stage_procedures *x = l->stages[a->stages[c]].procedures,
                                       *y = l->stages[b->stages[c]].procedures;
-        same = x->f == y->f && x->back == y->back && x->w == y->w && x->last == y->last &&
+        same = x->f == y->f && x->ahead == y->ahead && x->back == y->back && x->w == y->w && x->last == y->last &&
                x->check == y->check && x->u == y->u && x->exchange == y->exchange;
     }
     return same;

@@ -1,6 +1,6 @@
 /* core/lower/procedures.c - a stage's operators and procedures (instruction lists).
  *
- * F: load, receive, forward operators, each output sent right after its producer, loss.
+ * F: load, receive, forward operators, each output sent right after its producer, loss. "ahead": the same with the latest parameters.
  * B: recomputation, receive, gradient operators in graph order; the gradient is sent right after its producer, before the
  * remaining weight gradients. Split: I has the input-gradient operators of that list, W the others. Recomputation precedes
  * the receive, because it needs no input from outside. "last", of B or W: the same with the launches of the gradient all-reduces, each as
@@ -19,6 +19,7 @@
 #include "core/lower/tensor_collectives.h"
 #include "core/lower/scale.h"
 #include "core/lower/uses.h"
+#include "core/lower/versions.h"
 #include "core/lower/writer.h"
 #include "core/lower/zero.h"
 #include "core/lower/zero_slots.h"
@@ -146,7 +147,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     x->attrs = op->attrs, x->attrs.accumulate = adds;
     if (gradient_starts(op)) x->attrs.scaled = lower_scales(l), x->attrs.scale *= lower_outer_loss_factor(w->b, l);
     x->n_inputs = op->n_inputs, x->n_outputs = op->n_outputs;
-    for (int32_t k = 0; k < op->n_inputs; k++) x->input[k] = slot[op->input[k]];
+    for (int32_t k = 0; k < op->n_inputs; k++) x->input[k] = w->ahead ? lower_latest(w->b->s, slot[op->input[k]]) : slot[op->input[k]];
     for (int32_t k = 0; k < op->n_outputs; k++) x->output[k] = slot[op->output[k]];
     set_kept(w, x);
     finish_op(w, x);
@@ -314,15 +315,14 @@ static void receive(struct writer *w, enum edge in, enum edge out)
     }
 }
 
-static void forward_procedure(struct writer *w)
+static int32_t forward_procedure(struct writer *w, const char *variant)
 {
-    struct stage_build *b = w->b;
+    const struct stage_build *b = w->b;
     const struct graph *g = w->h->v->g;
-    for (int32_t i = 0; i < b->s->n_slots; i++)
-        if (b->s->slots[i].input >= 0) {
-            writer_emit(w, INSTR_LOAD, -1);
-            break;
-        }
+    int32_t input = 0;
+    w->ahead = *variant;
+    while (input < b->s->n_slots && b->s->slots[input].input < 0) input++;
+    if (input < b->s->n_slots) writer_emit(w, INSTR_LOAD, -1);
     receive(w, ACTIVATIONS_IN, ACTIVATIONS_OUT);
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
@@ -334,7 +334,7 @@ static void forward_procedure(struct writer *w)
             if (g->tensors[op->output[k]].role == TENSOR_LOSS) writer_emit(w, INSTR_LOSS, slot);
         }
     }
-    b->procedures->f = writer_finish(w, PHASE_F, "");
+    return writer_finish(w, PHASE_F, variant);
 }
 
 static void run_again(struct writer *w, int32_t first, int32_t last)
@@ -488,9 +488,10 @@ void lower_procedures(struct stage_scratch *h)
     struct writer w = {.h = h, .l = h->l, .b = b, .op_capacity = n_ops_of(h)};
     b->s->ops = ARENA_ARRAY(h->work, struct program_op, w.op_capacity);
     b->s->procedures =
-        ARENA_ARRAY(h->work, struct procedure, (size_t)(6 + lower_outer_calls(h->l))); /* F, B or I and W, last, check, U, exchanges */
+        ARENA_ARRAY(h->work, struct procedure, (size_t)(7 + lower_outer_calls(h->l))); /* F twice, B or I and W, last, check, U, exchanges */
     b->procedures = ARENA_ARRAY(h->l->tables, struct stage_procedures, 1);
-    forward_procedure(&w);
+    b->procedures->f = forward_procedure(&w, "");
+    b->procedures->ahead = b->order->ahead ? forward_procedure(&w, "ahead") : -1;
     backward_procedures(&w);
     last_procedure(&w);
     lower_update_procedure(&w);

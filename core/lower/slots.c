@@ -25,6 +25,7 @@
 #include "core/lower/scale.h"
 #include "core/lower/servers.h"
 #include "core/lower/uses.h"
+#include "core/lower/versions.h"
 #include "core/lower/zero.h"
 #include "core/lower/zero_slots.h"
 
@@ -323,7 +324,6 @@ static void back_slots(struct stage_scratch *h)
 
 /* --- parameters --- */
 
-/* Bytes of a gradient or state for one of a parameter. */
 int64_t lower_wide(enum dtype t) { return dtype_bytes(dtype_master(t)) / dtype_bytes(t); }
 
 static int32_t place_slot(struct stage_scratch *h, int32_t tensor, enum slot_class class,
@@ -373,6 +373,7 @@ static void parameter_slots(struct stage_scratch *h, int32_t index, int32_t tens
                                     .master = -1};
     p->slot = h->slot_forward[tensor] = h->slot_back[tensor] =
         place_slot(h, tensor, SLOT_PARAMETER, offset, t->name, index);
+    lower_previous_slot(h, index, tensor, region);
     gradient_slots(h, index, tensor, offset);
     for (int64_t k = 0; k < lower_state_tensors(h->l); k++)
         p->state[k] =
@@ -402,30 +403,31 @@ static void run_slots(struct stage_scratch *h, int run, int64_t offset, int64_t 
 {
     static const char *const names[2] = {"decayed", "other"}, *const what[UPDATE_SLOTS] = {
                                                                   "", ".grad", ".m", ".v",
-                                                                  ".master", ".anchor", ".velocity", ".sum"};
+                                                                  ".master", ".anchor", ".velocity", ".sum", ".previous"};
     int64_t n_states = lower_state_tensors(h->l), masters = dtype_is_half(h->v->g->dtype);
     for (int k = 0; k < UPDATE_SLOTS; k++) {
         bool is_state = k == UPDATE_M || k == UPDATE_V;
         if (is_state && k - UPDATE_M >= n_states) continue;
         if (k == UPDATE_MASTER && !masters) continue;
-        int32_t outer = k >= UPDATE_ANCHOR ? lower_outer_place(h->l, k - UPDATE_ANCHOR) : 0;
-        if (outer < 0) continue;
+        bool is_outer = k >= UPDATE_ANCHOR && k <= UPDATE_SUM, is_parameter = k == UPDATE_P || k == UPDATE_PREVIOUS;
+        int32_t outer = is_outer ? lower_outer_place(h->l, k - UPDATE_ANCHOR) : 0;
+        if (outer < 0 || (k == UPDATE_PREVIOUS && !plan_delays_gradients(h->l->plan))) continue;
         int64_t before = is_state               ? k - UPDATE_M
                          : k == UPDATE_MASTER   ? n_states
-                         : k >= UPDATE_ANCHOR ? n_states + masters + outer
-                                                : 0;
+                         : is_outer             ? n_states + masters + outer
+                                                : k == UPDATE_PREVIOUS;
         h->slots->run[run][k] = lower_add_slot(
             h, (struct slot){.name = arena_printf(h->l->a, "%s%s", names[run], what[k]),
-                             .class = k == UPDATE_P   ? SLOT_PARAMETER
+                             .class = is_parameter    ? SLOT_PARAMETER
                                       : k == UPDATE_G ? SLOT_GRADIENT
                                                       : SLOT_STATE,
-                             .dtype = k == UPDATE_P ? h->v->g->dtype : dtype_master(h->v->g->dtype),
+                             .dtype = is_parameter ? h->v->g->dtype : dtype_master(h->v->g->dtype),
                              .buffer_ring = -1,
                              .parameter = -1,
                              .input = -1,
                              .shape = {.rank = 1, .dim = {bytes / dtype_bytes(h->v->g->dtype)}},
                              .offset_bytes = (offset + before * region) *
-                                             (k == UPDATE_P ? 1 : lower_wide(h->v->g->dtype))});
+                                             (is_parameter ? 1 : lower_wide(h->v->g->dtype))});
     }
 }
 
@@ -457,7 +459,7 @@ static void parameter_regions(struct stage_scratch *h)
     }
     s->n_parameters = n;
     s->parameters = ARENA_ARRAY(h->work, struct program_parameter, (size_t)n);
-    s->class_bytes[SLOT_PARAMETER] = start[2];
+    s->class_bytes[SLOT_PARAMETER] = start[2] * (plan_delays_gradients(h->l->plan) ? 2 : 1);
     s->class_bytes[SLOT_GRADIENT] = start[2] * lower_wide(h->v->g->dtype);
     const struct cluster *c = &h->l->plan->cluster;
     const struct device_type *type = &c->types[c->devices[h->b->device].type];

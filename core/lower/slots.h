@@ -11,7 +11,7 @@ static inline int64_t slot_align(int64_t bytes)
 }
 
 /* Operands of an update: parameter, gradient, m, v, and the fp32 master of a half-precision parameter; local SGD's anchor, velocity, and
- * sum of changes. */
+ * sum of changes; the version before the update. */
 enum {
     UPDATE_P,
     UPDATE_G,
@@ -21,6 +21,7 @@ enum {
     UPDATE_ANCHOR,
     UPDATE_VELOCITY,
     UPDATE_SUM,
+    UPDATE_PREVIOUS,
     UPDATE_SLOTS
 };
 

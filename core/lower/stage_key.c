@@ -64,7 +64,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     add(k, b->first_sequence), add(k, b->sequences);
     add(k, b->s->first_sequence), add(k, b->s->sequences);
     add(k, type_of(l, b)->parameter_copies), add(k, type_of(l, b)->offloads);
-    add(k, b->order->split), add(k, b->order->apart);
+    add(k, b->order->split), add(k, b->order->apart), add(k, b->order->ahead > 0), add(k, plan_delays_gradients(l->plan));
     add(k, l->plan->deterministic);
     add(k, l->p->dtype), add(k, l->p->optimizer.kind);
     add(k, lower_state_tensors(l)), add(k, lower_is_served(l));

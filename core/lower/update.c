@@ -2,7 +2,7 @@
  *
  * Waits for the gradient all-reduces, exchanges tied gradients, adds a second use's gradient to the first's; then updates: one for each
  * flat run, or one for each parameter, and ZeRO's shards. In half precision they change the master, and the parameter is
- * its rounded value. With a loss scale (core/lower/scale.c) all gradients are awaited and checked first, in a call of
+ * its rounded value. With two weight versions the latest is copied over the previous one first. With a loss scale (core/lower/scale.c) all gradients are awaited and checked first, in a call of
  * its own if the device has several chunks.
  */
 #include "core/lower/codes.h"
@@ -14,6 +14,7 @@
 #include "core/lower/scale.h"
 #include "core/lower/servers.h"
 #include "core/lower/slots.h"
+#include "core/lower/versions.h"
 #include "core/lower/writer.h"
 #include "core/lower/zero_slots.h"
 
@@ -193,6 +194,7 @@ void lower_update_procedure(struct writer *w)
     struct stage_build *b = w->b;
     struct program_stage *s = b->s;
     bool flat = w->h->slots->run[0][0] >= 0 || w->h->slots->run[1][0] >= 0;
+    lower_keep_versions(w); /* overlaps with the sums */
     each_reduce(w, b, INSTR_COLLECTIVE_WAIT);
     lower_decode(w, false);
     lower_factor_right(w);

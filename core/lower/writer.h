@@ -12,6 +12,7 @@ struct writer {
     struct instr *instrs;
     size_t n, capacity;
     size_t op_capacity; /* of the stage's operators; kept between procedures */
+    bool ahead;         /* F "ahead": reads the latest parameters */
     int32_t turn;       /* 1 + the fragment whose exchange this is (core/lower/outer.c), else 0 */
 };
 

@@ -385,6 +385,8 @@ const char *plan_describe(struct arena *a, const struct plan *p)
     if (local) fprintf(out, "local SGD %s: ", local);
     const char *servers = plan_describe_servers(scratch, &p->servers.rule);
     if (servers) fprintf(out, "parameter server %s: ", servers);
+    const char *versions = plan_describe_versions(scratch, p);
+    if (versions) fprintf(out, "%s: ", versions);
     for (int of = 0; of < COMPRESSIONS; of++) {
         const char *compressed = plan_describe_compressor(scratch, &p->compression, of);
         if (compressed) fprintf(out, "%s: ", compressed);

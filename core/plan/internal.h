@@ -26,6 +26,9 @@ MUST_CHECK enum status plan_read_servers(struct arena *a, const struct node *roo
 MUST_CHECK enum status plan_check_servers(const struct plan *p, const int32_t *owner, struct error *err);
 void plan_write_servers(FILE *out, const struct plan *p);
 
+/* `weight_versions`. */
+MUST_CHECK enum status plan_check_versions(const struct plan *p, struct error *err);
+
 /* Position of an error: stage -1: the replica; replica -1: the plan. */
 struct plan_place {
     const struct plan *p;

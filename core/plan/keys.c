@@ -19,6 +19,9 @@ const struct document_key plan_keys[] = {
     {"gradient_noise_scale", "true or false", "false",
      "`run` estimates the gradient noise scale (McCandlish et al. 2018), the batch that it suggests, from the squared norms of every "
      "replica's gradient and of their sum. Two replicas or more, with whole gradients: no zero, sharding, local_sgd or deterministic"},
+    {"weight_versions", "1 or 2", "1",
+     "2: pipelines without a flush between steps (PipeDream-2BW): gradients are taken at the parameters of one step before, of which each "
+     "device keeps both versions. The training is another one than without"},
     {"replicas", "list of maps", NULL, "pipelines (data-parallel replicas); they may differ"},
     {"job", "map", NULL, "the job, as in a job file"},
     {"cluster", "map", NULL, "the cluster, as in a cluster file"},

@@ -9,6 +9,7 @@
  *   steps: 1                         # default number of optimizer steps; all steps are alike, but for local SGD's exchanges
  *   compression: {gradients: bf16, outer: {kind: top-k, fraction: 0.01}}   # struct plan_compression
  *   gradient_noise_scale: true   # measured by a run; struct plan
+ *   weight_versions: 2           # pipelines without a flush (PipeDream-2BW); struct plan
  *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9,     # struct plan_local_sgd
  *               fragments: 4, delay: 2, alpha: 0.5}
  *   parameter_server: {servers: [s.0, s.1], mode: ssp, bound: 3, rate: inverse, drop_above: 8}   # struct plan_servers
@@ -188,6 +189,10 @@ struct plan {
     /* A run measures the squares of every replica's gradients and of their sum, from which it estimates the gradient noise scale
      * (exec/gradient_noise.h). The training is the same. */
     bool gradient_noise_scale;
+    /* 2: PipeDream-2BW (Narayanan et al. 2021). All forwards and backwards of step t use the parameters W(t-1), and its update gives
+     * W(t+1) = W(t) - update by the gradient at W(t-1), W(-1) = W(0): gradients are delayed by one step, so no pipeline is flushed
+     * between steps. 1 and 0: synchronous. */
+    int32_t weight_versions;
     struct plan_servers servers;
     int32_t n_replicas;
     struct plan_replica *replicas;
@@ -217,6 +222,7 @@ static inline int32_t plan_island(const struct plan *p, int32_t replica)
     return p->local_sgd.outer.every ? p->local_sgd.island[replica] : 0;
 }
 int64_t plan_island_microbatches(const struct plan *p, int32_t island);
+static inline bool plan_delays_gradients(const struct plan *p) { return p->weight_versions > 1; }
 /* Number of devices of a stage, and the k-th; its sequences of a microbatch. */
 static inline int32_t plan_stage_devices(const struct plan_stage *s)
 {
@@ -250,6 +256,8 @@ bool plan_local_sgd_equivalent(const struct outer_optimizer *o, const struct opt
 const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands);
 /* "stale synchronous, bound 3 on 2 servers, rate lr / (staleness + 1)"; NULL: no parameter server. */
 const char *plan_describe_servers(struct arena *a, const struct parameter_server *x);
+/* "no flush, 2 weight versions (PipeDream-2BW)"; NULL: one version. */
+const char *plan_describe_versions(struct arena *a, const struct plan *p);
 /* "gradients summed in bf16", "activations sent as top-k of 1 % in blocks of 65536"; NULL: no compression. */
 const char *plan_describe_compressor(struct arena *a, const struct plan_compression *x, enum compression_of of);
 /* Why it has no effect: "all of them are bf16 without it", "no two devices add gradients"; NULL: it may have one. What is stated is

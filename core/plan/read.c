@@ -318,6 +318,7 @@ static enum status read_head(struct reader *r, const struct node *root)
     TRY(node_int(n, 1, MICROBATCHES_MAX, &p->microbatch, r->err));
     TRY(node_get_bool(root, "deterministic", &p->deterministic, r->err));
     TRY(node_get_bool(root, "gradient_noise_scale", &p->gradient_noise_scale, r->err));
+    TRY(get_count(root, "weight_versions", 1, 2, &p->weight_versions, r->err));
     return get_count(root, "steps", 1, STEPS_MAX, &p->steps, r->err);
 }
 
@@ -475,6 +476,7 @@ void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
 {
     fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\n%s", p->microbatch, p->deterministic ? "true" : "false",
             p->steps > 0 ? p->steps : 1, p->gradient_noise_scale ? "gradient_noise_scale: true\n" : "");
+    if (plan_delays_gradients(p)) fprintf(out, "weight_versions: %" PRId32 "\n", p->weight_versions);
     plan_write_compression(out, p);
     plan_write_local_sgd(out, p);
     plan_write_servers(out, p);

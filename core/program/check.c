@@ -4,6 +4,7 @@
  * members have launched them in the order of their streams. No step disables another,
  * so the order of execution does not matter (a Petri net without conflicts): either all lanes finish or the
  * same set stays blocked, which proves a deadlock for any speeds.
+ * A lane with an F "ahead" passes its order once more, in front of the first step (program.h).
  * Orders are equal in every step; enough steps are executed for every buffer to be reused. Procedures with a period are executed in
  * every step: each of their calls meets the same neighbours as in its own step.
  * core/program/orders.c compares orders statically first.
@@ -185,11 +186,13 @@ static bool take(struct game *g, struct game_lane *l, const struct instr *x, int
 
 static bool next_call(const struct game *g, struct game_lane *l)
 {
-    while (!cursor_next(&l->cursor, &l->call)) {
-        if (++l->step >= g->steps) return false;
-        cursor_start(&l->cursor, l->cursor.order);
-    }
-    l->s = program_called(g->p, l->device, &l->call);
+    do {
+        while (!cursor_next(&l->cursor, &l->call)) {
+            if (++l->step >= g->steps) return false;
+            cursor_start(&l->cursor, l->cursor.order);
+        }
+        l->s = program_called(g->p, l->device, &l->call);
+    } while (!ahead_executes(&l->s->procedures[l->call.procedure], l->step, g->steps));
     l->instr = -1;
     return true;
 }
@@ -202,7 +205,7 @@ static enum status run_lane(struct game *g, struct game_lane *l)
         enum phase phase = l->s->procedures[l->call.procedure].phase;
         int64_t seq = l->call.microbatch < 0
                           ? l->step
-                          : (int64_t)l->step * l->s->microbatches + l->call.microbatch;
+                          : (int64_t)game_step(l) * l->s->microbatches + l->call.microbatch;
         if (l->instr < 0) {
             if (blocked_by_sends(g, l, phase, seq)) return OK;
             TRY(start_call(g, l, phase, seq));
@@ -326,6 +329,7 @@ static enum status play(struct game *g)
     for (int32_t i = g->p->n_devices - 1; i >= 0; i--) {
         struct game_lane *l = &g->lanes[i];
         cursor_start(&l->cursor, &g->p->orders[g->p->lanes[i].order]);
+        l->step = ahead_on_lane(g->p, i) ? -1 : 0;
         l->done = !next_call(g, l);
         wake(g, i);
     }

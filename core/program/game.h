@@ -3,6 +3,7 @@
 #ifndef CORE_PROGRAM_GAME_H
 #define CORE_PROGRAM_GAME_H
 
+#include "core/program/ahead.h"
 #include "core/program/internal.h"
 
 enum { POSTED = 1, LEFT = 2 };
@@ -14,6 +15,7 @@ struct game_channel {
     int32_t *queue; /* (n) issued messages, in order */
     int64_t head, tail;
     int64_t n_sent, n_received; /* in one step, to compare orders */
+    int64_t sent_ahead, received_ahead; /* of them, by calls ahead: the step's first */
     int32_t *sent, *received;   /* (microbatches) */
 };
 
@@ -21,7 +23,7 @@ struct game_lane {
     int32_t device;
     const struct program_stage *s; /* of the current call */
     struct cursor cursor;
-    int32_t step, instr; /* instr: into the reduced procedure; -1 before the call has started */
+    int32_t step, instr; /* step: pass over the order, -1 in front of the first step; instr: into the reduced procedure; -1 before the call has started */
     struct call call;
     bool done, queued;
     enum wait wait;
@@ -60,6 +62,11 @@ struct game {
     struct error *err;
 };
 
+/* Of the current call. */
+static inline int32_t game_step(const struct game_lane *l)
+{
+    return l->step + ahead_steps(&l->s->procedures[l->call.procedure]);
+}
 /* For messages: "a.0", "activation 0→1", "F2 of step 1"; "1F2" if the device has several chunks. */
 const char *game_device(const struct game *g, int32_t stage);
 const char *game_channel(const struct game *g, int32_t channel);

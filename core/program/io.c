@@ -273,6 +273,7 @@ static enum status read_parameter(struct reader *r, const struct program_stage *
     TRY(words_int(r, -1, s->n_slots - 1, &x->master));
     for (int k = 0; k < PROGRAM_OUTER_SLOTS; k++) TRY(words_int(r, 0, s->n_slots, &x->outer[k]));
     TRY(words_int(r, 0, PROGRAM_PERIOD_MAX, &x->fragment));
+    TRY(words_int(r, 0, s->n_slots, &x->previous));
     for (int k = 0; k < FEEDBACK_SLOTS; k++) TRY(words_int(r, 0, s->n_slots, &x->feedback[k]));
     return words_shape(r, &x->shape);
 }

@@ -29,7 +29,7 @@ const char *game_call(const struct game *g, const struct game_lane *l)
 {
     const struct procedure *p = &l->s->procedures[l->call.procedure];
     char step[24] = "", chunk[16] = "";
-    if (l->step) snprintf(step, sizeof step, " of step %" PRId32, l->step);
+    if (game_step(l)) snprintf(step, sizeof step, " of step %" PRId32, game_step(l));
     if (g->p->lanes[l->device].n_stages > 1)
         snprintf(chunk, sizeof chunk, "%" PRId32, l->call.chunk);
     if (l->call.microbatch < 0) return arena_printf(g->a, "%s%c%s", chunk, p->phase, step);
@@ -129,8 +129,20 @@ static enum status note_transfer(struct game *g, const struct game_lane *l, cons
     if ((l->call.microbatch < 0) != of->by_step || *n == program_channel_messages(g->p, of))
         return error_set(g->err, ERR_INPUT, "%s at %s: more messages of %s than microbatches",
                          g->p->devices[l->device].name, game_call(g, l), game_channel(g, x->arg));
+    int64_t *first = send ? &c->sent_ahead : &c->received_ahead;
+    bool ahead = ahead_steps(&l->s->procedures[l->call.procedure]);
+    if (*first && !ahead)
+        return error_set(g->err, ERR_INPUT, "%s at %s: a message of %s of this step behind one of the next step",
+                         g->p->devices[l->device].name, game_call(g, l), game_channel(g, x->arg));
+    *first += ahead;
     (send ? c->sent : c->received)[(*n)++] = l->call.microbatch;
     return OK;
+}
+
+/* The k-th message of a step, of `n` in a pass whose last `ahead` are the next step's first. */
+static int32_t message_of_step(const int32_t *in_pass, int64_t n, int64_t ahead, int64_t k)
+{
+    return in_pass[k < ahead ? n - ahead + k : k - ahead];
 }
 
 /* The effect of the current call on channels and on the lane's stream of groups. */
@@ -196,12 +208,15 @@ static enum status compare_orders(struct game *g)
             return error_set(g->err, ERR_INPUT,
                              "%s: %s sends %" PRId64 " messages a step, %s receives %" PRId64,
                              game_channel(g, i), from, c->n_sent, to, c->n_received);
-        for (int64_t k = 0; k < c->n_sent; k++)
-            if (c->sent[k] != c->received[k])
+        for (int64_t k = 0; k < c->n_sent; k++) {
+            int32_t sent = message_of_step(c->sent, c->n_sent, c->sent_ahead, k),
+                    received = message_of_step(c->received, c->n_received, c->received_ahead, k);
+            if (sent != received)
                 return error_set(g->err, ERR_INPUT,
                                  "%s: orders differ: message %" PRId64
                                  " that %s sends is of microbatch %" PRId32 ", %s expects %" PRId32,
-                                 game_channel(g, i), k, from, c->sent[k], to, c->received[k]);
+                                 game_channel(g, i), k, from, sent, to, received);
+        }
     }
     return OK;
 }

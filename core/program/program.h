@@ -34,6 +34,7 @@
  * the whole training; in all other steps its calls do nothing. Local SGD exchanges parameters between islands in such procedures
  * (core/program/period.h). The collectives that they launch are `repeated`; one that was launched in an earlier step is awaited like one
  * of this step.
+ * Ahead. The calls of a procedure F "ahead" are of the following step (core/program/ahead.h).
  * Parameter servers (core/model/parameter_server.h). Every worker is a replica of one stage. Its U sends its gradients, each to the server
  * of the parameter, over channels `by_step`: message c is of step c. It then receives the parameters. A server's lane calls U, with BSP
  * the only one: it receives all gradients of a step, adds them in the order of the workers, updates, and sends the parameters to all.
@@ -212,7 +213,7 @@ struct procedure {
      * gradients for overflow, or sums PowerSGD's second factors, or squares for the noise scale; updates
      * nothing);
      * of local SGD, with a period, behind U: "delta" computes the change of the parameters and launches its sums, "outer" applies it; with
-     * a delay "sum" awaits the sums and puts them into the gradients, before "outer" */
+     * a delay "sum" awaits the sums and puts them into the gradients, before "outer"; "ahead" of F */
     const char *variant;
     int32_t period;      /* executed in every period-th step; 0: in every step */
     int32_t offset;      /* the first of them, counted from 1; 0 without a period */
@@ -245,6 +246,7 @@ struct program_parameter {
      * sum of changes of a delayed exchange; 0: none */
     int32_t outer[PROGRAM_OUTER_SLOTS];
     int32_t fragment; /* in whose turn it is exchanged; 0 without local SGD */
+    int32_t previous; /* PARAMETER, 1 + slot of the version before the last update, which F and backward read; 0: none, they read `slot` */
     /* What compression keeps from step to step: 1 + slot, 0: none; two of each use's gradient, then two of the parameter's changes in
      * local SGD: FEEDBACK, the device's feedback (core/graph/encoding.h); of PowerSGD its error, then GRADIENT, the second factor */
     int32_t feedback[FEEDBACK_SLOTS];
@@ -477,7 +479,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* A program file is readable only by the musher version that wrote its format; others report the version they found.
  * Lowering the plan again makes a new file. */
-enum { PROGRAM_VERSION = 11 };
+enum { PROGRAM_VERSION = 12 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -5,6 +5,7 @@
 
 #include "core/cluster/cluster.h"
 #include "core/collective/tensor_shard.h"
+#include "core/program/ahead.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -189,6 +190,7 @@ static enum status check_parameter(const struct valid *c, const struct program_p
     for (int i = 0; i < PROGRAM_OUTER_SLOTS; i++)
         NEED(!x->outer[i] || (c->p->outer.every && valid_slot(c, x->outer[i] - 1, SLOT_STATE, &x->shape)),
              "parameter %s: no such anchor, velocity or sum", x->name);
+    NEED(!x->previous || valid_slot(c, x->previous - 1, SLOT_PARAMETER, &x->shape), "parameter %s: no such previous version", x->name);
     NEED(!x->fragment || x->fragment < c->p->outer.fragments, "parameter %s: no such fragment", x->name);
     for (int i = 0; i < FEEDBACK_SLOTS; i++)
         NEED(!x->feedback[i] || valid_index(x->feedback[i] - 1, c->s->n_slots), "parameter %s: no such feedback", x->name);
@@ -263,7 +265,13 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
 static enum status check_procedure(const struct valid *c, const struct procedure *x)
 {
     NEED(x->phase && strchr("FBIWU", x->phase), "procedure '%c'", x->phase);
-    for (int32_t i = 0; i < x->n_instrs; i++) TRY(check_instr(c, &x->instrs[i]));
+    NEED(!ahead_steps(x) || (program_procedure(c->s, PHASE_F, "") >= 0 && !x->period), "procedure F %s: there is no plain F", x->variant);
+    for (int32_t i = 0; i < x->n_instrs; i++) {
+        TRY(check_instr(c, &x->instrs[i]));
+        enum instr_kind k = x->instrs[i].kind;
+        NEED(!ahead_steps(x) || (k != INSTR_COLLECTIVE && k != INSTR_COLLECTIVE_START && k != INSTR_COLLECTIVE_WAIT),
+             "procedure F %s: a collective", x->variant);
+    }
     return OK;
 }
 

@@ -244,7 +244,7 @@ static void write_code(struct lines *out, const struct program_stage *s)
         put_name(out, x->name), put(out, x->init), put_double(out, x->init_std), put(out, x->decay),
             put(out, x->slot);
         put_list(out, x->gradient, 2), put_list(out, x->state, 2), put(out, x->master), put_list(out, x->outer, PROGRAM_OUTER_SLOTS);
-        put(out, x->fragment), put_list(out, x->feedback, FEEDBACK_SLOTS), put_shape(out, &x->shape);
+        put(out, x->fragment), put(out, x->previous), put_list(out, x->feedback, FEEDBACK_SLOTS), put_shape(out, &x->shape);
         end_line(out);
     }
 }

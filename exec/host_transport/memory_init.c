@@ -157,6 +157,7 @@ static void add_copies(struct initing *x)
     add_whole(x, p->slot);
     add_whole(x, p->master);
     add_whole(x, p->outer[0] - 1);
+    add_whole(x, p->previous - 1);
     if (!p->shard) return;
     if (p->slot < 0) add_shard(x, p->shard->slot);
     add_shard(x, p->shard->master);

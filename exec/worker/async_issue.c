@@ -289,19 +289,6 @@ static struct async_issue_step *step_of(struct async_issue *x, int64_t step)
     return &x->steps[step % 2];
 }
 
-enum status async_issue_loss(struct async_issue *x, const struct step_loss *what, const void *from,
-                             struct error *err)
-{
-    struct backend *b = &x->u.r->backend;
-    struct async_issue_step *s = step_of(x, x->u.progress->step);
-    if (s->n_losses == x->max_losses) BUG("a step has more losses than were counted");
-    async_issue_break(x);
-    TRY(b->copy(b, STREAM_COMPUTE, s->values + s->n_losses * VALUE_BYTES, from,
-                dtype_bytes(what->dtype), err));
-    s->losses[s->n_losses++] = *what;
-    return OK;
-}
-
 enum status async_issue_updated(struct async_issue *x, struct error *err)
 {
     struct backend *b = &x->u.r->backend;
@@ -335,6 +322,20 @@ static enum status see_step(struct async_issue *x, struct async_issue_step *s, s
     TRY(see_messages(x, s->step, err));
     s->asked = false;
     s->n_losses = 0;
+    return OK;
+}
+
+enum status async_issue_loss(struct async_issue *x, int64_t step, const struct step_loss *what, const void *from,
+                             struct error *err)
+{
+    struct backend *b = &x->u.r->backend;
+    struct async_issue_step *s = step_of(x, step);
+    if (s->asked) TRY(see_step(x, s, err)); /* ahead of its step, whose place is still that of the step before the current one */
+    if (s->n_losses == x->max_losses) BUG("a step has more losses than were counted");
+    async_issue_break(x);
+    TRY(b->copy(b, STREAM_COMPUTE, s->values + s->n_losses * VALUE_BYTES, from,
+                dtype_bytes(what->dtype), err));
+    s->losses[s->n_losses++] = *what;
     return OK;
 }
 

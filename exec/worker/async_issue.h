@@ -123,7 +123,8 @@ MUST_CHECK enum status async_issue_keep_pace(struct async_issue *x, int32_t oper
 /* The compute stream gets a wait or a copy. */
 void async_issue_break(struct async_issue *x);
 MUST_CHECK enum status async_issue_wait(struct async_issue *x, int32_t event, struct error *err);
-MUST_CHECK enum status async_issue_loss(struct async_issue *x, const struct step_loss *what,
+/* step: the current one, or the following one of a call that is executed ahead. */
+MUST_CHECK enum status async_issue_loss(struct async_issue *x, int64_t step, const struct step_loss *what,
                                         const void *from, struct error *err);
 /* Emulated: waits until all issued work has ended and advances the clock. */
 MUST_CHECK enum status async_issue_settle(struct async_issue *x, struct error *err);

@@ -140,11 +140,10 @@ static struct chunk_inputs *of_chunk(const struct inputs *x, const struct chunk 
 
 /* ---- a microbatch ----------------------------------------------------------------------------- */
 
-int64_t inputs_first_sequence(const struct inputs *x, const struct program_stage *s,
-                              int32_t microbatch)
+int64_t inputs_first_sequence(const struct inputs *x, const struct program_stage *s, int64_t seq)
 {
-    return progress_sequences(x->progress, x->progress->step) +
-           (s->first_microbatch + microbatch) * x->r->p->microbatch + s->first_sequence;
+    return progress_sequences(x->progress, seq / s->microbatches) +
+           (s->first_microbatch + seq % s->microbatches) * x->r->p->microbatch + s->first_sequence;
 }
 
 struct loading {
@@ -189,13 +188,13 @@ static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
 }
 
 static enum status load_shard(struct inputs *in, const struct slot *s, char *to,
-                              const struct chunk *k, int32_t microbatch, struct error *err)
+                              const struct chunk *k, int64_t seq, struct error *err)
 {
     struct arena *a = arena_new();
     struct region r = tensor_shard_region(a, &s->shape, s->shard);
     bool images = graph_input_is_of_images(s->input);
     int64_t rows = images ? r.shape.dim[0] : shape_rows(&r.shape);
-    struct loading x = {in, s,  in->data, inputs_first_sequence(in, k->stage, microbatch),
+    struct loading x = {in, s,  in->data, inputs_first_sequence(in, k->stage, seq),
                         0,  to, OK,       err};
     x.length = rows ? shape_elements(&r.shape) / rows : 0;
     if (!images) x.data.sequence_length = shape_last(&r.shape);
@@ -207,14 +206,14 @@ static enum status load_shard(struct inputs *in, const struct slot *s, char *to,
 /* One input of a microbatch: rows of ids, or images. Only synthetic data has other lengths than the program's
  * (benches). */
 static enum status load_slot(struct inputs *in, int32_t slot, char *to, const struct chunk *k,
-                             int32_t microbatch, struct error *err)
+                             int64_t seq, struct error *err)
 {
     const struct slot *s = &k->stage->slots[slot];
     struct data d = in->data;
-    if (s->shard) return load_shard(in, s, to, k, microbatch, err);
+    if (s->shard) return load_shard(in, s, to, k, seq, err);
     bool images = graph_input_is_of_images(s->input);
     int64_t rows = images ? s->shape.dim[0] : shape_rows(&s->shape),
-            first = inputs_first_sequence(in, k->stage, microbatch);
+            first = inputs_first_sequence(in, k->stage, seq);
     if (!images) d.sequence_length = shape_last(&s->shape);
     int64_t bytes = rows ? s->bytes / rows : 0;
     if (bytes > in->longest_bytes) BUG("slot %s is longer than the longest input", s->name);
@@ -239,8 +238,8 @@ static enum status copy_input(struct inputs *in, const struct chunk *k, struct p
     return async_issue_wait(in->ahead, x->copied[buffer], err);
 }
 
-static enum status load_ahead(struct inputs *in, const struct chunk *k, int32_t microbatch,
-                              int64_t seq, struct error *err)
+static enum status load_ahead(struct inputs *in, const struct chunk *k, int64_t seq,
+                              struct error *err)
 {
     const struct chunk_inputs *c = of_chunk(in, k);
     for (int32_t i = 0; i < c->n; i++) {
@@ -248,21 +247,20 @@ static enum status load_ahead(struct inputs *in, const struct chunk *k, int32_t 
         int buffer = x->next++ % INPUT_BUFFERS;
         if (x->filled[buffer]) TRY(async_issue_see(in->ahead, x->copied[buffer], err));
         x->filled[buffer] = true;
-        TRY(load_slot(in, x->slot, x->pinned[buffer], k, microbatch, err));
+        TRY(load_slot(in, x->slot, x->pinned[buffer], k, seq, err));
         TRY(copy_input(in, k, x, seq, buffer, err));
     }
     return OK;
 }
 
 /* Models an asynchronous data loader: it takes no time on an emulated device. */
-enum status inputs_load(struct inputs *in, const struct chunk *k, int32_t microbatch, int64_t seq,
-                        struct error *err)
+enum status inputs_load(struct inputs *in, const struct chunk *k, int64_t seq, struct error *err)
 {
-    if (in->r->discrete) return load_ahead(in, k, microbatch, seq, err);
+    if (in->r->discrete) return load_ahead(in, k, seq, err);
     device_clock_wait(in->clock);
     for (int32_t i = 0; i < k->stage->n_slots; i++)
         if (k->stage->slots[i].input >= 0)
-            TRY(load_slot(in, i, lane_memory_slot(&k->memory, i, seq), k, microbatch, err));
+            TRY(load_slot(in, i, lane_memory_slot(&k->memory, i, seq), k, seq, err));
     device_clock_waited(in->clock, 0);
     return OK;
 }

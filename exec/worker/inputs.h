@@ -46,12 +46,10 @@ MUST_CHECK enum status inputs_identify(struct inputs *x, struct error *err);
 int64_t inputs_pinned_bytes(const struct program *p, int32_t device);
 MUST_CHECK enum status inputs_open_discrete(struct inputs *x, char *pinned, struct error *err);
 
-/* Number, in the whole training, of the stage's first sequence of this microbatch of the current step. */
-int64_t inputs_first_sequence(const struct inputs *x, const struct program_stage *s,
-                              int32_t microbatch);
+/* Number, in the whole training, of the stage's first sequence of the microbatch of sequence number seq. */
+int64_t inputs_first_sequence(const struct inputs *x, const struct program_stage *s, int64_t seq);
 /* Loads a microbatch's inputs into the buffers of sequence number seq. */
-MUST_CHECK enum status inputs_load(struct inputs *x, const struct chunk *k, int32_t microbatch,
-                                   int64_t seq, struct error *err);
+MUST_CHECK enum status inputs_load(struct inputs *x, const struct chunk *k, int64_t seq, struct error *err);
 /* A call that reads the inputs of seq has been issued. */
 MUST_CHECK enum status inputs_read(struct inputs *x, const struct chunk *k, int64_t seq,
                                    struct error *err);

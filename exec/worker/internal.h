@@ -81,6 +81,8 @@ void worker_open_steps(struct worker *w);
 /* Before a checkpoint of a discrete device: its compute stream waits for delayed sums of local SGD. Those of the host are complete when
  * the communication thread pauses or stops, and async_issue_finish waits for all at the end. */
 MUST_CHECK enum status worker_await_sums(struct worker *w, struct error *err);
+/* In front of the first step of a run: the calls that are executed one step ahead. */
+MUST_CHECK enum status worker_first_pass(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_step(struct worker *w, struct error *err); /* one step */
 /* One call of the lane in a step of this run. dropped: without its operators. */
 MUST_CHECK enum status worker_call(struct worker *w, const struct call *c, int64_t step, bool dropped, struct error *err);

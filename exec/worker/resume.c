@@ -33,9 +33,11 @@ static enum status load_slot(struct rank *r, struct arena *a, const struct check
     int32_t slot = saved_tensor_slot(p, part);
     if (slot < 0 || !saved_tensor_kept(r->p, p, 0, part, c->step)) return OK;
     const struct slot *x = &k->stage->slots[slot];
+    enum dtype saved = dtype_master(x->dtype);
     struct shape whole = tensor_shard_whole(&x->shape, x->shard);
-    char *copy = arena_alloc(a, (size_t)(shape_elements(&whole) * dtype_bytes(x->dtype)) + 1, 1);
-    TRY(saved_tensor_load(a, c, r->p, p, k->stage->island, part, &whole, x->dtype, copy, err));
+    char *copy = arena_alloc(a, (size_t)(shape_elements(&whole) * dtype_bytes(saved)) + 1, 1);
+    TRY(saved_tensor_load(a, c, r->p, p, k->stage->island, part, &whole, saved, copy, err));
+    if (saved != x->dtype) return saved_tensor_narrow(r, a, k, slot, 0, copy, shape_elements(&x->shape), err);
     if (x->shard) {
         struct region region = tensor_shard_region(a, &x->shape, x->shard);
         char *mine = arena_alloc(a, (size_t)x->bytes + 1, 1);
@@ -125,6 +127,17 @@ static void warn_of_feedback(const struct resuming *v, const struct checkpoint *
         log_warn("checkpoint '%s' has feedback of compression, which this plan does not have: what its codes left out is dropped", c->folder);
 }
 
+/* The next step's gradients are at the latest version then, as in the first step of a training. */
+static void warn_of_versions(const struct resuming *v, const struct checkpoint *c)
+{
+    bool had = false, has = false;
+    for (int32_t i = 0; i < c->n_tensors; i++) had |= saved_tensor_is_previous(c->tensors[i].name);
+    for (int32_t s = 0; s < v->r->p->n_stages; s++) has |= v->r->p->stages[s].n_parameters && v->r->p->stages[s].parameters[0].previous;
+    if (had && !has)
+        log_warn("checkpoint '%s' has two weight versions, the program one: training continues from the latest, with gradients that are not delayed",
+                 c->folder);
+}
+
 /* Workers that have parameters of their own in the checkpoint. */
 static int32_t workers_saved(const struct checkpoint *c)
 {
@@ -189,7 +202,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
     TRY(checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(v, &c, err));
     TRY(checkpoint_continues(&c, v->r->o->steps, v->progress->global_batch, err));
-    if (v->r->index == 0) warn_of_changes(v, &c), warn_of_islands(v, &c), warn_of_sums(v, &c), warn_of_workers(v, &c);
+    if (v->r->index == 0) warn_of_changes(v, &c), warn_of_islands(v, &c), warn_of_sums(v, &c), warn_of_versions(v, &c), warn_of_workers(v, &c);
     for (int32_t i = 0; i < v->chunks->n; i++) {
         const struct chunk *k = &v->chunks->at[i];
         for (int32_t j = 0; j < k->stage->n_parameters; j++) {

@@ -10,12 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const SUFFIX[] = {"", "#m", "#v", "#anchor", "#velocity", "#sum"};
+static const char *const SUFFIX[] = {"", "#m", "#v", "#anchor", "#velocity", "#sum", "#previous"};
 static const char VERSIONS[] = "parameter_server#";
 
 int32_t saved_tensor_slot(const struct program_parameter *p, int which)
 {
     if (which == 0) return p->master >= 0 ? p->master : p->slot;
+    if (which == SAVED_PREVIOUS) return p->previous - 1;
     return which < 3 ? p->state[which - 1] : p->outer[which - 3] - 1;
 }
 
@@ -97,7 +98,7 @@ enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const
     }
     TRY(saved_tensor_name(name, sizeof name, x, one ? 0 : island, which, err));
     bool has = which < 3 || checkpoint_has(c, name);
-    if (!has && which > 3) return OK;
+    if (!has && which > 3 && which != SAVED_PREVIOUS) return OK;
     if (!has) which = 0;
     if (which < 3 && !one && c->n_islands != program_islands(p)) return load_mean(a, c, x, which, whole, t, out, err);
     TRY(saved_tensor_name(name, sizeof name, x, one ? 0 : island, which, err));
@@ -127,11 +128,15 @@ bool saved_tensor_serves(const struct checkpoint *c, const struct program *p)
            shape_elements(&last->shape) == 1 + p->n_stages - p->server.n;
 }
 
-bool saved_tensor_is_sum(const char *name)
+static bool is_of(const char *name, int which)
 {
     const char *at = strrchr(name, '#');
-    return at && !strcmp(at, SUFFIX[5]);
+    return at && !strcmp(at, SUFFIX[which]);
 }
+
+bool saved_tensor_is_sum(const char *name) { return is_of(name, 5); }
+
+bool saved_tensor_is_previous(const char *name) { return is_of(name, SAVED_PREVIOUS); }
 
 bool saved_tensor_finite(const void *values, enum dtype t, int64_t n)
 {

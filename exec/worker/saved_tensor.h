@@ -4,7 +4,8 @@
  * can resume. The optimizer state has the names "name#m" and "name#v". With local SGD each island has parameters and state of its own:
  * those of island k > 0 have the names "name@k", "name#m@k"; all islands have the same anchor "name#anchor" and velocity
  * "name#velocity". Between the start of a delayed sum of changes and its use the sum is complete when a checkpoint is written, and saved as
- * "name#sum". With a parameter server (by arrival or not) the servers' parameters have these names, and those of worker k, counted from 1,
+ * "name#sum". With two weight versions the one before the last update is "name#previous", in fp32 of a half-precision parameter. With a
+ * parameter server (by arrival or not) the servers' parameters have these names, and those of worker k, counted from 1,
  * the names "name@k". */
 #ifndef EXEC_WORKER_SAVED_TENSOR_H
 #define EXEC_WORKER_SAVED_TENSOR_H
@@ -21,7 +22,8 @@ struct checkpoint_tensor;
 struct chunk;
 struct rank;
 
-enum { SAVED_TENSORS = 6 }; /* of a parameter; `which` below: 0 itself, 1 m, 2 v, 3 anchor, 4 velocity, 5 sum */
+/* of a parameter; `which` below: 0 itself, 1 m, 2 v, 3 anchor, 4 velocity, 5 sum, 6 the version before the last update */
+enum { SAVED_PREVIOUS = 6, SAVED_TENSORS };
 
 /* ERR_INPUT: the name is too long. */
 MUST_CHECK enum status saved_tensor_name(char *out, size_t n, const struct program_parameter *p,
@@ -38,7 +40,7 @@ bool saved_tensor_owned(const struct program *p, const struct program_stage *own
                         const char *name);
 /* Loads a whole tensor of the stage's island. If the checkpoint has another number of islands than the program, what each of them has of
  * its own (parameter, m, v) is the mean of the checkpoint's, weighted by their sequences a step. Without local SGD a checkpoint has no
- * anchor, which is the parameter then, and no velocity or sum, which are zero: *out is left as it is, all zero. A worker has its own
+ * anchor, which is the parameter then, as is the previous of two weight versions, and no velocity or sum, which are zero: *out is left as it is, all zero. A worker has its own
  * parameters only if saved_tensor_serves and the checkpoint has them, else the servers'. */
 MUST_CHECK enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const struct program *p,
                                          const struct program_parameter *x, int32_t island, int which,
@@ -52,6 +54,7 @@ bool saved_tensor_is_versions(const char *name);
  * many workers. */
 bool saved_tensor_serves(const struct checkpoint *c, const struct program *p);
 bool saved_tensor_is_sum(const char *name);
+bool saved_tensor_is_previous(const char *name);
 bool saved_tensor_finite(const void *values, enum dtype t, int64_t n);
 /* Writes fp32 values to elements [at, at + n) of a half-precision slot. */
 MUST_CHECK enum status saved_tensor_narrow(struct rank *r, struct arena *a, const struct chunk *k,

@@ -1,6 +1,7 @@
 #include "exec/worker/saver.h"
 
 #include "core/base/log.h"
+#include "core/graph/half.h"
 #include "core/collective/tensor_shard.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
@@ -46,7 +47,12 @@ static enum status collect_chunk(struct saver *v, struct arena *a, const struct 
             void *copy = arena_alloc(a, (size_t)t->bytes + 1, 1);
             TRY(v->r->backend.download(&v->r->backend, copy, lane_memory_slot(&k->memory, slot, 0),
                                        t->bytes, err));
-            if (!saved_tensor_finite(copy, x->dtype, shape_elements(&p->shape))) s->finite = false;
+            if (dtype_is_half(x->dtype)) {
+                float *wide = ARENA_ARRAY(a, float, (size_t)shape_elements(&p->shape) + 1);
+                half_widen(x->dtype, copy, wide, shape_elements(&p->shape));
+                copy = wide, t->dtype = DTYPE_fp32, t->bytes = shape_elements(&p->shape) * dtype_bytes(DTYPE_fp32);
+            }
+            if (!saved_tensor_finite(copy, (enum dtype)t->dtype, shape_elements(&p->shape))) s->finite = false;
             s->data[s->n++] = copy;
         }
     }
@@ -252,7 +258,7 @@ static int64_t bytes_of_all(const struct program *p)
             struct shape whole =
                 tensor_shard_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].shard : NULL);
             bytes += shape_elements(&whole) * dtype_bytes(dtype_master(p->dtype)) *
-                     (1 + (state[0] >= 0) + (state[1] >= 0) +
+                     (1 + (state[0] >= 0) + (state[1] >= 0) + (x->previous > 0) +
                       (s->island ? 0 : (x->outer[0] > 0) + (x->outer[1] > 0) + (x->outer[2] > 0)));
         }
     return bytes;

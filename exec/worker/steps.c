@@ -5,6 +5,7 @@
  * the host and their buffers. Messages are in exec/worker/channel_ends.c. */
 #include "exec/worker/internal.h"
 
+#include "core/program/ahead.h"
 #include "exec/worker/routing.h"
 
 /* ---- instructions ----------------------------------------------------------------------------- */
@@ -37,7 +38,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     for (int32_t i = 0; i < x->n_inputs; i++) o->call.input[i] = place_at(&o->input[i], t->seq);
     for (int32_t i = 0; i < x->n_outputs; i++) o->call.output[i] = place_at(&o->output[i], t->seq);
     if (t->microbatch >= 0)
-        o->call.first_sequence = inputs_first_sequence(&w->inputs, t->chunk->stage, t->microbatch);
+        o->call.first_sequence = inputs_first_sequence(&w->inputs, t->chunk->stage, t->seq);
     int64_t begin_ns = device_clock_begin(&w->clock);
     if (w->rank.discrete) TRY(async_issue_begin(&w->ahead, err));
     TRY(kernel_spans_enter(&w->kernels, err));
@@ -72,9 +73,9 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
     char value[sizeof(double)];
     struct step_loss l = {t->chunk->stage, t->microbatch, t->chunk->stage->slots[slot].dtype};
     const void *from = lane_memory_slot(&t->chunk->memory, slot, t->seq);
-    if (w->rank.discrete) return async_issue_loss(&w->ahead, &l, from, err);
+    if (w->rank.discrete) return async_issue_loss(&w->ahead, t->step, &l, from, err);
     TRY(w->rank.backend.download(&w->rank.backend, value, from, dtype_bytes(l.dtype), err));
-    step_log_loss(&w->log, &w->rank, w->progress.step, &l, value);
+    step_log_loss(&w->log, &w->rank, t->step, &l, value);
     return OK;
 }
 
@@ -147,7 +148,7 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
     case INSTR_COLLECTIVE_WAIT:
         return take_await(w, x->arg, err);
     case INSTR_LOAD:
-        return inputs_load(&w->inputs, t->chunk, t->microbatch, t->seq, err);
+        return inputs_load(&w->inputs, t->chunk, t->seq, err);
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
     case INSTR_COLLECTIVE:
@@ -207,6 +208,21 @@ void worker_open_steps(struct worker *w)
     w->launches = ARENA_ARRAY(w->rank.run, struct launches, (size_t)w->rank.p->n_collectives + 1);
 }
 
+enum status worker_first_pass(struct worker *w, struct error *err)
+{
+    struct cursor cursor;
+    struct call call;
+    if (!ahead_on_lane(w->rank.p, w->rank.index)) return OK;
+    cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);
+    while (cursor_next(&cursor, &call)) {
+        const struct program_stage *s = w->chunks.at[call.chunk].stage;
+        if (!ahead_executes(&s->procedures[call.procedure], -1, w->rank.o->steps)) continue;
+        call.procedure = program_procedure(s, PHASE_F, "");
+        TRY(worker_call(w, &call, 0, false, err));
+    }
+    return OK;
+}
+
 enum status worker_step(struct worker *w, struct error *err)
 {
     struct cursor cursor;
@@ -218,8 +234,8 @@ enum status worker_step(struct worker *w, struct error *err)
     cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);
     while (cursor_next(&cursor, &call)) {
         const struct procedure *f = &w->chunks.at[call.chunk].stage->procedures[call.procedure];
-        if (!procedure_runs(f, progress_number(&w->progress) - 1)) continue;
-        TRY(worker_call(w, &call, w->progress.step, false, err));
+        if (!procedure_runs(f, progress_number(&w->progress) - 1) || !ahead_executes(f, w->progress.step, w->rank.o->steps)) continue;
+        TRY(worker_call(w, &call, w->progress.step + ahead_steps(f), false, err));
         bool update = f->phase == PHASE_U;
         if (update || !updated) TRY(note_update(w, err));
         updated = updated || update;

@@ -281,6 +281,7 @@ static bool stops_early(struct worker *w)
 static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *err)
 {
     const struct run_options *o = w->rank.o;
+    TRY(worker_first_pass(w, err));
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {
         if (stops_early(w)) return end_early(w, err);
         TRY(next_step(w, err));

@@ -66,8 +66,11 @@ struct lane_state {
     struct cursor cursor;
     struct call call;
     int32_t stage, microbatches; /* of the current call */
-    int32_t step;
+    int32_t step;  /* pass over the order; -1: only calls of F "ahead" (core/program/program.h) */
+    int32_t ahead; /* the current call is of step + ahead */
     int64_t seq;  /* of the current call; of updates, whose channels have a message a step, the step */
+    bool runs_ahead; /* ahead_on_lane */
+    bool unflushed;  /* engine.unflushed */
     bool dropped; /* the current call executes no operators */
     int64_t now_ns;
     int64_t update_ns;             /* end of this step's last update, -1 before */
@@ -140,6 +143,7 @@ struct engine {
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
     int32_t steps;
+    bool unflushed; /* some lane runs ahead, so pipelines fill in front of the first step only */
     int64_t now_ns, limit_ns, events, event_ns, most_work_ns, operators;
     enum engine_stop stop;
     enum status status; /* STOP_ERROR */

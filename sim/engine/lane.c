@@ -1,5 +1,6 @@
 /* A device's compute stream, executed instruction by instruction, call by call, step by step. */
 #include "core/base/units.h"
+#include "core/program/ahead.h"
 #include "core/program/server_order.h"
 #include "sim/engine/engine.h"
 
@@ -26,6 +27,10 @@ struct lane_use lane_period_use(const struct engine *e, int32_t lane)
 static void step_ended(struct engine *e, struct lane_state *l)
 {
     int32_t s = l->step;
+    if (s < 0) { /* in front of the first step, whose time it is */
+        l->forwards_left = l->forwards, l->backwards = 0, l->step++;
+        return;
+    }
     int64_t end = l->update_ns >= 0 ? l->update_ns : l->now_ns, shift = end - l->last_end_ns;
     int32_t lane = (int32_t)(l - e->lanes);
     if (end > e->step_end_ns[s] ||
@@ -45,7 +50,7 @@ static void step_ended(struct engine *e, struct lane_state *l)
     bool all = ++e->step_lanes[s] == e->program->n_devices;
     /* With jitter no step repeats another, even if a single lane has no other lane to differ from. */
     if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&
-        !e->jitter && !period) {
+        !e->jitter && !period && !e->unflushed) {
         e->steady_step = s;
         for (int32_t i = 0; i < e->program->n_devices; i++)
             e->lanes[i].steady = e->lanes[i].ended[s & 1];
@@ -58,11 +63,17 @@ static void step_ended(struct engine *e, struct lane_state *l)
     l->step++;
 }
 
+static const struct procedure *procedure_of(const struct engine *e, const struct lane_state *l)
+{
+    const struct program_stage *s = program_called(e->program, (int32_t)(l - e->lanes), &l->call);
+    return &s->procedures[l->call.procedure];
+}
+
 static bool is_left_out(const struct engine *e, const struct lane_state *l)
 {
-    if (!e->period.n) return false;
-    const struct program_stage *s = program_called(e->program, (int32_t)(l - e->lanes), &l->call);
-    return !procedure_runs(&s->procedures[l->call.procedure], period_step(&e->period, l->step));
+    if (!e->period.n && !l->runs_ahead) return false;
+    const struct procedure *f = procedure_of(e, l);
+    return !ahead_executes(f, l->step, e->steps) || (e->period.n && !procedure_runs(f, period_step(&e->period, l->step)));
 }
 
 static void begin_call(struct engine *e, struct lane_state *l, int32_t lane)
@@ -84,26 +95,29 @@ static void fetch_served(struct engine *e, struct lane_state *l, int32_t lane)
     l->dropped = turn.action == SERVER_DROP;
 }
 
-/* Fetches the next call; procedure is NULL if there is none left. */
-static void fetch_call(struct engine *e, struct lane_state *l)
+/* Fetches the next call; procedure is NULL if there is none left. false: it does nothing in this step. */
+static bool fetch_call(struct engine *e, struct lane_state *l)
 {
     while (!cursor_next(&l->cursor, &l->call)) {
         step_ended(e, l);
         if (l->step == e->steps) {
             l->procedure = NULL;
-            return;
+            return true;
         }
         cursor_start(&l->cursor, l->cursor.order);
     }
     int32_t lane = (int32_t)(l - e->lanes);
-    if (is_left_out(e, l)) return;
+    if (is_left_out(e, l)) return false;
+    l->ahead = ahead_steps(procedure_of(e, l));
+    if (l->step < 0) l->call.procedure = program_procedure(program_called(e->program, lane, &l->call), PHASE_F, "");
     begin_call(e, l, lane);
     l->backwards += is_backward(l->procedure->phase);
-    l->seq = l->call.microbatch < 0 ? l->step : (int64_t)l->step * l->microbatches + l->call.microbatch;
+    l->seq = l->call.microbatch < 0 ? l->step : (int64_t)(l->step + l->ahead) * l->microbatches + l->call.microbatch;
     if (l->procedure->messages && ((l->call.microbatch < 0 && !e->program->server.n) || l->call.microbatch >= l->microbatches))
         engine_fail(e, ERR_INPUT,
                     "stage %" PRId32 " calls %c with microbatch %" PRId32 " of %" PRId32, l->stage,
                     l->procedure->phase, l->call.microbatch, l->microbatches);
+    return true;
 }
 
 static void next_call(struct engine *e, struct lane_state *l)
@@ -113,8 +127,7 @@ static void next_call(struct engine *e, struct lane_state *l)
         fetch_served(e, l, lane);
         return;
     }
-    do fetch_call(e, l);
-    while (l->procedure && is_left_out(e, l));
+    while (!fetch_call(e, l)) {}
 }
 
 static int64_t forwards_of(const struct order *o, const struct lane_state *l)
@@ -134,6 +147,8 @@ void lane_start(struct engine *e, int32_t lane)
     l->update_ns = l->collective = -1;
     l->forwards = forwards_of(&e->program->orders[e->program->lanes[lane].order], l);
     l->forwards_left = l->forwards;
+    l->runs_ahead = ahead_on_lane(e->program, lane), l->unflushed = e->unflushed;
+    l->step = l->runs_ahead ? -1 : 0;
     cursor_start(&l->cursor, &e->program->orders[e->program->lanes[lane].order]);
     next_call(e, l);
 }
@@ -155,7 +170,7 @@ static void end_call(struct engine *e, struct lane_state *l)
         add_use(&l->period[0], &l->use, 1), l->use = (struct lane_use){0};
     else if (l->procedure->phase == PHASE_U)
         l->update_ns = l->now_ns;
-    else if (!l->step)
+    else if (l->step <= 0)
         l->worked_ns = l->now_ns;
     if (l->now_ns > e->limit_ns && e->stop == STOP_NOT && !e->steady_step) e->stop = STOP_LIMIT;
     if (l->now_ns > ENGINE_MAX_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
@@ -165,6 +180,7 @@ static void end_call(struct engine *e, struct lane_state *l)
 /* Until the first backward has its gradient, and after the last forward: not in the full pipeline. */
 static bool in_bubble(const struct lane_state *l)
 {
+    if (l->unflushed && l->step >= 0) return false;
     return !l->forwards_left || l->backwards < 1 ||
            (l->backwards == 1 && is_backward(l->procedure->phase));
 }
@@ -220,7 +236,7 @@ static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const 
         return true;
     }
     if (e->jitter)
-        ns = jitter_op_ns(e->jitter, lane, l->step, l->call.chunk, l->call.procedure,
+        ns = jitter_op_ns(e->jitter, lane, l->step + l->ahead, l->call.chunk, l->call.procedure,
                           l->call.microbatch, c->arg, ns);
     if (e->overlap && !overlap_compute(e, lane, ns, &begin)) return false;
     int64_t end = e->overlap ? e->now_ns : begin + ns;

@@ -88,7 +88,7 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c, int64
                      .peer = -1,
                      .stage = l->stage,
                      .phase = l->procedure->phase,
-                     .step = l->step,
+                     .step = l->step + l->ahead,
                      .microbatch = l->call.microbatch,
                      .op = c->arg,
                      .begin_ns = begin_ns,
@@ -239,7 +239,7 @@ static void describe_lane(const struct engine *e, int32_t lane, char *out, size_
         return;
     }
     describe_wait(e, l, wait, sizeof wait);
-    if (l->step) snprintf(step, sizeof step, " of step %" PRId32, l->step);
+    if (l->step + l->ahead) snprintf(step, sizeof step, " of step %" PRId32, l->step + l->ahead);
     if (e->program->lanes[lane].n_stages > 1)
         snprintf(chunk, sizeof chunk, "%" PRId32, l->call.chunk);
     if (l->call.microbatch < 0)

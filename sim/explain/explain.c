@@ -1,6 +1,7 @@
 #include "sim/explain/explain.h"
 
 #include "core/base/arena.h"
+#include "core/program/ahead.h"
 #include "sim/explain/internal.h"
 
 #include <inttypes.h>
@@ -28,15 +29,19 @@ static const struct span *find_step(const struct trace *t, int32_t step)
 }
 
 /* The last step but one, which equals the steady one; the last step only if there is no other, because nothing follows it. With local SGD
- * the last period. */
-static enum status find_window(const struct sim_result *r, struct explain *x, struct error *err)
+ * the last period; of pipelines without a flush whose steps differ, all steps of their mean. */
+static enum status find_window(const struct program *p, const struct sim_result *r, struct explain *x, struct error *err)
 {
+    bool unflushed = false;
     x->step = r->steps > 2 ? r->steps - 2 : r->steps - 1, x->steps = 1;
     if (r->period && r->steps >= r->period)
         x->steps = r->period, x->step = r->steps / r->period * r->period - 1;
-    const struct span *first = find_step(r->trace, x->step - x->steps + 1), *last = find_step(r->trace, x->step);
+    for (int32_t i = 0; i < p->n_devices; i++) unflushed |= ahead_on_lane(p, i);
+    const struct span *last = find_step(r->trace, x->step), *first = find_step(r->trace, x->step - x->steps + 1);
+    unflushed &= last && last->end_ns - last->begin_ns != r->iteration_ns;
+    if (unflushed) x->steps = x->step - ahead_first_steady(r->steps) + 1, first = find_step(r->trace, x->step - x->steps + 1);
     x->iteration_ns = r->iteration_ns;
-    if (!first || !last || (!r->period && last->end_ns - first->begin_ns != x->iteration_ns))
+    if (!first || !last || (!r->period && !unflushed && last->end_ns - first->begin_ns != x->iteration_ns))
         return error_set(err, ERR_INPUT, "the trace has no step of %" PRId64 " ns to explain",
                          r->iteration_ns);
     x->begin_ns = first->begin_ns, x->end_ns = last->end_ns;
@@ -126,7 +131,7 @@ enum status explain_result(struct arena *a, const struct program *p, struct cost
     if (parameter_server_by_arrival(&p->server))
         return error_set(err, ERR_INPUT, "parameter_server: its servers handle gradients in the order of their arrival, so no step "
                                          "repeats another and none is explained; with mode: bsp all steps are alike");
-    TRY(find_window(r, out, err));
+    TRY(find_window(p, r, out, err));
     TRY(explain_label(&t, err));
     TRY(explain_path(&t, out, &all, err));
     sum_rows(a, out);

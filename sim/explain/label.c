@@ -3,6 +3,7 @@
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
+#include "core/program/ahead.h"
 #include "core/program/period.h"
 
 #include <inttypes.h>
@@ -14,7 +15,8 @@ struct walk { /* position of a lane */
     struct call call;
     const struct program_stage *stage;
     const struct procedure *procedure;
-    int32_t step, ordinal, stage_index;
+    int32_t step, ordinal, stage_index; /* step: pass over the order, -1 in front of the first step */
+    int32_t ahead;                      /* the call is of step + ahead (core/program/program.h) */
     enum stage_of_call at;
     int32_t next;        /* buffer ring or instruction */
     bool born;           /* its buffers are allocated */
@@ -50,7 +52,7 @@ static struct record *label(struct explanation *t, int32_t lane, const struct wa
                          .phase = w->procedure->phase,
                          .arg = arg,
                          .stage = w->stage_index,
-                         .step = w->step,
+                         .step = w->step + w->ahead,
                          .call = w->ordinal,
                          .seq = seq,
                          .begin_ns = begin_ns,
@@ -65,7 +67,7 @@ static void disagree(struct labelling *g, int32_t lane, const char *what)
     g->status = error_set(g->err, ERR_INPUT,
                           "the trace is not of this program: %s of step %" PRId32 " at %c%" PRId32
                           ", %" PRId64 " ns: %s",
-                          g->t->program->devices[lane].name, w->step, w->procedure->phase,
+                          g->t->program->devices[lane].name, w->step + w->ahead, w->procedure->phase,
                           w->call.microbatch, w->now_ns, what);
 }
 
@@ -278,16 +280,21 @@ static void fetch_call(struct explanation *t, int32_t lane, struct walk *w)
     w->stage_index = stage_of(t, lane, &w->call);
     w->stage = &t->program->stages[w->stage_index];
     w->procedure = &w->stage->procedures[w->call.procedure];
+    w->ahead = ahead_steps(w->procedure);
     w->seq = w->call.microbatch < 0
                  ? (t->program->server.n ? w->step : -1)
-                 : (int64_t)w->step * w->stage->microbatches + w->call.microbatch;
+                 : (int64_t)(w->step + w->ahead) * w->stage->microbatches + w->call.microbatch;
     w->at = AT_ROOMS, w->next = 0, w->born = false, w->alone_ns = 0;
 }
 
 static void next_call(struct labelling *g, int32_t lane, struct walk *w)
 {
     do fetch_call(g->t, lane, w);
-    while (w->at != AT_DONE && !procedure_runs(w->procedure, period_step(&g->period, w->step)));
+    while (w->at != AT_DONE && (!ahead_executes(w->procedure, w->step, g->t->steps) ||
+                                (w->step >= 0 && !procedure_runs(w->procedure, period_step(&g->period, w->step)))));
+    if (w->at == AT_DONE || w->step >= 0) return;
+    w->call.procedure = program_procedure(w->stage, PHASE_F, "");
+    w->procedure = &w->stage->procedures[w->call.procedure];
 }
 
 /* Advances the lane as far as possible; true if it moved. */
@@ -372,6 +379,7 @@ enum status explain_label_lanes(struct explanation *t, struct error *err)
         t->lanes[i].records = ARENA_ARRAY(t->arena, struct record, t->lanes[i].capacity);
         cursor_start(&g.walks[i].cursor, o);
         g.walks[i].ordinal = -1;
+        g.walks[i].step = ahead_on_lane(p, i) ? -1 : 0;
         next_call(&g, i, &g.walks[i]);
     }
     for (bool any = true; any && g.status == OK;) {

@@ -166,6 +166,20 @@ done
 "$MUSHER" plan "$scratch/sgd.yaml" "$scratch/uneven.yaml" -o "$scratch/preset.yaml" --baseline ps-sync >"$scratch/out" 2>"$scratch/err"
 grep -q 'trains synchronously' "$scratch/out"
 check "ps-sync trains synchronously" $?
+# Pipelines without a flush: from the textbook pipeline where the plan found has none, and by preset.
+for name in slow uneven; do
+    ns=$(value "$scratch/$name.json" pipedream-2bw)
+    again=$("$MUSHER" simulate "$scratch/$name.plan.pipedream-2bw" --json 2>"$scratch/err" | sed -n 's/^ *"iteration_ns": \([0-9]*\).*/\1/p' | head -n 1)
+    [[ $ns && $ns == "$again" ]] && grep -q '^weight_versions: 2' "$scratch/$name.plan.pipedream-2bw" && [[ $(grep -c 'layers:' "$scratch/$name.plan.pipedream-2bw") -gt 1 ]]
+    check "$name: the file of pipedream-2bw has two weight versions, and the time that was printed ($ns, $again ns)" $?
+done
+"$MUSHER" run -q "$scratch/uneven.plan.pipedream-2bw" --data "$scratch/text.txt" --steps 3 --json >"$scratch/run.json" 2>"$scratch/err"
+check "it really runs" $?
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/uneven.yaml" -o "$scratch/preset.yaml" --baseline pipedream-2bw >"$scratch/out" 2>"$scratch/err"
+grep -q '^weight_versions: 2' "$scratch/preset.yaml" && grep -q 'trains differently (balanced pipelines without a flush' "$scratch/out"
+check "preset pipedream-2bw" $?
+sed 's/precision: fp32/precision: fp16/' "$scratch/job.yaml" >"$scratch/fp16.yaml"
+says "a job in fp16 has none" 4 "baseline pipedream-2bw: the loss scale of a job in fp16 may skip an update" "$MUSHER" plan "$scratch/fp16.yaml" "$scratch/uneven.yaml" -o "$scratch/p.yaml" --baseline pipedream-2bw
 # Node b is too slow to work, and nothing else is idle.
 sed 's/slowdown: 24/slowdown: 4000/' "$scratch/uneven.yaml" >"$scratch/idle.yaml"
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/idle.yaml" --allow stale -o "$scratch/idle.plan" >"$scratch/out" 2>"$scratch/err"

@@ -75,7 +75,7 @@ static struct program *halving(struct arena *a)
     s->class_bytes[SLOT_PARAMETER] = s->class_bytes[SLOT_GRADIENT] = 64;
     s->parameters = ARENA_ARRAY(a, struct program_parameter, 1);
     s->parameters[0] =
-        (struct program_parameter){"p", one, INIT_ONES, 0, false, 0, {1, -1}, {-1, -1}, -1, {0}, 0, {0}, NULL};
+        (struct program_parameter){"p", one, INIT_ONES, 0, false, 0, {1, -1}, {-1, -1}, -1, {0}, 0, 0, {0}, NULL};
     s->ops = ARENA_ARRAY(a, struct program_op, 2);
     s->ops[0] = (struct program_op){.kind = OP_accumulate,
                                     .phase = PHASE_W,

@@ -21,6 +21,7 @@ struct pipes { /* what a test fills in; 0 means what the comment says */
     int32_t n_stages, microbatches;
     int64_t forward_ns[PIPES_MAX], backward_ns[PIPES_MAX], update_ns[PIPES_MAX];
     int32_t warmup[PIPES_MAX];      /* stages behind + 1 */
+    bool without_flush;             /* the next step's first forwards between the last backwards (weight_versions: 2) */
     const char *order[PIPES_MAX];   /* "F0 B0 …" instead of the warm-up; U follows by itself */
     int64_t transfer_ns[PIPES_MAX]; /* occupancy of link s, between stages s and s + 1 */
     int64_t latency_ns[PIPES_MAX];
@@ -123,6 +124,11 @@ static inline void pipes_lane(struct pipes_made *m, const struct pipes *in, int3
     if (in->order[s]) {
         for (const char *t = in->order[s]; *t; t += strcspn(t, " "), t += *t == ' ')
             calls[n++] = (struct call){*t == 'F' ? 0 : 1, (int32_t)strtol(t + 1, NULL, 10), 0};
+    } else if (in->without_flush) {
+        for (int32_t i = w - 1; i < b; i++)
+            calls[n++] = (struct call){0, i, 0}, calls[n++] = (struct call){1, i - w + 1, 0};
+        for (int32_t i = 0; i < w - 1; i++)
+            calls[n++] = (struct call){3, i, 0}, calls[n++] = (struct call){1, b - w + 1 + i, 0};
     } else {
         for (int32_t i = 0; i < w - 1; i++) calls[n++] = (struct call){0, i, 0};
         for (int32_t i = w - 1; i < b; i++)
@@ -185,6 +191,8 @@ static inline void pipes_stage(struct pipes_made *m, const struct pipes *in, int
         list[n++] = (struct instr){INSTR_COLLECTIVE_WAIT, 0};
     list[n++] = (struct instr){INSTR_COMPUTE, pipes_op(m, x, "u", in->update_ns[s], -1, -1)};
     pipes_procedure(m, x, 'U', list, n);
+    if (!in->without_flush) return;
+    x->procedures[x->n_procedures] = x->procedures[0], x->procedures[x->n_procedures++].variant = "ahead";
 }
 
 static inline void pipes_links(struct pipes_made *m, const struct pipes *in)

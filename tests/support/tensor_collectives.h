@@ -68,7 +68,7 @@ static inline int32_t met_parameter(struct met *m, int32_t s, const char *name, 
     int32_t slot = met_slot(m, s, name, SLOT_PARAMETER, shape, (struct buffer_ring){0});
     x->slots[slot].parameter = x->n_parameters;
     x->parameters[x->n_parameters++] = (struct program_parameter){
-        name, shape, INIT_NORMAL, 1, false, slot, {-1, -1}, {-1, -1}, -1, {0}, 0, {0}, NULL};
+        name, shape, INIT_NORMAL, 1, false, slot, {-1, -1}, {-1, -1}, -1, {0}, 0, 0, {0}, NULL};
     return slot;
 }
 

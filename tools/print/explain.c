@@ -62,8 +62,8 @@ static void text_path(struct arena *a, const struct program *p, const struct exp
 {
     int64_t whole = x->end_ns - x->begin_ns;
     if (x->steps > 1)
-        printf("critical path of %" PRId32 " steps, the last of which exchanges parameters between islands, %s:\n",
-               x->steps, ns(a, whole));
+        printf("critical path of %" PRId32 " steps%s, %s:\n", x->steps,
+               p->outer.every ? ", the last of which exchanges parameters between islands" : "", ns(a, whole));
     else
         printf("critical path of step %" PRId32 ", %s:\n", x->step, ns(a, whole));
     for (int k = 0; k < EXPLAIN_KIND_COUNT; k++)

@@ -8,6 +8,7 @@
 #include "tools/objective.h"
 #include "tools/options.h"
 #include "tools/strategy/served_plans.h"
+#include "tools/strategy/unflushed_plans.h"
 #include "tools/team/replan.h"
 
 #include <inttypes.h>
@@ -94,6 +95,7 @@ struct change {
     struct compressor sums;
     bool zero; /* ZeRO may stay */
     const struct parameter_server *servers;
+    bool unflushed; /* pipelines without a flush */
 };
 static const struct parameter_server by_ssp = {.mode = SERVER_SSP, .bound = SSP_BOUND, .drop_above = -1};
 static const struct parameter_server by_asp = {.mode = SERVER_ASP, .drop_above = -1}, by_bsp = {.mode = SERVER_BSP, .drop_above = -1};
@@ -107,6 +109,7 @@ static const struct change changes[STRATEGY_COUNT] = {
     [STRATEGY_power_sgd] = {.sums = {.kind = COMPRESSION_POWER_SGD, .feedback = FEEDBACK_EF, .rank = 4}},
     [STRATEGY_ssp] = {.servers = &by_ssp},
     [STRATEGY_asp] = {.servers = &by_asp},
+    [STRATEGY_pipedream_2bw] = {.unflushed = true},
     [STRATEGY_bsp] = {.servers = &by_bsp}};
 
 static void apply(const struct change *x, struct plan *p, int32_t n_islands, const int32_t *island)
@@ -123,6 +126,7 @@ static const char *refused(struct arena *a, const struct change *x, const struct
     if (x->servers && j->model.measured) return "parameter servers hold parameters by name; measured layers have none";
     if (x->zero && (x->sums.kind == COMPRESSION_FP16 ? dtype_is_half(job) : job == DTYPE_bf16))
         return arena_printf(a, "messages of gradients of a job in %s have 16 bits anyway", dtype_name(job));
+    if (x->unflushed && job == DTYPE_fp16) return "the loss scale of a job in fp16 may skip an update; bf16 and fp32 need none";
     if (x->outer && job == DTYPE_fp16)
         return "local SGD of a job in fp16 would need one loss scale for all islands; bf16 and fp32 need none";
     return NULL;
@@ -184,6 +188,21 @@ static enum status try_served(struct island_task *f, const struct search_plan *s
     return OK;
 }
 
+static enum status try_unflushed(struct island_task *f, const struct search_plan *sync, struct strategy_plan *x, struct error *err)
+{
+    const char *why, *first = NULL;
+    struct plan carried, plans[UNFLUSHED_PLANS];
+    replan_carry(f->a, &sync->plan, f->cluster, &carried, &why);
+    if (why) return OK;
+    int32_t n = unflushed_plans(f->a, &carried, plans, &first);
+    for (int32_t i = 0; i < n; i++) {
+        TRY(try_plan(f, &plans[i], x, &why, err));
+        if (!first) first = why;
+    }
+    if (first) note(f, f->base ? f->base : "the synchronous plan", first, x);
+    return OK;
+}
+
 /* The best setting of the textbook plan f->base; *why: there is none. */
 static enum status find_textbook(struct island_task *f, struct search_plan *out, const char **why, struct error *err)
 {
@@ -203,17 +222,24 @@ static enum status find_textbook(struct island_task *f, struct search_plan *out,
     return OK;
 }
 
-/* The synchronous plan, and a replica on every device, which a search leaves out where the slow ones would delay all. */
-static enum status try_servers(struct island_task *f, const struct search_plan *sync, const struct change *change, struct strategy_plan *x,
-                               struct error *err)
+static enum status try_stale(struct island_task *f, const struct search_plan *sync, const struct change *change, struct strategy_plan *x,
+                             struct error *err)
+{
+    return change->servers ? try_served(f, sync, change, x, err) : try_unflushed(f, sync, x, err);
+}
+
+/* The synchronous plan, and a textbook plan: a replica on every device, which a search leaves out where the slow ones would delay all; or a
+ * pipeline, which a search leaves out for its bubble. */
+static enum status try_stale_plans(struct island_task *f, const struct search_plan *sync, const struct change *change, struct strategy_plan *x,
+                                   struct error *err)
 {
     struct search_plan textbook;
     const char *why = NULL;
-    TRY(try_served(f, sync, change, x, err));
-    f->base = "data-parallel";
+    TRY(try_stale(f, sync, change, x, err));
+    f->base = change->servers ? "data-parallel" : "gpipe";
     TRY(find_textbook(f, &textbook, &why, err));
     if (why) note(f, f->base, why, x);
-    if (!why) TRY(try_served(f, &textbook, change, x, err));
+    if (!why) TRY(try_stale(f, &textbook, change, x, err));
     f->base = NULL;
     return OK;
 }
@@ -229,7 +255,7 @@ static enum status try_strategy(struct island_task *f, const struct change *chan
     x->why = refused(f->a, change, f->job);
     if (x->why) return OK;
     x->why = "";
-    if (change->servers) return try_servers(f, sync, change, x, err);
+    if (change->servers || change->unflushed) return try_stale_plans(f, sync, change, x, err);
     if (!change->outer) TRY(try_sync(f, sync, change, x, err));
     for (int32_t i = 0; i < n; i++) {
         TRY(fill_once(f, &d[i], err));
@@ -344,7 +370,8 @@ static enum status try_preset(struct island_task *f, const struct change *change
     TRY(find_textbook(f, &textbook, &why, err));
     if (why) note(f, f->base, why, x);
     if (why) return OK;
-    return change->servers ? try_served(f, &textbook, change, x, err) : try_sync(f, &textbook, change, x, err);
+    bool stale = change->servers || change->unflushed;
+    return stale ? try_stale(f, &textbook, change, x, err) : try_sync(f, &textbook, change, x, err);
 }
 
 enum status strategies_preset_find(struct arena *a, const struct job *j, const struct cluster *c, const struct profile *p,

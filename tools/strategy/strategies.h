@@ -23,7 +23,9 @@ struct arena;
 #define STRATEGY_SETS(X)                                                                           \
     X(LOCAL_SGD, "local-sgd", "islands exchange parameters every few steps")                       \
     X(COMPRESS, "compress", "gradients are rounded or approximated before they are added")         \
-    X(STALE, "stale", "workers push gradients to parameter servers, which apply each when it arrives")
+    X(STALE, "stale",                                                                              \
+      "gradients of older parameters: parameter servers apply each when it arrives, pipelines "    \
+      "are not flushed")
 enum strategy_set {
 #define X(id, word, help) STRATEGY_SET_##id,
     STRATEGY_SETS(X)
@@ -71,6 +73,12 @@ extern const char *const strategy_set_names[]; /* NULL-ended */
     X(asp, STALE, "asp",                                                                           \
       "parameter servers apply each gradient; no worker waits for another (Dean et al. 2012)", 1,  \
       STALE_SOURCE)                                                                                \
+    X(pipedream_2bw, STALE, "pipedream-2bw",                                                       \
+      "pipelines without a flush: gradients are of the parameters of one step before, of which "   \
+      "devices keep two versions (Narayanan et al. 2021)", 1,                                      \
+      "assumed 1: Narayanan et al. 2021 report the loss of synchronous training, of BERT and GPT " \
+      "models of 355M parameters with Adam; of plain SGD on quadratics the largest stable rate "   \
+      "is half the synchronous one")                                                               \
     X(bsp, COUNT, "bsp", "parameter servers apply the sum of all gradients in each step", 1,       \
       "the synchronous training, to rounding")
 #define STALE_SOURCE                                                                               \
@@ -99,7 +107,9 @@ enum strategy_id {
     X("tf-parameter-server", asp, "data-parallel",                                                 \
       "ps-async, as TensorFlow 2's ParameterServerStrategy")                                       \
     X("ssp", ssp, "data-parallel",                                                                 \
-      "ps-async in which no worker is more than 3 steps ahead (stale synchronous)")
+      "ps-async in which no worker is more than 3 steps ahead (stale synchronous)")                \
+    X("pipedream-2bw", pipedream_2bw, "even-pipeline gpipe",                                       \
+      "balanced pipelines without a flush, two weight versions")
 
 struct strategy_plan {
     const char *name, *help, *source;
