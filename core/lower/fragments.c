@@ -4,6 +4,7 @@
  * suffices is decided by filling one interval after the other. The division depends on the job alone, not on the stages of the plan.
  */
 #include "core/lower/outer.h"
+#include "core/program/period.h"
 
 #include <inttypes.h>
 
@@ -38,10 +39,27 @@ static bool fill(const int64_t *elements, int32_t n_layers, int32_t left, int32_
     return true;
 }
 
+/* An exchange computes changes in the gradients' slots, so islands that accumulate gradients for several steps must have used them. */
+static enum status check_cycle(const struct lowering *l, struct error *err)
+{
+    const struct outer_optimizer *o = &l->plan->local_sgd.outer;
+    int32_t cycle = period_cycle(o);
+    for (int32_t f = 0; f < o->fragments; f++)
+        for (int late = 0; late < 2; late++)
+            if ((period_first(o, f) + late * o->delay) % cycle)
+                return error_set(err, ERR_INPUT,
+                                 "%s: local_sgd.%s: fragment %" PRId32 " is %s in step %" PRId32 ", but all islands have updated in multiples of %" PRId32
+                                 " steps only: `every` / `fragments` and `delay` must be multiples of it",
+                                 l->plan->file ? l->plan->file : l->plan->name, late && o->delay ? "delay" : "fragments", f,
+                                 late ? "applied" : "exchanged", period_first(o, f) + late * o->delay, cycle);
+    return OK;
+}
+
 enum status lower_fragments(struct lowering *l, struct error *err)
 {
     int32_t n = l->plan->local_sgd.outer.fragments, n_filled;
     if (!lower_is_local(l)) return OK;
+    TRY(check_cycle(l, err));
     int32_t *fragment = ARENA_ARRAY(l->tables, int32_t, (size_t)l->n_layers);
     const int64_t *elements = layer_elements(l, &n_filled);
     int64_t low = 0, high = 0; /* low does not suffice */

@@ -39,6 +39,13 @@ static bool same_owners(const struct lowering *l, int32_t param_use, int32_t oth
     return true;
 }
 
+/* ZeRO's buckets are exchanged whole by local SGD. */
+static bool same_turn(const struct lowering *l, int32_t param_use, int32_t other)
+{
+    return !lower_is_local(l) || !lower_param_use_owner(l, 0, param_use)->plan->zero ||
+           lower_outer_fragment(l, param_use) == lower_outer_fragment(l, other);
+}
+
 static bool same_keys(const struct lowering *l, int32_t param_use, int32_t other)
 {
     const struct lower_view *before = NULL;
@@ -138,6 +145,7 @@ static enum status make_reduce(struct lowering *l, struct group_plan plan, int32
     if (zero) g->kind = COLLECTIVE_REDUCE_SCATTER;
     (void)lower_group_members(l, island, first, key, g, 0);
     const struct stage_build *holder = &l->stages[g->members[0].stage];
+    g->repeated = lower_outer_steps(l, holder) > 1;
     if (plan.code.kind) g->elements = n * lower_code_words(holder, &plan);
     if (plan.factor) g->elements = lower_factor_elements(l, holder, &plan);
     for (int32_t i = 0; i < plan.n_uses && !plan.code.kind && !plan.factor; i++)
@@ -151,10 +159,11 @@ static enum status make_reduce(struct lowering *l, struct group_plan plan, int32
 static enum status make_reduces(struct lowering *l, struct group_plan plan, int32_t key,
                                 const char *name, struct error *err)
 {
-    int32_t n = plan_islands(l->plan);
-    if (lower_zero_of(l, plan.uses[0]) && lower_hybrid_part(l, plan.uses[0]) > 1) return lower_hybrid_groups(l, plan, key, name, err);
-    for (int32_t i = 0; i < n; i++)
-        TRY(make_reduce(l, plan, n > 1 ? i : -1, key, n > 1 ? arena_printf(l->a, "%s@%" PRId32, name, i) : name, err));
+    int32_t n = plan_islands(l->plan), first = l->p->n_collectives, zero = lower_zero_of(l, plan.uses[0]);
+    if (zero && lower_hybrid_part(l, plan.uses[0]) > 1) return lower_hybrid_groups(l, plan, key, name, err);
+    for (int32_t i = 0; i < n; i++) /* names of ZeRO's groups are part of slots' names, and stages of all islands are equal */
+        TRY(make_reduce(l, plan, n > 1 ? i : -1, key, n > 1 && !zero ? arena_printf(l->a, "%s@%" PRId32, name, i) : name, err));
+    if (n > 1 && zero) return lower_outer_shard_groups(l, plan, first, name, err);
     return n > 1 && plan.factor != FACTOR_RIGHT ? lower_outer_group(l, plan, key, name, err) : OK;
 }
 
@@ -357,7 +366,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
     TRY(lower_shard_mixed(l, l->groups->mixed, err));
     TRY(lower_hybrid_check(l, err));
     for (int32_t last = l->uses->n_param_uses - 1, first; last >= 0; last = first - 1) {
-        for (first = last; first > 0 && same_owners(l, first - 1, last);) first--;
+        for (first = last; first > 0 && same_owners(l, first - 1, last) && same_turn(l, first - 1, last);) first--;
         if (needs_group(l, last))
             TRY(make_interval(l, (struct interval){first, last, 0}, err));
     }
@@ -424,7 +433,7 @@ static void segments_of(const struct stage_scratch *h, int32_t at, struct collec
         lower_zero_segments(h, group, m);
         return;
     }
-    if (plan->between) {
+    if (plan->between || (plan->outer && lower_zero_of(l, plan->uses[0]))) {
         lower_hybrid_segments(h, group, m);
         return;
     }

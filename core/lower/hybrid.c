@@ -141,9 +141,11 @@ enum status lower_hybrid_groups(struct lowering *l, struct group_plan plan, int3
 void lower_hybrid_segments(const struct stage_scratch *h, int32_t group, struct collective_member *m)
 {
     const struct lowering *l = h->l;
-    int32_t use = lower_group_plan(l, group)->uses[0], of = lower_group_of_param_use(l, h->b, use).group;
+    const struct group_plan *plan = lower_group_plan(l, group);
+    int32_t use = plan->uses[0], of = lower_group_of_param_use(l, h->b, use).group;
     const struct flat_shard *f = lower_zero_flat_shard(h, of);
     m->n_segments = lower_zero_group(l, of)->n_flat_params;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)m->n_segments);
-    for (int32_t k = 0; k < m->n_segments; k++) m->segments[k] = f->own_gradient[k];
+    for (int32_t k = 0; k < m->n_segments; k++)
+        m->segments[k] = plan->outer && f->outer[k][2] >= 0 ? f->outer[k][2] : f->own_gradient[k];
 }

@@ -21,7 +21,7 @@ MUST_CHECK enum status lower_hybrid_check(const struct lowering *l, struct error
 MUST_CHECK enum status lower_hybrid_groups(struct lowering *l, struct group_plan plan, int32_t key, const char *name,
                                            struct error *err);
 struct stage_scratch;
-/* Segments of an all-reduce between parts: the member's own gradients. */
+/* Segments of an all-reduce between parts, or of local SGD between islands: the member's own gradients, or sums of changes in flight. */
 void lower_hybrid_segments(const struct stage_scratch *h, int32_t group, struct collective_member *m);
 
 #endif

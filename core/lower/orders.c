@@ -324,15 +324,17 @@ static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
 {
     struct call *calls = ARENA_ARRAY(scratch, struct call,
                                      (size_t)lane->order->n_calls +
-                                         (size_t)(2 + lower_outer_calls(l)) * (size_t)lane->n_stages);
+                                         (size_t)(3 + lower_outer_calls(l)) * (size_t)lane->n_stages);
     int64_t n = 0;
-    for (; n < lane->order->n_calls; n++) {
-        const struct schedule_op *x = &lane->order->calls[n];
+    for (int64_t i = 0; i < lane->order->n_calls; i++) {
+        const struct schedule_op *x = &lane->order->calls[i];
         const struct stage_build *b = &l->stages[lane->stages[x->chunk]];
-        calls[n] = (struct call){procedure_of(b, x->phase), x->microbatch, x->chunk};
-        if (x->phase == PHASE_F && x->microbatch < b->order->ahead) calls[n].procedure = b->procedures->ahead;
-        if (n == b->order->last_weight && b->procedures->last >= 0)
-            calls[n].procedure = b->procedures->last;
+        bool last = i == b->order->last_weight, ahead = x->phase == PHASE_F && x->microbatch < b->order->ahead;
+        int32_t procedure = ahead                                ? b->procedures->ahead
+                            : last && b->procedures->last >= 0 ? b->procedures->last
+                                                               : procedure_of(b, x->phase);
+        calls[n++] = (struct call){procedure, x->microbatch, x->chunk};
+        if (last && b->procedures->reduce >= 0) calls[n++] = (struct call){b->procedures->reduce, -1, x->chunk};
     }
     for (int32_t c = lane->n_stages - 1; c >= 0 && lower_checks_separately(l, lane); c--)
         calls[n++] = (struct call){l->stages[lane->stages[c]].procedures->check, -1, c};
@@ -364,7 +366,7 @@ static bool same_procedures(const struct lowering *l, const struct lane_build *a
     for (int32_t c = 0; same && c < a->n_stages; c++) {
         const struct stage_procedures *x = l->stages[a->stages[c]].procedures,
                                       *y = l->stages[b->stages[c]].procedures;
-        same = x->f == y->f && x->ahead == y->ahead && x->back == y->back && x->w == y->w && x->last == y->last &&
+        same = x->f == y->f && x->ahead == y->ahead && x->back == y->back && x->w == y->w && x->last == y->last && x->reduce == y->reduce &&
                x->check == y->check && x->u == y->u && x->exchange == y->exchange;
     }
     return same;

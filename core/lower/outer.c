@@ -5,6 +5,7 @@
  *   delta   sum = weight of the replica's samples · (anchor - parameter), then the sums over all islands start
  *   sum     with a delay, that many steps later: when they have ended, gradient = sum
  *   outer   the outer optimizer's step: anchor, velocity, parameter; the gradient is zero again
+ * With ZeRO a device does so with its shards, and behind the outer step of zero 1 and 2 the parameters are gathered again.
  * Without a delay the sums use the gradients' slots, which are zero behind an update. A device with several chunks calls a part of all
  * its chunks before the next part, so that tied parameters of two chunks can be exchanged in the first outer step, as in updates
  * (core/lower/update.c). The sums queue on the device's collective stream with all other collectives: gradient all-reduces inside an
@@ -18,6 +19,7 @@
 #include "core/lower/procedures.h"
 #include "core/lower/slots.h"
 #include "core/lower/writer.h"
+#include "core/lower/zero_slots.h"
 #include "core/program/period.h"
 
 #include <inttypes.h>
@@ -43,7 +45,7 @@ double lower_outer_loss_factor(const struct stage_build *b, const struct lowerin
 {
     if (!lower_is_local(l)) return 1;
     int32_t island = plan_island(l->plan, b->replica);
-    return (double)l->p->microbatches / (double)plan_island_microbatches(l->plan, island);
+    return (double)l->p->microbatches / (double)plan_island_microbatches(l->plan, island) / lower_outer_steps(l, b);
 }
 
 /* --- groups --- */
@@ -100,6 +102,29 @@ enum status lower_outer_group(struct lowering *l, struct group_plan plan, int32_
     return OK;
 }
 
+enum status lower_outer_shard_groups(struct lowering *l, struct group_plan plan, int32_t first, const char *name, struct error *err)
+{
+    int32_t islands = plan_islands(l->plan), n = l->p->collectives[first].n_members, fragment = lower_outer_fragment(l, plan.uses[0]);
+    int64_t elements = l->p->collectives[first].elements;
+    if (lower_zero_group(l, first)->owner_group != first) return OK;
+    for (int32_t k = 1; k < islands; k++)
+        if (l->p->collectives[first + k].n_members != n || l->p->collectives[first + k].elements != elements)
+            return lower_error(l, lower_param_use_owner(l, 0, plan.uses[0]), err, ERR_INPUT,
+                               "zero: parameter %s is sharded over %" PRId32 " devices in island 0 and %" PRId32 " in island %" PRId32
+                               ", and local_sgd exchanges equal shards",
+                               lower_param_use(l, plan.uses[0])->parameter, n, l->p->collectives[first + k].n_members, k);
+    struct group_plan own = {.n_uses = plan.n_uses, .uses = plan.uses, .outer = true, .fragment = fragment};
+    const char *full = outer_of(l)->fragments > 1 ? arena_printf(l->a, "%s.outer%" PRId32, name, fragment) : arena_join(l->a, name, ".outer");
+    for (int32_t i = 0; i < n; i++) {
+        struct collective *g = lower_group_new(l, full, ALGORITHM_RING, islands, own);
+        for (int32_t k = 0; k < islands; k++)
+            g->members[k] = (struct collective_member){.stage = l->p->collectives[first + k].members[i].stage, .chain_ring = -1};
+        g->elements = elements / n;
+        TRY(lower_group_join(l, l->p->n_collectives - 1, err));
+    }
+    return OK;
+}
+
 /* --- procedures --- */
 
 static bool has_first_use(const struct writer *w, const struct program_parameter *p)
@@ -111,9 +136,11 @@ static bool has_first_use(const struct writer *w, const struct program_parameter
     return false;
 }
 
-static void write_delta(struct writer *w, const char *name, const int32_t *slot)
+/* Of a shard an island has one member, of a parameter one for each replica. */
+static void write_delta(struct writer *w, const char *name, const int32_t *slot, bool shard)
 {
-    double weight = (double)w->b->s->microbatches / (double)w->l->p->microbatches;
+    int64_t samples = shard ? plan_island_microbatches(w->l->plan, plan_island(w->l->plan, w->b->replica)) : w->b->s->microbatches;
+    double weight = (double)samples / (double)w->l->p->microbatches;
     bool half = slot[UPDATE_MASTER] >= 0;
     writer_op(w, &(struct program_op){.kind = OP_outer_delta,
                                       .phase = PHASE_U,
@@ -126,13 +153,15 @@ static void write_delta(struct writer *w, const char *name, const int32_t *slot)
                                       .output = {slot[slot[UPDATE_SUM] >= 0 ? UPDATE_SUM : UPDATE_G]}});
 }
 
-static void write_sum(struct writer *w, const char *name, const int32_t *slot)
+static void write_sum(struct writer *w, const char *name, const int32_t *slot, bool shard)
 {
+    (void)shard;
     writer_accumulate(w, PHASE_U, w->b->s->first_layer, arena_join(w->l->a, name, ".sum"), slot[UPDATE_SUM], slot[UPDATE_G]);
 }
 
-static void write_outer(struct writer *w, const char *name, const int32_t *slot)
+static void write_outer(struct writer *w, const char *name, const int32_t *slot, bool shard)
 {
+    (void)shard;
     bool half = slot[UPDATE_MASTER] >= 0, nesterov = outer_of(w->l)->kind == OUTER_NESTEROV;
     struct program_op op = {.kind = nesterov ? OP_outer_nesterov : OP_outer_average,
                             .phase = PHASE_U,
@@ -148,14 +177,38 @@ static void write_outer(struct writer *w, const char *name, const int32_t *slot)
     writer_op(w, &op);
 }
 
-/* Over flat runs, or parameter by parameter; with several fragments the parameters of this one. */
-static void write_all(struct writer *w, void (*write)(struct writer *, const char *, const int32_t *))
+/* Of one of the stage's flat parameters (ZeRO): whether it is of this turn and has a shard that is updated. */
+static bool in_turn(const struct writer *w, const struct flat_shard *f)
+{
+    const struct group_plan *g = lower_group_plan(w->l, f->group);
+    return g->divided->owner_group == f->group && lower_outer_fragment(w->l, g->uses[0]) + 1 == w->turn;
+}
+
+static void write_shards(struct writer *w, void (*write)(struct writer *, const char *, const int32_t *, bool))
+{
+    for (int32_t i = 0; i < w->h->flat_shards->n; i++) {
+        const struct flat_shard *f = &w->h->flat_shards->list[i];
+        const struct zero_group *z = lower_zero_group(w->l, f->group);
+        for (int32_t k = 0; k < z->n_flat_params && in_turn(w, f); k++) {
+            int32_t slot[UPDATE_SLOTS] = {[UPDATE_P] = f->own_parameter[k],
+                                          [UPDATE_G] = f->own_gradient[k],
+                                          [UPDATE_MASTER] = f->master[k],
+                                          [UPDATE_ANCHOR] = f->outer[k][0],
+                                          [UPDATE_VELOCITY] = f->outer[k][1],
+                                          [UPDATE_SUM] = f->outer[k][2]};
+            write(w, arena_join(w->l->a, w->l->p->collectives[f->group].name, z->flat_param[k].decay ? ".decayed" : ".other"), slot, true);
+        }
+    }
+}
+
+/* Over flat runs, or parameter by parameter; with several fragments the parameters of this one; then over shards. */
+static void write_all(struct writer *w, void (*write)(struct writer *, const char *, const int32_t *, bool))
 {
     const struct program_stage *s = w->b->s;
     const int32_t (*run)[UPDATE_SLOTS] = (const int32_t (*)[UPDATE_SLOTS])w->h->slots->run;
     bool flat = outer_of(w->l)->fragments == 1 && (run[0][0] >= 0 || run[1][0] >= 0);
     for (int k = 0; k < 2 && flat; k++)
-        if (run[k][0] >= 0) write(w, k ? "other" : "decayed", run[k]);
+        if (run[k][0] >= 0) write(w, k ? "other" : "decayed", run[k], false);
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
         int32_t slot[UPDATE_SLOTS] = {[UPDATE_P] = p->slot,
@@ -164,7 +217,18 @@ static void write_all(struct writer *w, void (*write)(struct writer *, const cha
                                       [UPDATE_ANCHOR] = p->outer[0] - 1,
                                       [UPDATE_VELOCITY] = p->outer[1] - 1,
                                       [UPDATE_SUM] = p->outer[2] - 1};
-        if (slot[UPDATE_G] >= 0 && p->fragment + 1 == w->turn) write(w, p->name, slot);
+        if (slot[UPDATE_G] >= 0 && p->fragment + 1 == w->turn && !p->shard) write(w, p->name, slot, false);
+    }
+    write_shards(w, write);
+}
+
+/* Zero 1 and 2 hold whole parameters. */
+static void gather_shards(struct writer *w, enum instr_kind kind)
+{
+    for (int32_t i = 0; i < w->h->flat_shards->n; i++) {
+        const struct flat_shard *f = &w->h->flat_shards->list[i];
+        int32_t gather = lower_zero_group(w->l, f->group)->gather[phase_index(PHASE_W)];
+        if (gather >= 0 && in_turn(w, f)) writer_emit(w, kind, gather);
     }
 }
 
@@ -181,7 +245,7 @@ static void clear_second_uses(struct writer *w)
 {
     const struct program_stage *s = w->b->s;
     for (int32_t i = 0; i < s->n_parameters; i++) {
-        int32_t slot = lower_primary_gradient(w->b, &s->parameters[i]);
+        int32_t slot = s->parameters[i].shard ? -1 : lower_primary_gradient(w->b, &s->parameters[i]);
         if (slot >= 0 && s->parameters[i].fragment + 1 == w->turn && !has_first_use(w, &s->parameters[i]))
             writer_zero(w, PHASE_U, s->first_layer,
                         arena_join(w->l->a, s->parameters[i].name, ".delta.tied"), slot);
@@ -225,6 +289,7 @@ static void write_steps(struct writer *w)
     lower_decode(w, true);
     lower_exchange_ties(w, each_outer_group);
     write_all(w, write_outer);
+    gather_shards(w, INSTR_COLLECTIVE_START), gather_shards(w, INSTR_COLLECTIVE_WAIT);
 }
 
 int32_t lower_outer_segment(const struct stage_scratch *h, int32_t gradient)

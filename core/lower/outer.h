@@ -3,6 +3,7 @@
 #define CORE_LOWER_OUTER_H
 
 #include "core/lower/groups.h"
+#include "core/program/period.h"
 
 struct stage_scratch;
 struct writer;
@@ -17,13 +18,22 @@ int32_t lower_outer_place(const struct lowering *l, int k);
 MUST_CHECK enum status lower_fragments(struct lowering *l, struct error *err);
 /* In whose turn the parameter of a use is exchanged. */
 int32_t lower_outer_fragment(const struct lowering *l, int32_t param_use);
-/* Of the replica's part of all samples: what a stage's gradients are multiplied by, so that an island's sum is the mean over its own
- * samples; 1 without local SGD. */
+/* Steps of an update of the stage's island (period_of_update); 1 without local SGD. */
+static inline int32_t lower_outer_steps(const struct lowering *l, const struct stage_build *b)
+{
+    return period_of_update(&l->plan->local_sgd.outer, plan_island(l->plan, b->replica));
+}
+/* What a stage's gradients are multiplied by, so that an island's sum over the steps of an update is the mean over its own samples of these
+ * steps; 1 without local SGD. */
 double lower_outer_loss_factor(const struct stage_build *b, const struct lowering *l);
 /* A group over all islands for the uses of a bucket in each fragment; of a tied parameter for the first use only, the other one receives the result by the
  * tied exchange. Of several devices of a replica with one shard the first contributes. */
 MUST_CHECK enum status lower_outer_group(struct lowering *l, struct group_plan plan, int32_t key,
                                          const char *name, struct error *err);
+/* With ZeRO: of the groups of all islands, `first` and those behind it, the i-th members have equal shards; each such set is a group over all
+ * islands. None for the second use of a tied parameter, whose shard is the first one's. */
+MUST_CHECK enum status lower_outer_shard_groups(struct lowering *l, struct group_plan plan, int32_t first, const char *name,
+                                                struct error *err);
 /* The slot that a group over all islands adds, for a use's gradient. */
 int32_t lower_outer_segment(const struct stage_scratch *h, int32_t gradient);
 /* The stage's procedures "delta", with a delay "sum", and "outer" of each fragment; of fragments that the stage does not have they are

@@ -4,7 +4,8 @@
  * B: recomputation, receive, gradient operators in graph order; the gradient is sent right after its producer, before the
  * remaining weight gradients. Split: I has the input-gradient operators of that list, W the others. Recomputation precedes
  * the receive, because it needs no input from outside. "last", of B or W: the same with the launches of the gradient all-reduces, each as
- * soon as its gradients are complete and never before a group of lower number. U: core/lower/update.c.
+ * soon as its gradients are complete and never before a group of lower number. "reduce": the launches alone, behind that call, of an island
+ * that does not update in every step (core/lower/outer.h). U: core/lower/update.c.
  */
 #include "core/lower/procedures.h"
 
@@ -460,16 +461,17 @@ static void last_procedure(struct writer *w)
     struct stage_build *b = w->b;
     struct procedure base = b->s->procedures[b->procedures->w];
     int32_t next = 0;
-    b->procedures->last = -1;
+    bool alone = lower_outer_steps(w->l, b) > 1;
+    b->procedures->last = b->procedures->reduce = -1;
     if (!b->launches->n && !lower_encodes(w->h, false) && !lower_measures_noise(w->l)) return;
     for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
-        if (i < base.n_instrs) writer_emit(w, base.instrs[i].kind, base.instrs[i].arg);
+        if (i < base.n_instrs && !alone) writer_emit(w, base.instrs[i].kind, base.instrs[i].arg);
         use_complete(w, i, base.n_instrs - 1);
-        while (next < b->launches->n &&
-               launched_after(w, &base, b->launches->group[next]) <= i)
+        while (next < b->launches->n && launched_after(w, &base, b->launches->group[next]) <= i)
             writer_emit(w, INSTR_COLLECTIVE_START, b->launches->group[next++]);
     }
-    b->procedures->last = writer_finish(w, orders_stage_phase(b, PHASE_W), "last");
+    if (!alone) b->procedures->last = writer_finish(w, orders_stage_phase(b, PHASE_W), "last");
+    if (alone) b->procedures->reduce = writer_finish_update(w, "reduce");
 }
 
 /* About as many operators as the stage will have: those of its layers, some of them twice, updates. */

@@ -6,6 +6,7 @@
 #include "core/lower/launches.h"
 #include "core/lower/noise.h"
 #include "core/lower/orders.h"
+#include "core/lower/outer.h"
 #include "core/lower/scale.h"
 #include "core/lower/servers.h"
 #include "core/lower/tensor_collectives.h"
@@ -75,7 +76,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     const struct outer_optimizer *o = &l->plan->local_sgd.outer;
     add(k, o->every), add(k, o->kind);
     if (!o->every) return;
-    add(k, o->fragments), add(k, o->delay), add_double(k, o->alpha);
+    add(k, o->fragments), add(k, o->delay), add_double(k, o->alpha), add(k, lower_outer_steps(l, b));
     add(k, b->s->microbatches); /* the weight of its change */
     add(k, plan_island_microbatches(l->plan, plan_island(l->plan, b->replica)));
     add(k, l->p->microbatches);

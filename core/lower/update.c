@@ -18,6 +18,14 @@
 #include "core/lower/writer.h"
 #include "core/lower/zero_slots.h"
 
+int32_t writer_finish_update(struct writer *w, const char *variant)
+{
+    const struct stage_build *b = w->b;
+    int32_t index = writer_finish(w, PHASE_U, variant), steps = lower_outer_steps(w->l, b);
+    if (steps > 1) b->s->procedures[index].period = b->s->procedures[index].offset = steps;
+    return index;
+}
+
 static void each_reduce(struct writer *w, const struct stage_build *b, enum instr_kind kind)
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
@@ -184,7 +192,7 @@ static void check(struct writer *w)
     }
     lower_scale_look(w);
     if (lower_checks_separately(l, &l->lanes[b->s->device]))
-        b->procedures->check = writer_finish(w, PHASE_U, "check");
+        b->procedures->check = writer_finish_update(w, "check");
     lower_scale_agree(w);
 }
 
@@ -201,13 +209,13 @@ void lower_update_procedure(struct writer *w)
     lower_exchange_between(w);
     if (lower_measures_noise(l)) lower_noise_look_reduced(w);
     if (!lower_scales(l) && lower_checks_separately(l, &l->lanes[b->s->device]))
-        b->procedures->check = writer_finish(w, PHASE_U, "check");
+        b->procedures->check = writer_finish_update(w, "check");
     lower_exchange_ties(w, each_reduce);
     add_ties(w);
     if (lower_scales(l)) check(w);
     if (lower_is_served(l)) {
         lower_worker_update(w);
-        b->procedures->u = writer_finish(w, PHASE_U, "");
+        b->procedures->u = writer_finish_update(w, "");
         return;
     }
     for (int run = 0; run < 2; run++)
@@ -223,5 +231,5 @@ void lower_update_procedure(struct writer *w)
         lower_write_update(w, false, arena_join(l->a, p->name, ".update"), p->decay, slot);
     }
     update_divided(w);
-    b->procedures->u = writer_finish(w, PHASE_U, "");
+    b->procedures->u = writer_finish_update(w, "");
 }

@@ -26,7 +26,9 @@ void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const 
                        int32_t x, int32_t y);
 void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y);
 
-/* core/lower/update.c: waits for gradient all-reduces, exchanges tied gradients, updates. */
+/* core/lower/update.c: writer_finish of an update or of what belongs to it, in the steps in which the stage's island updates. */
+int32_t writer_finish_update(struct writer *w, const char *variant);
+/* Waits for gradient all-reduces, exchanges tied gradients, updates. */
 void lower_update_procedure(struct writer *w);
 /* One update of a parameter or of a flat run; slot: (UPDATE_SLOTS). */
 void lower_write_update(struct writer *w, bool flat, const char *name, bool decay, const int32_t *slot);

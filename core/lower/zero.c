@@ -6,6 +6,7 @@
  * Rejected: dividing the list of gradients as a ring does, without padding, because each member would then cut other parameters.
  * In sharded stages each shard of a parameter is divided among the devices that keep it and have a partial value of its
  * gradient each; a parameter that one device keeps alone, or all compute alike, is not divided.
+ * With local SGD a group has the replicas of one island, and equal islands have equal groups, because they exchange shards.
  * A tied parameter has a group for each use, which divide alike, and one owner group; if its uses are on
  * different stages of a replica it is not divided, because its full gradients are exchanged and all-reduced.
  */
@@ -33,11 +34,11 @@ static int32_t level_of(const struct lowering *l, int32_t param_use)
 {
     const struct stage_build *first = lower_param_use_owner(l, 0, param_use);
     const int32_t *uses = uses_of(l, param_use);
-    int32_t holders = 0;
+    int32_t holders = 0; /* in one island, which the others equal */
     if (!first->plan->zero || lower_hybrid_part(l, param_use) == 1) return 0;
     for (int32_t r = 0; r < l->plan->n_replicas; r++) {
         const struct stage_build *b = lower_param_use_owner(l, r, param_use);
-        holders += b->n_shards / lower_shard_keys(b, param_use);
+        if (plan_island(l->plan, r) == plan_island(l->plan, 0)) holders += b->n_shards / lower_shard_keys(b, param_use);
         if (!used_twice(l, param_use)) continue;
         if (lower_param_use_owner(l, r, uses[0]) != lower_param_use_owner(l, r, uses[1])) return 0;
         if (!lower_shard_same_keys(b, uses[0], uses[1])) return 0;
@@ -70,8 +71,9 @@ struct flat_param_place lower_zero_place(const struct lowering *l, const struct 
 
 /* --- do the stages agree? --- */
 
-static enum status check_alike(const struct lowering *l, const struct stage_build *b,
-                               const struct stage_build *first, struct error *err)
+/* first: of replica 0; inside: of the first replica of b's island. */
+static enum status check_alike(const struct lowering *l, const struct stage_build *b, const struct stage_build *first,
+                               const struct stage_build *inside, struct error *err)
 {
     if (b->plan->zero != first->plan->zero)
         return lower_error(l, b, err, ERR_INPUT,
@@ -83,19 +85,19 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
                            "hybrid_shard: %s, but replicas[%" PRId32 "].stages[%" PRId32 "], which holds the same layers, has %s",
                            b->plan->hybrid_shard ? "true" : "false", first->replica, first->stage,
                            first->plan->hybrid_shard ? "true" : "false");
-    if (b->plan->zero == 3 && (b->plan->recompute != first->plan->recompute ||
-                               b->plan->recompute_blocks != first->plan->recompute_blocks))
+    if (b->plan->zero == 3 && (b->plan->recompute != inside->plan->recompute ||
+                               b->plan->recompute_blocks != inside->plan->recompute_blocks))
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: 3 needs the same recompute as replicas[%" PRId32
                            "].stages[%" PRId32 "], so that both gather parameters in one order",
-                           first->replica, first->stage);
-    if (b->plan->zero > 1 && b->s->microbatches != first->s->microbatches)
+                           inside->replica, inside->stage);
+    if (b->plan->zero > 1 && b->s->microbatches != inside->s->microbatches)
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: %" PRId32 " needs replicas with equal numbers of microbatches, "
                            "because their gradients are reduce-scattered in each; this one has %" PRId32
                            ", replicas[%" PRId32 "] %" PRId32,
-                           b->plan->zero, b->s->microbatches, first->replica,
-                           first->s->microbatches);
+                           b->plan->zero, b->s->microbatches, inside->replica,
+                           inside->s->microbatches);
     return OK;
 }
 
@@ -120,6 +122,32 @@ static enum status check_split(const struct lowering *l, const struct stage_buil
     return OK;
 }
 
+static int32_t first_of_island(const struct lowering *l, int32_t replica)
+{
+    int32_t first = 0;
+    while (plan_island(l->plan, first) != plan_island(l->plan, replica)) first++;
+    return first;
+}
+
+/* Devices with the layer in each island: equally many, and two at least. devices: (islands) scratch. */
+static enum status check_islands(const struct lowering *l, int32_t layer, int32_t *devices, struct error *err)
+{
+    int32_t n = plan_islands(l->plan);
+    const struct stage_build *b = &l->stages[lower_owner(l, 0, layer)];
+    if (n < 2 || !b->plan->zero) return OK;
+    for (int32_t i = 0; i < n; i++) devices[i] = 0;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) devices[plan_island(l->plan, r)] += l->stages[lower_owner(l, r, layer)].n_shards;
+    for (int32_t i = 0; i < n; i++)
+        if (devices[i] != devices[0])
+            return lower_error(l, b, err, ERR_INPUT,
+                               "zero: %" PRId32 " with local_sgd needs islands of equally many devices, because they exchange shards; these layers are on %" PRId32
+                               " devices of island 0 and %" PRId32 " of island %" PRId32,
+                               b->plan->zero, devices[0], devices[i], i);
+    if (devices[0] > 1) return OK;
+    return lower_error(l, b, err, ERR_INPUT, "zero: %" PRId32 " shards over the devices of an island, and there is only one with these layers",
+                       b->plan->zero);
+}
+
 enum status lower_zero_check(const struct lowering *l, struct error *err)
 {
     for (int32_t i = 0; i < l->p->n_stages; i++) {
@@ -136,10 +164,13 @@ enum status lower_zero_check(const struct lowering *l, struct error *err)
                                b->plan->zero);
         TRY(check_split(l, b, err));
     }
-    for (int32_t k = 0; k < l->n_layers; k++)
+    int32_t *devices = ARENA_ARRAY(l->tables, int32_t, (size_t)plan_islands(l->plan));
+    for (int32_t k = 0; k < l->n_layers; k++) {
         for (int32_t r = 1; r < l->plan->n_replicas; r++)
             TRY(check_alike(l, &l->stages[lower_owner(l, r, k)], &l->stages[lower_owner(l, 0, k)],
-                            err));
+                            &l->stages[lower_owner(l, first_of_island(l, r), k)], err));
+        TRY(check_islands(l, k, devices, err));
+    }
     return OK;
 }
 

@@ -8,6 +8,7 @@
  */
 #include "core/lower/zero_slots.h"
 
+#include "core/lower/outer.h"
 #include "core/lower/slots.h"
 #include "core/lower/zero.h"
 
@@ -85,6 +86,9 @@ static void make_flat_param(const struct flat_shard_maker *m, int32_t k, bool ow
             flat_param_slot(m, SLOT_STATE, s ? "own.v" : "own.m", claim(m, SLOT_STATE, part), part);
     if (dtype_is_half(m->h->v->g->dtype))
         f->master[k] = flat_param_slot(m, SLOT_STATE, "own.master", claim(m, SLOT_STATE, part), part);
+    static const char *const outer[PROGRAM_OUTER_SLOTS] = {"own.anchor", "own.velocity", "own.sum"};
+    for (int i = 0; i < PROGRAM_OUTER_SLOTS; i++)
+        if (lower_outer_place(m->h->l, i) >= 0) f->outer[k][i] = flat_param_slot(m, SLOT_STATE, outer[i], claim(m, SLOT_STATE, part), part);
 }
 
 /* --- the tensors' own slots --- */
@@ -140,6 +144,7 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
                                     .master = f->master[k],
                                     .own = f->own,
                                     .first = at->first};
+    for (int i = 0; i < PROGRAM_OUTER_SLOTS; i++) shard->outer[i] = 1 + f->outer[k][i];
     h->b->s->parameters[index] = (struct program_parameter){.name = t->name,
                                                             .shape = t->shape,
                                                             .init = t->init,
@@ -158,6 +163,7 @@ static void parameter_slots(struct stage_scratch *h, int32_t tensor)
         h->slot_forward[tensor] = inner_slot(h, tensor, f->gather[phase_index(PHASE_F)][k], at->first, -1);
         h->slot_back[tensor] = inner_slot(h, tensor, f->gather[phase_index(PHASE_I)][k], at->first, -1);
     }
+    if (lower_is_local(h->l)) p->fragment = lower_outer_fragment(h->l, lower_group_plan(h->l, at->group)->uses[0]);
     gradient_slots(h, tensor, index);
 }
 

@@ -14,6 +14,7 @@ struct flat_shard {
     int32_t gradient[FLAT_PARAMS_MAX];           /* full; from zero 2 on in scratch */
     int32_t own_parameter[FLAT_PARAMS_MAX], own_gradient[FLAT_PARAMS_MAX], state[FLAT_PARAMS_MAX][2],
         master[FLAT_PARAMS_MAX];
+    int32_t outer[FLAT_PARAMS_MAX][PROGRAM_OUTER_SLOTS]; /* of local SGD: anchor, velocity, sum; -1 */
 };
 
 /* A slot inside a scratch slot, with the latter's lifetime and position. */

@@ -36,7 +36,9 @@
  * NESTEROV: the change, negated, is the gradient of an SGD with Nesterov momentum (Douillard et al. 2023, "DiLoCo", algorithm 1).
  * Streaming (Douillard et al. 2025, "Streaming DiLoCo", arXiv 2501.18512, algorithm 2): the layers are `fragments` intervals, exchanged in
  * turns, each once in `every` steps. A sum is applied `delay` steps after its start: first to the anchor a by the outer optimizer, then to
- * the parameters, p = alpha p + (1 - alpha) a. With delay 0 alpha is 0, so p = a. */
+ * the parameters, p = alpha p + (1 - alpha) a. With delay 0 alpha is 0, so p = a.
+ * Unequal numbers of local steps: island i makes updates[i] updates between two exchanges, one in every (every / updates[i])-th step, of the
+ * mean gradient of all its samples since the update before (gradient accumulation over steps). */
 enum outer_kind { OUTER_AVERAGE, OUTER_NESTEROV };
 struct outer_optimizer {
     int32_t every; /* steps between exchanges; 0: no local SGD */
@@ -45,6 +47,8 @@ struct outer_optimizer {
     int32_t fragments;   /* 1: all parameters at once; <= every */
     int32_t delay;       /* steps, < every */
     double alpha;        /* of the local parameters, 0 <= alpha < 1 */
+    int32_t n_updates;   /* islands; 0: all update in every step */
+    const int32_t *updates; /* (n_updates) divisors of `every`, one of them `every` itself */
 };
 
 enum dropout_by { DROPOUT_NONE, DROPOUT_CONFIG, DROPOUT_RATE };

@@ -67,7 +67,9 @@ const struct document_key plan_compressor_keys[] = {
 
 /* local_sgd */
 const struct document_key plan_local_sgd_keys[] = {
-    {"every", "number of steps", NULL, "optimizer steps from one exchange to the next (H)"},
+    {"every", "number of steps, or list of numbers of updates", NULL,
+     "optimizer steps from one exchange to the next (H); of a list, e.g. [16, 8], each island's updates between two exchanges: the largest "
+     "number is H, the others divide it, and their islands accumulate the gradients of several steps for an update"},
     {"islands", "list of lists of replicas", "every replica alone",
      "replicas whose gradients are added in every step, e.g. [[0, 1], [2, 3]]"},
     {"outer", "average or nesterov", "average",

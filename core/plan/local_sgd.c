@@ -68,19 +68,55 @@ static enum status read_streaming(const struct node *map, struct outer_optimizer
     return node_get_double(map, "alpha", 0, 0.999999, &o->alpha, err);
 }
 
+/* A number of all islands, or a list of one for each: H is the largest. */
+static enum status read_every(struct arena *a, const struct node *n, struct outer_optimizer *o, struct error *err)
+{
+    int64_t every;
+    if (n->kind != NODE_LIST) {
+        TRY(node_int(n, 1, EVERY_MAX, &every, err));
+        o->every = (int32_t)every;
+        return OK;
+    }
+    int32_t *updates = ARENA_ARRAY(a, int32_t, n->count + 1);
+    if (n->count > INT32_MAX) return node_error(n, err, "too long");
+    for (size_t i = 0; i < n->count; i++) {
+        TRY(node_int(n->members[i], 1, EVERY_MAX, &every, err));
+        updates[i] = (int32_t)every;
+        if (updates[i] > o->every) o->every = updates[i];
+    }
+    for (size_t i = 0; i < n->count; i++)
+        if (o->every % updates[i])
+            return node_error(n->members[i], err, "must divide the largest number, %" PRId32 ", which is the number of steps of all islands; found %" PRId32,
+                              o->every, updates[i]);
+    o->n_updates = (int32_t)n->count, o->updates = updates;
+    return n->count ? OK : node_error(n, err, "must not be empty");
+}
+
+/* One number for each island; equal ones are those of all. */
+static enum status check_updates(const struct node *n, struct plan_local_sgd *x, struct error *err)
+{
+    struct outer_optimizer *o = &x->outer;
+    bool equal = true;
+    if (o->n_updates && o->n_updates != x->n_islands)
+        return node_error(n, err, "%" PRId32 " numbers of updates of %" PRId32 " islands", o->n_updates, x->n_islands);
+    for (int32_t i = 0; i < o->n_updates; i++) equal &= o->updates[i] == o->every;
+    if (equal) o->n_updates = 0;
+    return OK;
+}
+
 enum status plan_read_local_sgd(struct arena *a, const struct node *root, struct plan *p,
                                 struct error *err)
 {
     const struct node *map = node_get(root, "local_sgd"), *n;
     struct outer_optimizer *o = &p->local_sgd.outer;
-    int64_t every;
+    const struct node *every;
     int kind = OUTER_AVERAGE;
     if (!map || map->kind == NODE_NULL) return OK;
     TRY(document_keys(map, plan_local_sgd_keys, err));
-    TRY(node_need(map, "every", &n, err));
-    TRY(node_int(n, 1, EVERY_MAX, &every, err));
+    TRY(node_need(map, "every", &every, err));
+    TRY(read_every(a, every, o, err));
     if ((n = node_get(map, "outer"))) TRY(node_choice(n, outer_names, &kind, err));
-    *o = (struct outer_optimizer){.every = (int32_t)every, .kind = (enum outer_kind)kind};
+    o->kind = (enum outer_kind)kind;
     for (int i = 0; kind == OUTER_AVERAGE && i < 2; i++)
         if ((n = node_get(map, i ? "momentum" : "lr")))
             return node_error(n, err, "outer: average has none; outer: nesterov has");
@@ -88,7 +124,8 @@ enum status plan_read_local_sgd(struct arena *a, const struct node *root, struct
     TRY(node_get_double(map, "lr", 1e-9, 1e6, &o->lr, err));
     TRY(node_get_double(map, "momentum", 0, 0.999999, &o->momentum, err));
     TRY(read_streaming(map, o, err));
-    return read_islands(a, map, p, err);
+    TRY(read_islands(a, map, p, err));
+    return check_updates(every, &p->local_sgd, err);
 }
 
 /* What the exchange between islands does not cover. */
@@ -104,9 +141,9 @@ enum status plan_check_local_sgd(const struct plan *p, struct error *err)
         return plan_complain(&whole, "local_sgd: fp16 has a loss scale, which all replicas would have to agree on in every step; bf16 has none");
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            if (p->replicas[r].stages[i].zero)
+            if (p->replicas[r].stages[i].hybrid_shard)
                 return plan_complain(&(struct plan_place){p, r, i, err},
-                                     "zero: shards state over all replicas, whose gradients local_sgd does not add in every step");
+                                     "hybrid_shard: with local_sgd zero shards over the replicas of an island; leave hybrid_shard out");
     return OK;
 }
 
@@ -114,7 +151,10 @@ void plan_write_local_sgd(FILE *out, const struct plan *p)
 {
     const struct plan_local_sgd *x = &p->local_sgd;
     if (!x->outer.every) return;
-    fprintf(out, "local_sgd:\n  every: %" PRId32 "\n  islands: [", x->outer.every);
+    fputs("local_sgd:\n  every: ", out);
+    if (!x->outer.n_updates) fprintf(out, "%" PRId32, x->outer.every);
+    for (int32_t i = 0; i < x->outer.n_updates; i++) fprintf(out, "%s%" PRId32, i ? ", " : "[", x->outer.updates[i]);
+    fputs(x->outer.n_updates ? "]\n  islands: [" : "\n  islands: [", out);
     for (int32_t i = 0; i < x->n_islands; i++) {
         bool first = true;
         fputs(i ? ", [" : "[", out);
@@ -138,6 +178,18 @@ bool plan_local_sgd_equivalent(const struct outer_optimizer *o, const struct opt
     return o->every == 1 && o->kind == OUTER_AVERAGE && inner->kind == OPTIMIZER_SGD;
 }
 
+/* "16, 8 and 4 updates"; of more than eight islands "8 to 16 updates". */
+static const char *updates_text(struct arena *a, const struct outer_optimizer *o)
+{
+    const char *text = "";
+    int32_t n = o->n_updates, least = o->every;
+    for (int32_t i = 0; i < n; i++) {
+        if (o->updates[i] < least) least = o->updates[i];
+        text = arena_printf(a, "%s%s%" PRId32, text, !i ? "" : i + 1 < n ? ", " : " and ", o->updates[i]);
+    }
+    return n <= 8 ? arena_join(a, text, " updates") : arena_printf(a, "%" PRId32 " to %" PRId32 " updates", least, o->every);
+}
+
 const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimizer *o, int32_t n_islands)
 {
     if (!o->every) return NULL;
@@ -149,5 +201,6 @@ const char *plan_describe_local_sgd(struct arena *a, const struct outer_optimize
     const char *late = !o->delay ? ""
                                  : arena_printf(a, ", applied %" PRId32 " step%s later with %g of the local parameters",
                                                 o->delay, o->delay > 1 ? "s" : "", o->alpha);
-    return arena_printf(a, "%s between %" PRId32 " islands of replicas, %s%s%s", every, n_islands, outer, turns, late);
+    const char *numbers = o->n_updates ? arena_join(a, " after ", updates_text(a, o)) : "";
+    return arena_printf(a, "%s between %" PRId32 " islands of replicas%s, %s%s%s", every, n_islands, numbers, outer, turns, late);
 }

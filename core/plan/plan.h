@@ -121,6 +121,8 @@ struct plan_replica {
  * the mean change of the parameters, each island weighted by its samples, is the gradient of the outer optimizer, which gives all
  * islands the same parameters again. The inner optimizer's state stays each island's own. This is not the same training as one with
  * every gradient added in every step, except with every: 1, SGD and the average.
+ * Unequal numbers of local steps: `every: [16, 8]` states the updates of each island between two exchanges. All islands have the same
+ * number of steps, the largest of these numbers, which the others divide; an island of 8 updates in every second step.
  * Streaming: core/lower/fragments.c divides the layers into fragments. */
 struct plan_local_sgd {
     struct outer_optimizer outer; /* every 0: none */

@@ -289,6 +289,7 @@ static enum status read_shard(struct reader *r, struct program_stage *s)
     TRY(words_int(r, 0, s->n_slots - 1, &x->slot));
     TRY(words_list(r, 2, s->n_slots - 1, x->state));
     TRY(words_int(r, -1, s->n_slots - 1, &x->master));
+    for (int k = 0; k < PROGRAM_OUTER_SLOTS; k++) TRY(words_int(r, 0, s->n_slots, &x->outer[k]));
     s->parameters[parameter].shard = x;
     return words_int64(r, -(INT64_C(1) << 60), INT64_C(1) << 60, &x->first);
 }

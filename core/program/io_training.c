@@ -1,8 +1,12 @@
 /* core/program/io_training.c - how a program's parameters are updated: optimizer, outer optimizer, loss scale, measurement of the gradient
  * noise scale; written, read, checked. */
+#include "core/base/arena.h"
 #include "core/program/lines.h"
+#include "core/program/period.h"
 #include "core/program/valid.h"
 #include "core/program/words.h"
+
+#include <inttypes.h>
 
 #define X(name, text, states, flat) #text,
 static const char *const optimizers[] = {OPTIMIZERS(X)};
@@ -33,6 +37,8 @@ void program_write_training(struct lines *out, const struct program *p)
         lines_text(out, "\nouter"), lines_int(out, x->every), put_word(out, outers[x->kind]);
         put(out, (const double[]){x->lr, x->momentum}, 2);
         lines_int(out, x->fragments), lines_int(out, x->delay), put(out, &x->alpha, 1);
+        lines_int(out, x->n_updates);
+        for (int32_t i = 0; i < x->n_updates; i++) lines_int(out, x->updates[i]);
     }
     if (p->gradient_noise) lines_text(out, "\ngradient_noise");
 }
@@ -59,7 +65,11 @@ static enum status read_outer(struct reader *r, struct outer_optimizer *o)
     TRY(words_double(r, &o->momentum));
     TRY(words_int(r, 1, o->every, &o->fragments));
     TRY(words_int(r, 0, o->every - 1, &o->delay));
-    return words_double(r, &o->alpha);
+    TRY(words_double(r, &o->alpha));
+    TRY(words_count(r, &o->n_updates));
+    int32_t *updates = ARENA_ARRAY(r->a, int32_t, (size_t)o->n_updates + 1);
+    o->updates = updates;
+    return words_list(r, o->n_updates, o->every, updates);
 }
 
 enum status program_read_training(struct reader *r, struct program *p)
@@ -105,7 +115,12 @@ enum status valid_training(struct valid *c)
     NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MAX &&
              p->loss_scale.grows_after >= 0,
          "loss scale out of range");
-    NEED(p->outer.every >= 0 && valid_index(p->outer.kind, OUTER_NESTEROV + 1), "unknown outer optimizer");
+    const struct outer_optimizer *o = &p->outer;
+    NEED(o->every >= 0 && valid_index(o->kind, OUTER_NESTEROV + 1), "unknown outer optimizer");
+    NEED(!o->n_updates || o->n_updates >= program_islands(p), "outer optimizer: no number of updates of some island");
+    for (int32_t i = 0; i < o->n_updates; i++)
+        NEED(o->updates[i] > 0 && o->every % o->updates[i] == 0, "outer optimizer: %" PRId32 " updates of an island in %" PRId32 " steps", o->updates[i],
+             o->every);
     return OK;
 }
 
@@ -115,6 +130,9 @@ enum status valid_stage_training(struct valid *c)
     const struct program_stage *s = c->s;
     const struct shape numbers = {1, {LOSS_SCALE_NUMBERS}}, one = {1, {1}};
     bool has = c->p->loss_scale.initial > 0;
+    int32_t u = program_procedure(s, PHASE_U, ""), steps = period_of_update(&c->p->outer, s->island);
+    NEED(!c->p->outer.every || u < 0 || s->procedures[u].period == (steps > 1 ? steps : 0),
+         "stage: its update has a period of %" PRId32 ", and its island updates in every %" PRId32 " steps", s->procedures[u].period, steps);
     NEED(!has || (valid_slot(c, s->scale_slot, SLOT_STATE, &numbers) &&
                   s->slots[s->scale_slot].dtype == DTYPE_fp32),
          "stage: no slot for its loss scale");

@@ -32,8 +32,8 @@
  *                     collective stream. It is simulated only; program files contain none.
  * Periods. A procedure with a period P > 0 and an offset o > 0 is executed only in the steps number o, o + P, o + 2P …, counted from 1 over
  * the whole training; in all other steps its calls do nothing. Local SGD exchanges parameters between islands in such procedures
- * (core/program/period.h). The collectives that they launch are `repeated`; one that was launched in an earlier step is awaited like one
- * of this step.
+ * (core/program/period.h), and an island that makes fewer updates than others has its updates in such procedures. The collectives that
+ * they launch are `repeated`; one that was launched in an earlier step is awaited like one of this step.
  * Ahead. The calls of a procedure F "ahead" are of the following step (core/program/ahead.h).
  * Parameter servers (core/model/parameter_server.h). Every worker is a replica of one stage. Its U sends its gradients, each to the server
  * of the parameter, over channels `by_step`: message c is of step c. It then receives the parameters. A server's lane calls U, with BSP
@@ -212,7 +212,8 @@ struct procedure {
     /* "", "last" (launches gradient buckets), "check" (of U, with several chunks on a device: tests the complete
      * gradients for overflow, or sums PowerSGD's second factors, or squares for the noise scale; updates
      * nothing);
-     * of local SGD, with a period, behind U: "delta" computes the change of the parameters and launches its sums, "outer" applies it; with
+     * of local SGD, with a period: "reduce" launches the gradient buckets of an island that does not update in every step, in the place of
+     * "last"; behind U "delta" computes the change of the parameters and launches its sums, "outer" applies it; with
      * a delay "sum" awaits the sums and puts them into the gradients, before "outer"; "ahead" of F */
     const char *variant;
     int32_t period;      /* executed in every period-th step; 0: in every step */
@@ -222,16 +223,17 @@ struct procedure {
 };
 
 enum { FEEDBACK_OUTER = 2 * ENCODING_STATES_MAX, FEEDBACK_SLOTS = 3 * ENCODING_STATES_MAX };
+enum { PROGRAM_OUTER_SLOTS = 3 };
 
 /* ZeRO: the shard of a parameter that this stage updates, in one-dimensional slots that also hold shards of neighbouring
  * parameters and padding. Element i of the slots is element i - first of the parameter, if it has that index. */
 struct program_shard {
     int32_t slot, state[2]; /* PARAMETER; STATE m, v (-1 none) */
+    int32_t outer[PROGRAM_OUTER_SLOTS]; /* STATE, as a parameter's */
     int32_t master; /* STATE, fp32 master of a half-precision slot; -1: none */
     int32_t own;    /* as of a slot */
     int64_t first;  /* if own is not 0, on the stage with chunk 0 (program_shard_first) */
 };
-enum { PROGRAM_OUTER_SLOTS = 3 };
 struct program_parameter {
     const char *name;
     struct shape shape;

@@ -182,6 +182,9 @@ static enum status check_parameter(const struct valid *c, const struct program_p
                  "parameter %s: no such state of its shard", x->name);
         NEED(is_master(c, shard->slot, shard->master, &c->s->slots[shard->slot].shape),
              "parameter %s: no such master of its shard", x->name);
+        for (int i = 0; i < PROGRAM_OUTER_SLOTS; i++)
+            NEED(!shard->outer[i] || (c->p->outer.every && valid_slot(c, shard->outer[i] - 1, SLOT_STATE, &c->s->slots[shard->slot].shape)),
+                 "parameter %s: no such anchor, velocity or sum of its shard", x->name);
     }
     for (int i = 0; i < 2; i++)
         NEED((x->gradient[i] == -1 || valid_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&

@@ -34,8 +34,12 @@ static enum status check_links(const struct valid *c, const struct collective *g
 static bool is_sum_in_flight(const struct valid *c, int32_t slot)
 {
     const struct slot *x = &c->s->slots[slot];
-    return x->class == SLOT_STATE && valid_index(x->parameter, c->s->n_parameters) &&
-           c->s->parameters[x->parameter].outer[2] == 1 + slot;
+    bool shard = false;
+    if (x->class != SLOT_STATE) return false;
+    if (valid_index(x->parameter, c->s->n_parameters)) return c->s->parameters[x->parameter].outer[2] == 1 + slot;
+    for (int32_t i = 0; i < c->s->n_parameters && !shard; i++)
+        shard = c->s->parameters[i].shard && c->s->parameters[i].shard->outer[2] == 1 + slot;
+    return shard;
 }
 
 /* Class and dtype of a segment, and of the member's own shard. */

@@ -187,7 +187,7 @@ static void write_shards(struct lines *out, const struct program_stage *s)
         if (!x) continue;
         lines_text(out, "flat_shard");
         put(out, i), put(out, x->slot), put_list(out, x->state, 2), put(out, x->master),
-            put(out, program_shard_first(s, x));
+            put_list(out, x->outer, PROGRAM_OUTER_SLOTS), put(out, program_shard_first(s, x));
         end_line(out);
     }
 }

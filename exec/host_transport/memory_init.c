@@ -17,7 +17,7 @@ enum {
     PIECE = 4096,    /* values that a thread draws at once: 0.3 ms; 56 KiB of its stack */
     BATCH = 1 << 20, /* values between uploads: 80 ms of CPU beside 30 us per thread to create it */
     PIECES = PIECE,  /* of a batch; a shard of short rows has many */
-    COPIES = 4       /* at most: slot, its master, ZeRO's master of the shard, local SGD's anchor */
+    COPIES = 4       /* at most: slot, its master, local SGD's anchor; with ZeRO those of the shard */
 };
 
 struct piece { /* consecutive in the full tensor and in this device's shard of it */
@@ -161,6 +161,7 @@ static void add_copies(struct initing *x)
     if (!p->shard) return;
     if (p->slot < 0) add_shard(x, p->shard->slot);
     add_shard(x, p->shard->master);
+    add_shard(x, p->shard->outer[0] - 1);
 }
 
 static void draw(struct initing *x, struct arena *a)

@@ -7,17 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static int32_t shard_slot(const struct program_parameter *p, int part)
-{
-    if (part == 0) return p->shard->master >= 0 ? p->shard->master : p->shard->slot;
-    return part < 3 ? p->shard->state[part - 1] : -1; /* local SGD has no ZeRO */
-}
-
 /* The elements of the parameter in the shard, and their begin in its slot. False: none. */
 static bool overlap(const struct program_stage *s, const struct program_parameter *p, int part,
                     int64_t *first, int64_t *n, int64_t *at)
 {
-    int64_t room = shape_elements(&s->slots[shard_slot(p, part)].shape);
+    int64_t room = shape_elements(&s->slots[saved_tensor_slot(p, part)].shape);
     int64_t begin = program_shard_first(s, p->shard);
     *first = begin < 0 ? -begin : 0;
     *at = begin > 0 ? begin : 0;
@@ -29,13 +23,13 @@ static bool overlap(const struct program_stage *s, const struct program_paramete
 static enum dtype part_dtype(const struct program_stage *s, const struct program_parameter *p,
                              int part)
 {
-    return s->slots[shard_slot(p, part)].dtype;
+    return s->slots[saved_tensor_slot(p, part)].dtype;
 }
 
 static char *part_address(const struct chunk *k, const struct program_parameter *p, int part,
                           int64_t at)
 {
-    int32_t slot = shard_slot(p, part);
+    int32_t slot = saved_tensor_slot(p, part);
     return (char *)lane_memory_slot(&k->memory, slot, 0) +
            at * dtype_bytes(k->stage->slots[slot].dtype);
 }
@@ -48,7 +42,7 @@ static const struct tensor_shard *part_kept(const struct program_stage *s,
 }
 
 enum status divided_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
-                            struct divided *out, bool *finite, struct error *err)
+                            int64_t steps, struct divided *out, bool *finite, struct error *err)
 {
     size_t most = 1;
     for (int32_t i = 0; i < chunks->n; i++)
@@ -62,8 +56,8 @@ enum status divided_collect(struct rank *r, const struct chunks *chunks, struct 
                 struct divided_piece *x = &out->pieces[out->n];
                 int64_t at;
                 *x = (struct divided_piece){
-                    .parameter = p, .part = part, .kept = part_kept(k->stage, p)};
-                if (shard_slot(p, part) < 0 || !overlap(k->stage, p, part, &x->first, &x->n, &at))
+                    .parameter = p, .island = k->stage->island, .part = part, .kept = part_kept(k->stage, p)};
+                if (!saved_tensor_kept(r->p, p, k->stage->island, part, steps) || !overlap(k->stage, p, part, &x->first, &x->n, &at))
                     continue;
                 enum dtype t = part_dtype(k->stage, p, part);
                 int64_t bytes = x->n * dtype_bytes(t);
@@ -115,13 +109,13 @@ static void pack_run(void *owner, int64_t first, int64_t at, int64_t n)
 }
 
 /* This rank's shards of one tensor: runs of the full tensor, each after its header. */
-static char *packed(struct arena *a, const struct divided *mine, const char *name, int part,
+static char *packed(struct arena *a, const struct divided *mine, const char *name, int32_t island, int part,
                     int64_t size, int64_t *bytes)
 {
     struct packing p = {.a = a, .size = size};
     for (int32_t i = 0; i < mine->n; i++) {
         p.x = &mine->pieces[i];
-        if (p.x->part != part || strcmp(p.x->parameter->name, name) != 0) continue;
+        if (p.x->part != part || p.x->island != island || strcmp(p.x->parameter->name, name) != 0) continue;
         if (p.x->kept) {
             struct region r = tensor_shard_region(a, &p.x->parameter->shape, p.x->kept);
             region_walk(&r, pack_run, &p);
@@ -180,7 +174,7 @@ static enum status write_batch(struct rank *r, struct batch *b, const char *fold
 }
 
 static enum status add_row(struct arena *a, struct batch *b, const struct program_parameter *p,
-                           const struct shape *whole, int part, enum dtype t, const void *data,
+                           const struct shape *whole, int32_t island, int part, enum dtype t, const void *data,
                            struct error *err)
 {
     b->rows = arena_grow(a, b->rows, (size_t)b->n, &b->rows_capacity, sizeof *b->rows);
@@ -188,7 +182,7 @@ static enum status add_row(struct arena *a, struct batch *b, const struct progra
     struct checkpoint_tensor *x = &b->rows[b->n];
     *x = (struct checkpoint_tensor){
         .shape = *whole, .dtype = (int32_t)t, .bytes = shape_elements(whole) * dtype_bytes(t)};
-    TRY(saved_tensor_name(x->name, sizeof x->name, p, 0, part, err));
+    TRY(saved_tensor_name(x->name, sizeof x->name, p, island, part, err));
     b->data[b->n++] = data;
     b->bytes += x->bytes;
     return OK;
@@ -203,19 +197,19 @@ static enum status gather_part(struct rank *r, struct arena *a, const struct div
     struct shape shape = tensor_shard_whole(&p->shape, part_kept(s, p));
     int64_t size = dtype_bytes(t), bytes, total, elements = shape_elements(&shape);
     struct arena *sent = arena_new();
-    char *from = packed(sent, mine, p->name, part, size, &bytes);
+    char *from = packed(sent, mine, p->name, s->island, part, size, &bytes);
     char *all = comm_gather(r->comm, sent, from, bytes, &total);
     enum status st = OK;
     if (r->index == 0) {
         char *whole = arena_alloc(b->arena, (size_t)(elements * size) + 1, 1);
         unpack(sent, all, total, size, elements, whole);
-        st = add_row(a, b, p, &shape, part, t, whole, err);
+        st = add_row(a, b, p, &shape, s->island, part, t, whole, err);
     }
     arena_free(sent);
     return st;
 }
 
-static enum status write_stage(struct rank *r, struct arena *a, const char *folder,
+static enum status write_stage(struct rank *r, struct arena *a, const char *folder, int64_t steps,
                                const struct divided *mine, const struct program_stage *s,
                                struct batch *b, struct error *err)
 {
@@ -224,7 +218,7 @@ static enum status write_stage(struct rank *r, struct arena *a, const char *fold
         if (!p->shard || !saved_tensor_owned(r->p, s, p->name)) continue;
         enum status st = OK; /* a rank that fails goes on, because the others wait for its shards */
         for (int part = 0; part < SAVED_TENSORS; part++)
-            if (shard_slot(p, part) >= 0) {
+            if (saved_tensor_kept(r->p, p, s->island, part, steps)) {
                 enum status now = gather_part(r, a, mine, s, p, part, b, err);
                 if (st == OK) st = now;
             }
@@ -235,14 +229,14 @@ static enum status write_stage(struct rank *r, struct arena *a, const char *fold
     return OK;
 }
 
-enum status divided_write(struct rank *r, struct arena *a, const char *folder,
+enum status divided_write(struct rank *r, struct arena *a, const char *folder, int64_t steps,
                           const struct divided *mine, struct checkpoint_tensor **tensors,
                           int32_t *n, struct error *err)
 {
     struct batch b = {.arena = arena_new()};
     enum status st = OK;
     for (int32_t i = 0; i < r->p->n_stages && st == OK; i++)
-        st = write_stage(r, a, folder, mine, &r->p->stages[i], &b, err);
+        st = write_stage(r, a, folder, steps, mine, &r->p->stages[i], &b, err);
     if (st == OK && r->index == 0) st = write_batch(r, &b, folder, err);
     *tensors = b.rows;
     *n = b.n;
@@ -258,14 +252,14 @@ static enum status load_shard(struct rank *r, struct arena *a, const struct chec
 {
     int64_t first, n, at;
     bool whole = part == 0 && p->slot >= 0; /* the shard is inside it */
-    if (shard_slot(p, part) < 0) return OK;
+    if (!saved_tensor_kept(r->p, p, 0, part, c->step)) return OK;
     if (!overlap(k->stage, p, part, &first, &n, &at) && !whole) return OK;
     enum dtype t = part_dtype(k->stage, p, part);
     const struct tensor_shard *kept = part_kept(k->stage, p);
     struct shape shape = tensor_shard_whole(&p->shape, kept);
     int64_t size = dtype_bytes(t), elements = shape_elements(&p->shape);
     char *copy = arena_alloc(a, (size_t)(shape_elements(&shape) * size) + 1, 1);
-    TRY(saved_tensor_load(a, c, r->p, p, 0, part, &shape, t, copy, err));
+    TRY(saved_tensor_load(a, c, r->p, p, k->stage->island, part, &shape, t, copy, err));
     if (kept) {
         struct region region = tensor_shard_region(a, &p->shape, kept);
         char *mine = arena_alloc(a, (size_t)(elements * size) + 1, 1);

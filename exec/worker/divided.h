@@ -16,7 +16,8 @@ enum { DIVIDED_FILE_BYTES = 64 << 20 };
 /* This rank's shard of one tensor: elements first … first + n - 1. */
 struct divided_piece {
     const struct program_parameter *parameter;
-    int part; /* 0: the parameter, 1 and 2: m and v of the optimizer */
+    int32_t island;
+    int part; /* saved_tensor.h's `which` */
     int64_t first, n;
     const void *data;
     const struct tensor_shard
@@ -27,11 +28,12 @@ struct divided {
     struct divided_piece *pieces;
 };
 
-/* Copies all shards owned by this rank; *finite becomes false if one has a non-finite value. */
+/* Copies all shards owned by this rank that are saved after so many steps of the whole training; *finite becomes false if one has a non-finite value. */
 MUST_CHECK enum status divided_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
-                                       struct divided *out, bool *finite, struct error *err);
+                                       int64_t steps, struct divided *out, bool *finite,
+                                       struct error *err);
 /* All ranks together: writes the tensors into files of the folder; rank 0 gets their rows of the manifest. */
-MUST_CHECK enum status divided_write(struct rank *r, struct arena *a, const char *folder,
+MUST_CHECK enum status divided_write(struct rank *r, struct arena *a, const char *folder, int64_t steps,
                                      const struct divided *mine, struct checkpoint_tensor **tensors,
                                      int32_t *n, struct error *err);
 /* Loads chunk k's shard of a parameter and its optimizer state from the checkpoint. */

@@ -14,8 +14,8 @@ struct program;
 
 struct feedback { /* of a chunk */
     int32_t n;
-    struct checkpoint_tensor *tensors; /* (n) */
-    const void **data;                 /* (n) */
+    struct checkpoint_tensor *tensors; /* (n), with room for one more */
+    const void **data;                 /* likewise */
 };
 /* Finite stays, or becomes false. Ownership: the arena's. O(parameters · stages of the program). */
 MUST_CHECK enum status feedback_collect(struct rank *r, struct arena *a, const struct chunk *k, struct feedback *out,

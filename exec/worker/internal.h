@@ -17,7 +17,7 @@
  *   serve.c         struct serve: a parameter server's order of arrivals
  *
  * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, routing.c, resume.c; saved_tensor.c,
- * shards.c and divided.c (tensors of checkpoints). They receive their state as arguments. This header is for worker.c,
+ * shards.c, divided.c, feedback.c and accumulated.c (tensors of checkpoints). They receive their state as arguments. This header is for worker.c,
  * steps.c and serve.c only; the first two own the rest.
  */
 #ifndef EXEC_WORKER_INTERNAL_H

@@ -4,6 +4,7 @@
 #include "core/collective/tensor_shard.h"
 #include "core/program/period.h"
 #include "exec/checkpoint/checkpoint.h"
+#include "exec/worker/accumulated.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
 #include "exec/worker/feedback.h"
@@ -116,6 +117,14 @@ static void warn_of_sums(const struct resuming *v, const struct checkpoint *c)
                  c->step, c->folder);
 }
 
+static void warn_of_accumulated(const struct resuming *v, const struct checkpoint *c)
+{
+    if (accumulated_lost(c, v->r->p))
+        log_warn("checkpoint '%s' of step %" PRId64 " is from between two updates of an island, and this plan does not continue that island's gradients: "
+                 "its next update has those of its remaining steps alone",
+                 c->folder, c->step);
+}
+
 /* lacking: tensors of this rank's feedback that the checkpoint does not have. */
 static void warn_of_feedback(const struct resuming *v, const struct checkpoint *c, int64_t lacking)
 {
@@ -202,7 +211,8 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
     TRY(checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(v, &c, err));
     TRY(checkpoint_continues(&c, v->r->o->steps, v->progress->global_batch, err));
-    if (v->r->index == 0) warn_of_changes(v, &c), warn_of_islands(v, &c), warn_of_sums(v, &c), warn_of_versions(v, &c), warn_of_workers(v, &c);
+    if (v->r->index == 0)
+        warn_of_changes(v, &c), warn_of_islands(v, &c), warn_of_sums(v, &c), warn_of_versions(v, &c), warn_of_workers(v, &c), warn_of_accumulated(v, &c);
     for (int32_t i = 0; i < v->chunks->n; i++) {
         const struct chunk *k = &v->chunks->at[i];
         for (int32_t j = 0; j < k->stage->n_parameters; j++) {
@@ -212,6 +222,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
             if (p->shard) TRY(divided_load(v->r, &c, k, p, err));
         }
         TRY(feedback_load(v->r, a, &c, k, &lacking, err));
+        TRY(accumulated_load(v->r, a, &c, k, err));
     }
     if (v->r->index == 0) warn_of_feedback(v, &c, lacking);
     TRY(load_versions(v, a, &c, err));

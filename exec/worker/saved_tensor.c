@@ -15,6 +15,8 @@ static const char VERSIONS[] = "parameter_server#";
 
 int32_t saved_tensor_slot(const struct program_parameter *p, int which)
 {
+    const struct program_shard *x = p->shard;
+    if (x) return which == 0 ? (x->master >= 0 ? x->master : x->slot) : which < 3 ? x->state[which - 1] : x->outer[which - 3] - 1;
     if (which == 0) return p->master >= 0 ? p->master : p->slot;
     if (which == SAVED_PREVIOUS) return p->previous - 1;
     return which < 3 ? p->state[which - 1] : p->outer[which - 3] - 1;

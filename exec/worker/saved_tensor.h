@@ -28,7 +28,7 @@ enum { SAVED_PREVIOUS = 6, SAVED_TENSORS };
 /* ERR_INPUT: the name is too long. */
 MUST_CHECK enum status saved_tensor_name(char *out, size_t n, const struct program_parameter *p,
                                          int32_t island, int which, struct error *err);
-int32_t saved_tensor_slot(const struct program_parameter *p, int which); /* -1: none */
+int32_t saved_tensor_slot(const struct program_parameter *p, int which); /* with ZeRO of the shard; -1: none */
 /* Whether an island saves it after so many steps of the whole training. */
 bool saved_tensor_kept(const struct program *p, const struct program_parameter *x, int32_t island, int which,
                        int64_t steps);

@@ -3,6 +3,7 @@
 #include "core/base/log.h"
 #include "core/graph/half.h"
 #include "core/collective/tensor_shard.h"
+#include "exec/worker/accumulated.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
 #include "exec/worker/feedback.h"
@@ -85,9 +86,10 @@ static enum status collect(struct saver *v, struct arena *a, int64_t step, struc
         TRY(collect_chunk(v, a, &v->chunks->at[i], step, s, err));
         collect_versions(v, a, &v->chunks->at[i], s);
         TRY(feedback_collect(v->r, a, &v->chunks->at[i], &s->feedback[i], &s->finite, err));
+        TRY(accumulated_collect(v->r, a, &v->chunks->at[i], step, &s->feedback[i], &s->finite, err));
         s->first[i + 1] = s->n;
     }
-    return divided_collect(v->r, v->chunks, a, &s->divided, &s->finite, err);
+    return divided_collect(v->r, v->chunks, a, step, &s->divided, &s->finite, err);
 }
 
 /* One file per stage. */
@@ -143,12 +145,12 @@ static enum status write_mine(struct saver *v, struct arena *a, const char *temp
 }
 
 /* Files of the assembled tensors; their rows follow rank 0's own. */
-static enum status write_together(struct saver *v, struct arena *a, const char *folder,
+static enum status write_together(struct saver *v, struct arena *a, const char *folder, int64_t step,
                                   struct saving *s, struct error *err)
 {
     struct checkpoint_tensor *rows;
     int32_t n;
-    TRY(divided_write(v->r, a, folder, &s->divided, &rows, &n, err));
+    TRY(divided_write(v->r, a, folder, step, &s->divided, &rows, &n, err));
     add_rows(a, s, rows, n);
     TRY(shards_write(v->r, a, folder, &s->shards, err));
     add_rows(a, s, s->shards.rows, s->shards.n);
@@ -201,7 +203,7 @@ static enum status save(struct saver *v, struct arena *a, int64_t step, char *fo
         return skip(v, step, "parameters or optimizer state are");
     TRY(begin(v, a, step, folder, err));
     TRY(comm_agree(v->r->comm, write_mine(v, a, folder, &mine, err), err));
-    TRY(comm_agree(v->r->comm, write_together(v, a, folder, &mine, err), err));
+    TRY(comm_agree(v->r->comm, write_together(v, a, folder, step, &mine, err), err));
     int64_t bytes;
     struct checkpoint c = {.step = step,
                            .sequences =
@@ -245,22 +247,24 @@ static int64_t feedback_bytes(const struct program_stage *s, const struct progra
     return bytes;
 }
 
-/* Data of one checkpoint: each full tensor once, and every device's feedback. */
+/* Data of one checkpoint: each full tensor once, and every device's feedback and, between two updates, gradients. */
 static int64_t bytes_of_all(const struct program *p)
 {
     int64_t bytes = 0;
-    for (const struct program_stage *s = p->stages; s < p->stages + p->n_stages; s++)
+    for (const struct program_stage *s = p->stages; s < p->stages + p->n_stages; s++) {
+        bytes += accumulated_bytes(p, s, 1);
         for (int32_t k = 0; k < s->n_parameters; k++) {
             const struct program_parameter *x = &s->parameters[k];
-            const int32_t *state = x->shard ? x->shard->state : x->state;
+            const int32_t *state = x->shard ? x->shard->state : x->state, *outer = x->shard ? x->shard->outer : x->outer;
             bytes += feedback_bytes(s, x);
             if (!saved_tensor_owned(p, s, x->name)) continue;
             struct shape whole =
                 tensor_shard_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].shard : NULL);
             bytes += shape_elements(&whole) * dtype_bytes(dtype_master(p->dtype)) *
                      (1 + (state[0] >= 0) + (state[1] >= 0) + (x->previous > 0) +
-                      (s->island ? 0 : (x->outer[0] > 0) + (x->outer[1] > 0) + (x->outer[2] > 0)));
+                      (s->island ? 0 : (outer[0] > 0) + (outer[1] > 0) + (outer[2] > 0)));
         }
+    }
     return bytes;
 }
 

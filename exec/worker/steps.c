@@ -6,6 +6,7 @@
 #include "exec/worker/internal.h"
 
 #include "core/program/ahead.h"
+#include "core/program/period.h"
 #include "exec/worker/routing.h"
 
 /* ---- instructions ----------------------------------------------------------------------------- */
@@ -228,9 +229,9 @@ enum status worker_step(struct worker *w, struct error *err)
     struct cursor cursor;
     struct call call;
     bool updated = false;
-    /* a loss scale counts updates itself */
-    chunks_set_step(&w->chunks,
-                    progress_number(&w->progress) - scale_log_skipped_before(&w->scales));
+    /* a loss scale counts updates itself, and so does an island that does not update in every step */
+    chunks_set_step(&w->chunks, (progress_number(&w->progress) - scale_log_skipped_before(&w->scales)) /
+                                    period_of_update(&w->rank.p->outer, w->chunks.at[0].stage->island));
     cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);
     while (cursor_next(&cursor, &call)) {
         const struct procedure *f = &w->chunks.at[call.chunk].stage->procedures[call.procedure];

@@ -80,6 +80,7 @@ static uint64_t lane_colour(struct folding *f, const struct membership *m, int32
         for (int32_t i = 0; i < s->n_procedures; i++) {
             const struct procedure *x = &s->procedures[i];
             h = fold_mix(rng_hash_text(h, x->variant), (uint64_t)x->phase);
+            h = fold_mix(fold_mix(h, (uint64_t)x->period), (uint64_t)x->offset);
             for (int32_t k = 0; k < x->n_instrs; k++, n++) {
                 const struct instr *in = &x->instrs[k];
                 h = fold_mix(h, (uint64_t)in->kind);

@@ -175,7 +175,6 @@ refused 'local_sgd.lr: outer: average has none' '{every: 2, lr: 0.5}'
 refused 'local_sgd.lr' '{every: 2, outer: nesterov, lr: 0}'
 refused 'must be one of average, nesterov' '{every: 2, outer: adam}'
 refused "unknown key 'evry'\|evry" '{evry: 2}'
-refused 'zero: shards state over all replicas' '{every: 2}' "${plans[replicas]//device: n.0/device: n.0, zero: 1}"
 refused 'fp16 has a loss scale' '{every: 2}' "${plans[replicas]}" fp16
 refused 'is sharded differently in some replicas' '{every: 2}' "  - microbatches: 4
     stages:

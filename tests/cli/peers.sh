@@ -68,6 +68,20 @@ for by in devices host; do MUSHER_TRANSPORT=$by losses --steps 7 > "$scratch/$by
 grep -q '#sum"' "$scratch"/flight/step-*5/manifest.json && cmp -s "$scratch/devices.losses" "$scratch/parts" && ok "and resumed while a sum is in flight: the same bits" ||
     not_ok "and resumed while a sum is in flight: the same bits" "$(paste "$scratch/devices.losses" "$scratch/parts")"
 
+# ---- islands of two GPUs that divide their state, the second of which updates in every second step; over NCCL and over the host, and resumed between two
+# of its updates
+for zero in 1 3; do
+    sed "s/index: 1}/count: 2, index: 2}/; s/devices: \[{type: h}\]/devices: [{type: h, count: 2}]/; s/^  links: .*/  links:\n    - {name: in-n, between: [n], bandwidth: 10 GB\/s, latency: 5 us}\n    - {name: in-m, between: [m], bandwidth: 10 GB\/s, latency: 5 us}\n    - {name: nv, between: [n, m], bandwidth: 10 GB\/s, latency: 5 us}/" "$scratch/pair.yaml" |
+        awk -v zero=$zero '/^replicas:/ { print "local_sgd: {every: [4, 2], islands: [[0, 1], [2, 3]], outer: nesterov}"; print; for (i = 0; i < 4; i++) printf "  - {microbatches: 1, stages: [{layers: [0, 7], device: %s, zero: %d}]}\n", (i < 2 ? "n." : "m.") i, zero; next } !/^  - .microbatches/' >"$scratch/streaming.yaml"
+    for by in devices host; do MUSHER_TRANSPORT=$by losses --steps 7 > "$scratch/$by.losses"; done
+    [[ $(wc -l < "$scratch/devices.losses") == 7 ]] && within "$(distance "$scratch/devices.losses" "$scratch/host.losses")" 1e-4 && ok "islands with zero $zero by GPUs and by the host" ||
+        not_ok "islands with zero $zero by GPUs and by the host" "$(paste "$scratch/devices.losses" "$scratch/host.losses") $(cat "$scratch/err")"
+    rm -rf "$scratch/flight"
+    { losses --steps 7 --save "$scratch/flight" --save-every 5 | head -5; losses --steps 2 --resume "$scratch"/flight/step-*5; } > "$scratch/parts"
+    grep -q '"gradients#x' "$scratch"/flight/step-*5/manifest.json && cmp -s "$scratch/devices.losses" "$scratch/parts" && ok "and resumed between two updates: the same bits" ||
+        not_ok "and resumed between two updates: the same bits" "$(paste "$scratch/devices.losses" "$scratch/parts")"
+done
+
 # ---- a tied embedding, replicated for one use and sharded for the other: partial gradients are half precision, their sum fp32
 split='  - {microbatches: 4, stages: [{layers: [0, 7], devices: [n.0, m.1], sharding: {ratios: [[3, 1]], operators: [{match: lm_head, shard: vocabulary}, {match: "*", shard: positions}]}}]}'
 plan whole 1 "" "${pair%%$'\n'*}"

@@ -57,6 +57,34 @@ check "progress has its assumption and source" $?
 # The slower site has fewer samples: 16 samples at 3 : 1.
 awk '/^  - microbatches/ { n = $3 } /devices?: *\[?b\./ { b += n } /devices?: *\[?a\./ { a += n } END { exit !(a >= 2 * b && b > 0) }' "$scratch/uneven.plan.diloco"
 check "islands share the batch by their speed" $?
+# 12 and 4 samples a step: of the divisors of 500 and of 8, an update in every 4th step has 16 samples, nearest to 12.
+grep -q 'every: \[500, 125\]' "$scratch/uneven.plan.diloco" && grep -q 'every: \[8, 2\]' "$scratch/uneven.plan.local-sgd" && grep -q 'every: 100$' "$scratch/uneven.plan.streaming-diloco" &&
+    grep -q 'every: 500$' "$scratch/slow.plan.diloco" && grep -q '"assumption": ".*accumulate up to 4 steps for an update' "$scratch/uneven.json" && ! grep -q 'accumulate' "$scratch/slow.json"
+check "the slower island makes fewer updates, as its assumption states" $?
+# Memory for whole state on no device: ZeRO inside islands.
+sed 's/, {name: q[^}]*}//; s/type: q/type: p/; s/memory: 1 GiB/memory: 2300 KiB/' "$scratch/slow.yaml" >"$scratch/small.yaml"
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/small.yaml" --allow local-sgd -o "$scratch/small.plan" >"$scratch/out" 2>"$scratch/err" && grep -q 'zero: [123]' "$scratch/small.plan.diloco" && ! grep -q hybrid_shard "$scratch/small.plan.diloco" &&
+    "$MUSHER" run -q "$scratch/small.plan.diloco" --data "$scratch/text.txt" --steps 3 >/dev/null 2>"$scratch/err"
+check "islands shard their state where memory needs it, and it really runs" $?
+# Nine nodes in three groups: nine islands are more than the source of DiLoCo's progress covers; where there is no other division they are stated.
+nodes() {
+    echo "version: 1"
+    echo "name: nine"
+    echo "device_types: [{name: p, device: host, memory: 1 GiB, slowdown: 8}]"
+    echo "nodes: [$(for i in 0 1 2 3 4 5 6 7 8; do echo "{name: n$i, host: localhost, devices: {type: p, count: 1}},"; done)]"
+    echo "switches: [{name: w}, {name: g0}, {name: g1}, {name: g2}]"
+    echo "links:"
+    for i in 0 1 2 3 4 5 6 7 8; do echo "  - {name: l$i, between: [n$i, g$((i / 3))], bandwidth: $1, latency: 1 ms}"; done
+    for i in 0 1 2; do echo "  - {name: b$i, between: [g$i, w], bandwidth: 1 MB/s, latency: 1 ms}"; done
+}
+sed 's/global_batch: 16/global_batch: 72/' "$scratch/job.yaml" >"$scratch/job72.yaml"
+nodes '4 MB/s' >"$scratch/nine.yaml"
+nodes '1 MB/s' >"$scratch/flat.yaml"
+for name in nine flat; do "$MUSHER" plan "$scratch/job72.yaml" "$scratch/$name.yaml" --allow local-sgd -o "$scratch/$name.plan" --evaluations 300 --json >"$scratch/$name.json" 2>"$scratch/err"; done
+islands() { sed -n 's/^ *islands: *//p' "$scratch/$1" | tr -cd '[' | wc -c; }
+[[ $(islands nine.plan.diloco) == 4 && $(islands flat.plan.diloco) == 10 ]] && grep -q '"assumption": "[^"]*; 9 islands, for which Douillard et al. 2023 report diminishing returns, would take' "$scratch/nine.json" &&
+    grep -q "of this plan's 9 islands Douillard et al. 2023 report diminishing returns beyond 8" "$scratch/flat.json"
+check "more islands than a source covers come last, and are stated" $?
 
 for strategy in diloco streaming-diloco int8-sums power-sgd; do
     "$MUSHER" run -q "$scratch/slow.plan.$strategy" --data "$scratch/text.txt" --steps 3 --json >"$scratch/run.json" 2>"$scratch/err"
@@ -202,7 +230,7 @@ links:
   - {name: net, between: [a, b], bandwidth: 1 MB/s, latency: 1 ms}
 END
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/unlike.yaml" --allow local-sgd -o "$scratch/p.yaml" >"$scratch/out" 2>"$scratch/err"
-tr -s ' \n' '  ' <"$scratch/out" | grep -q 'diloco - 2 islands: [^;]*is sharded differently in some replicas; all must keep the same shards of it; 2 islands without ZeRO: an island of 2 devices alone: no feasible plan'
+tr -s ' \n' '  ' <"$scratch/out" | grep -q 'diloco - 2 islands: [^;]*is sharded differently in some replicas; all must keep the same shards of it; 2 islands with room for anchors: an island of 2 devices alone: no feasible plan'
 check "a strategy without a plan has the reason of every attempt" $?
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/slow.yaml" --allow local-sdg -o "$scratch/p.yaml" >"$scratch/out" 2>"$scratch/err"
 [[ $? == 2 ]] && grep -q "no strategies 'local-sdg'; known: local-sgd compress stale; did you mean 'local-sgd'?" "$scratch/err"

@@ -125,6 +125,59 @@ START_TEST(the_steps_of_a_period_that_are_simulated_stand_for_all)
 }
 END_TEST
 
+/* The islands' numbers of updates. */
+static struct plan unequal(struct plan p, const int32_t *updates)
+{
+    p.local_sgd.outer.n_updates = p.local_sgd.n_islands, p.local_sgd.outer.updates = updates;
+    return p;
+}
+
+START_TEST(a_slower_island_updates_in_some_steps)
+{
+    static const int32_t updates[][2] = {{EVERY, EVERY / 2}, {EVERY / 3, EVERY}, {EVERY, 1}};
+    for (int k = 0; k < 3; k++)
+        for (int32_t n_stages = 1; n_stages <= 2; n_stages++) {
+            struct plan plan = unequal(islands(2, n_stages, 1, 0), updates[k]);
+            const struct program *p = plans_lower(arena, &plan, true);
+            plans_read_back(arena, p);
+            for (int32_t s = 0; s < p->n_stages; s++) {
+                const struct program_stage *x = &p->stages[s];
+                const struct procedure *u = &x->procedures[program_procedure(x, PHASE_U, "")];
+                int32_t n = 0;
+                for (int32_t step = 5 * EVERY; step < 6 * EVERY; step++) n += procedure_runs(u, step);
+                ck_assert_int_eq(n, updates[k][x->island]);
+                ck_assert(procedure_runs(u, 6 * EVERY - 1)); /* in front of an exchange */
+                ck_assert_int_eq(period_of_update(&p->outer, x->island), EVERY / n);
+            }
+            /* a file whose stage updates in other steps than its island is refused */
+            p->stages[0].procedures[program_procedure(&p->stages[0], PHASE_U, "")].period++;
+            ck_assert(program_check(arena, p, &err) == ERR_INPUT && strstr(err.text, "its island updates in every"));
+        }
+}
+END_TEST
+
+START_TEST(steps_of_unequal_islands_that_are_simulated_stand_for_all)
+{
+    static const int32_t updates[][3] = {{60, 30, 60}, {60, 20, 30}, {60, 12, 15}, {60, 60, 1}};
+    static const int32_t cycles[] = {2, 6, 20, 60}, most[] = {6, 14, 42, 60};
+    for (int k = 0; k < 4; k++) {
+        struct outer_optimizer o = {.every = 60, .fragments = 1, .n_updates = 3, .updates = updates[k]};
+        struct period x;
+        int32_t sum = 0, in[3] = {0};
+        period_make(arena, &o, false, &x);
+        ck_assert_int_eq(period_cycle(&o), cycles[k]);
+        ck_assert_int_le(x.n, most[k]);
+        for (int32_t i = 0; i < x.n; i++) {
+            sum += x.times[i];
+            ck_assert(!i || x.step[i] > x.step[i - 1]);
+            for (int32_t j = 0; j < 3; j++) in[j] += (x.step[i] + 1) % period_of_update(&o, j) ? 0 : x.times[i];
+        }
+        ck_assert_int_eq(sum, 60); /* and every island has its number of updates */
+        for (int32_t j = 0; j < 3; j++) ck_assert_int_eq(in[j], updates[k][j]);
+    }
+}
+END_TEST
+
 /* --- time --- */
 
 static struct sim_result simulated(struct plan *plan, const struct program *p)
@@ -237,6 +290,53 @@ START_TEST(a_simulation_of_some_steps_equals_that_of_all)
 }
 END_TEST
 
+/* Of the device's operators in one of these steps, by whether they are of updates. */
+static int64_t busy(const struct sim_result *r, int32_t device, int32_t step, bool updates)
+{
+    int64_t ns = 0;
+    for (size_t i = 0; i < r->trace->n_spans; i++) {
+        const struct span *s = &r->trace->spans[i];
+        if (s->kind == SPAN_COMPUTE && s->device == device && s->step == step && (s->phase == PHASE_U) == updates) ns += s->end_ns - s->begin_ns;
+    }
+    return ns;
+}
+
+/* Islands of one device do not wait for each other between two exchanges. The period is the longest of H steps and H_i updates, and
+ * the exchange: changes, a ring all-reduce of two members, the outer step. */
+START_TEST(a_period_of_unequal_islands_has_its_closed_form)
+{
+    static const int32_t updates[][2] = {{EVERY, EVERY / 2}, {EVERY, EVERY / 4}, {EVERY / 3, EVERY}, {EVERY, EVERY}};
+    const double bandwidth = 1e6, latency = 1e-3;
+    for (int k = 0; k < 4; k++)
+        for (int32_t second = 1; second <= MICROBATCHES; second += 3) {
+            struct plan plan = unequal(islands(2, 1, 1, 0), updates[k]);
+            plan.job.global_batch -= (MICROBATCHES - second) * plan.microbatch, plan.replicas[1].microbatches = second;
+            plan.cluster.links[0].bandwidth_Bps = bandwidth, plan.cluster.links[0].latency_s = latency;
+            const struct program *p = plans_lower(arena, &plan, true);
+            struct sim_result r = simulated(&plan, p);
+            double expected = 0, exchange = 2 * (latency + (double)fragment_bytes(p, 0) / 2 / bandwidth) * 1e9;
+            for (int32_t d = 0; d < 2; d++) {
+                int32_t steps = EVERY / updates[k][d], last = EVERY - 1;
+                int64_t step = busy(&r, d, EVERY, false), update = busy(&r, d, EVERY + steps - 1, true);
+                if (steps == EVERY) update = 0; /* all of them together, below */
+                int64_t both = busy(&r, d, EVERY + last, true) - update; /* changes and outer step */
+                double own = (double)(EVERY * step + updates[k][d] * update + both);
+                if (own > expected) expected = own;
+                ck_assert_int_eq(busy(&r, d, EVERY + last, false), step);
+                if (steps > 1) ck_assert_int_eq(busy(&r, d, EVERY, true), 0);
+            }
+            ck_assert_double_eq_tol((double)r.iteration_ns * EVERY / (expected + exchange), 1, EVERY / expected);
+            struct sim_options some = {.detail = SIM_OPERATOR};
+            struct profile *profile = ARENA_ARRAY(arena, struct profile, 1);
+            ck_assert_msg(profile_prior(arena, &plan.cluster, profile, &err) == OK, "%s", err.text);
+            struct sim_result few;
+            ck_assert_msg(sim_run(arena, p, cost_new(arena, profile, &plan.cluster), &some, &few, &err) == OK, "%s", err.text);
+            ck_assert(llabs(few.iteration_ns - r.iteration_ns) <= 1);
+            ck_assert(few.period <= r.period);
+        }
+}
+END_TEST
+
 Suite *local_sgd_suite(void)
 {
     Suite *s = suite_create("local_sgd");
@@ -246,6 +346,9 @@ Suite *local_sgd_suite(void)
     tcase_add_test(t, without_fragments_and_delay_the_program_is_the_one_without_the_keys);
     tcase_add_test(t, the_steps_of_a_period_that_are_simulated_stand_for_all);
     tcase_add_test(t, a_fragment_takes_its_part_of_the_time_of_all);
+    tcase_add_test(t, a_slower_island_updates_in_some_steps);
+    tcase_add_test(t, steps_of_unequal_islands_that_are_simulated_stand_for_all);
+    tcase_add_test(t, a_period_of_unequal_islands_has_its_closed_form);
     tcase_add_test(t, a_delay_hides_the_exchange);
     tcase_add_test(t, a_simulation_of_some_steps_equals_that_of_all);
     suite_add_tcase(s, t);

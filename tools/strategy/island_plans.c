@@ -57,7 +57,7 @@ static bool divides_all(const struct island *islands, int32_t n, int64_t microba
 }
 
 /* *why: there is no plan. microbatch 0: the search chooses one that all islands can have. */
-static enum status search_island(struct island_task *f, struct island *islands, int32_t n, int32_t index, int64_t microbatch, bool whole,
+static enum status search_island(struct island_task *f, struct island *islands, int32_t n, int32_t index, int64_t microbatch, bool beside,
                                  const char **why, struct error *err)
 {
     struct island *x = &islands[index];
@@ -77,11 +77,10 @@ static enum status search_island(struct island_task *f, struct island *islands, 
         return OK;
     }
     struct cluster part = x->part;
-    if (whole) { /* the outer optimizer's anchor and velocity, two of seven parts of the state in half precision */
+    if (beside) { /* the outer optimizer's anchor and velocity, two of seven parts of the state in half precision */
         part.types = arena_copy(f->a, part.types, (size_t)part.n_types * sizeof *part.types);
         for (int32_t t = 0; t < part.n_types; t++) part.types[t].reserve_bytes += part.types[t].memory_bytes / 10 * 3;
     }
-    o.no_zero = whole;
     o.baseline = f->base, o.from = NULL, o.top = ISLAND_PLANS, o.objective = OBJECTIVE_TIME, o.min_rate = o.max_cost = 0;
     enum status st = search_plans(f->a, &j, &part, f->profile, &o, &r, &refused);
     if (st == ERR_INFEASIBLE || st == ERR_INPUT) {
@@ -98,16 +97,16 @@ static enum status search_island(struct island_task *f, struct island *islands, 
 }
 
 /* The fastest island first, whose microbatch size the others take. */
-static enum status search_islands(struct island_task *f, struct island *x, int32_t n, bool whole, const char **why, struct error *err)
+static enum status search_islands(struct island_task *f, struct island *x, int32_t n, bool beside, const char **why, struct error *err)
 {
     int32_t first = 0;
     find_alike(f, x, n);
     for (int32_t i = 1; i < n; i++)
         if (x[i].weight > x[first].weight) first = i;
     first = x[first].like;
-    TRY(search_island(f, x, n, first, 0, whole, why, err));
+    TRY(search_island(f, x, n, first, 0, beside, why, err));
     for (int32_t i = 0; i < n && !*why; i++)
-        if (i != first && x[i].like == i) TRY(search_island(f, x, n, i, x[first].found[0].plan.microbatch, whole, why, err));
+        if (i != first && x[i].like == i) TRY(search_island(f, x, n, i, x[first].found[0].plan.microbatch, beside, why, err));
     for (int32_t i = 0; i < n && !*why; i++) x[i].found = x[x[i].like].found, x[i].n_found = x[x[i].like].n_found;
     return OK;
 }
@@ -154,7 +153,7 @@ enum status island_plans_fill(struct island_task *f, struct island_division *d, 
     }
     for (int round = 0; round < 2 && !d->why; round++) {
         if (!share_batch(f, x, n)) d->why = arena_printf(f->a, "%" PRId32 " islands and a batch of %" PRId64, n, f->job->global_batch);
-        if (!d->why) TRY(search_islands(f, x, n, d->whole, &d->why, err));
+        if (!d->why) TRY(search_islands(f, x, n, d->beside, &d->why, err));
         if (d->why || all_alike(x, n)) break;
         for (int32_t i = 0; i < n; i++) x[i].weight = (double)x[i].batch / (double)x[i].found[0].iteration_ns;
     }

@@ -27,17 +27,17 @@ struct island_task {
 
 struct island_division {
     struct islands by;
-    bool whole;             /* islands are planned without ZeRO, beside the state that a strategy adds */
+    bool beside;            /* islands are planned beside the state that a strategy adds */
     struct island *islands; /* (by.n) */
     int32_t n_plans;        /* least number of plans of an island */
     const char *why;
-    struct island_division *without_zero; /* NULL: not needed yet */
+    struct island_division *with_room; /* the same, beside that state; NULL: not needed yet */
 };
 
 /* Searches the plans of every island: x->islands, or x->why. Its share of the batch is by peak FLOP/s, then, if islands differ, by the samples/s of
  * its plan. Cost: a search for every island that no earlier one is like. */
 MUST_CHECK enum status island_plans_fill(struct island_task *f, struct island_division *d, struct error *err);
-/* The replicas of all islands in one plan, the k-th of each. zero: as they are, or without ZeRO, which local SGD and codes do not have. of: (replicas)
+/* The replicas of all islands in one plan, the k-th of each. zero: as they are, or without ZeRO, which codes do not have. of: (replicas)
  * the island of each. false: the microbatch sizes differ. */
 bool island_plans_unite(struct island_task *f, const struct island_division *d, int32_t k, bool zero, struct plan *p,
                         const int32_t **of);

@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/nearest.h"
 #include "core/base/units.h"
+#include "core/program/period.h"
 #include "profiles/team.h"
 #include "sim/metrics.h"
 #include "tools/objective.h"
@@ -17,6 +18,7 @@
 
 /* Steps between exchanges; DiLoCo's settings are those of Douillard et al. 2023, section 3. */
 enum { LOCAL_EVERY = 8, DILOCO_EVERY = 500, STREAMING_EVERY = 100 };
+enum { DILOCO_ISLANDS = 8 }; /* that are compared with synchronous training of as many samples; section 3 */
 enum { SSP_BOUND = 3 }; /* steps; a worker that pauses for less delays no other */
 static const struct outer_optimizer outer_average = {.every = LOCAL_EVERY, .kind = OUTER_AVERAGE, .fragments = 1};
 static const struct outer_optimizer outer_streaming = {
@@ -68,6 +70,11 @@ static void note(struct island_task *f, const char *of, const char *why, struct 
     x->why = arena_printf(f->a, "%s%s%s: %s", x->why, *x->why ? "; " : "", of, why);
 }
 
+static bool is_beyond(const struct strategy_plan *x, const struct plan *p)
+{
+    return x->covered && p->local_sgd.outer.every && p->local_sgd.n_islands > x->covered;
+}
+
 /* Simulates the plan, and keeps it if it is the best so far. Otherwise *why. */
 static enum status try_plan(struct island_task *f, const struct plan *p, struct strategy_plan *x, const char **why, struct error *err)
 {
@@ -85,7 +92,10 @@ static enum status try_plan(struct island_task *f, const struct plan *p, struct 
     struct search_plan now = strategy_effective(&made), before = {0};
     if (!x->why) before = strategy_effective(x);
     made.why = NULL, made.outside = !objective_better(f->o, &now, NULL);
-    if (x->why || objective_precedes(f->o, &now, &before)) *x = made;
+    if (is_beyond(x, p) && (!x->beyond.islands || made.iteration_ns < x->beyond.iteration_ns))
+        made.beyond = x->beyond = (struct strategy_beyond){p->local_sgd.n_islands, made.iteration_ns};
+    bool same = x->why || is_beyond(x, p) == is_beyond(x, &x->plan);
+    if (x->why || (same ? objective_precedes(f->o, &now, &before) : !is_beyond(x, p))) *x = made;
     return OK;
 }
 
@@ -94,6 +104,7 @@ struct change {
     const struct outer_optimizer *outer;
     struct compressor sums;
     bool zero; /* ZeRO may stay */
+    int32_t covered; /* as a strategy's */
     const struct parameter_server *servers;
     bool unflushed; /* pipelines without a flush */
 };
@@ -101,8 +112,8 @@ static const struct parameter_server by_ssp = {.mode = SERVER_SSP, .bound = SSP_
 static const struct parameter_server by_asp = {.mode = SERVER_ASP, .drop_above = -1}, by_bsp = {.mode = SERVER_BSP, .drop_above = -1};
 static const struct change changes[STRATEGY_COUNT] = {
     [STRATEGY_local_sgd] = {.outer = &outer_average},
-    [STRATEGY_diloco] = {.outer = &outer_diloco},
-    [STRATEGY_streaming_diloco] = {.outer = &outer_streaming},
+    [STRATEGY_diloco] = {.outer = &outer_diloco, .covered = DILOCO_ISLANDS},
+    [STRATEGY_streaming_diloco] = {.outer = &outer_streaming, .covered = DILOCO_ISLANDS},
     [STRATEGY_bf16_sums] = {.sums = {.kind = COMPRESSION_BF16}, .zero = true},
     [STRATEGY_fp16_sums] = {.sums = {.kind = COMPRESSION_FP16}, .zero = true},
     [STRATEGY_int8_sums] = {.sums = {.kind = COMPRESSION_INT8, .stochastic = true, .block = 256}},
@@ -115,6 +126,8 @@ static const struct change changes[STRATEGY_COUNT] = {
 static void apply(const struct change *x, struct plan *p, int32_t n_islands, const int32_t *island)
 {
     if (x->outer) p->local_sgd = (struct plan_local_sgd){.outer = *x->outer, .n_islands = n_islands, .island = island};
+    for (int32_t r = 0; r < p->n_replicas && x->outer; r++) /* shards are of an island */
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) p->replicas[r].stages[s].hybrid_shard = false;
     p->compression.gradients = x->sums;
 }
 
@@ -132,22 +145,73 @@ static const char *refused(struct arena *a, const struct change *x, const struct
     return NULL;
 }
 
-/* The first plans of the islands that fit beside what the strategy keeps; else the reason of the first. */
+/* Whether all exchanges start and are applied in multiples of so many steps. */
+static bool suits(const struct outer_optimizer *o, int32_t steps)
+{
+    bool all = o->every % steps == 0;
+    for (int32_t f = 0; f < o->fragments && all; f++) all = period_first(o, f) % steps == 0 && (period_first(o, f) + o->delay) % steps == 0;
+    return all;
+}
+
+/* The island of the most samples a step updates in every step, another one in every k-th, with the k that brings the samples of its update
+ * nearest to those. */
+static void set_updates(struct island_task *f, const struct island_division *d, struct outer_optimizer *o)
+{
+    int32_t n = d->by.n, *updates = ARENA_ARRAY(f->a, int32_t, (size_t)n);
+    int64_t most = 0;
+    for (int32_t i = 0; i < n; i++) most = d->islands[i].batch > most ? d->islands[i].batch : most;
+    for (int32_t i = 0; i < n; i++) {
+        double ratio = (double)most / (double)d->islands[i].batch;
+        int32_t steps = 1;
+        for (int32_t k = 2; k <= o->every; k++)
+            if (suits(o, k) && fabs(log(k / ratio)) < fabs(log(steps / ratio))) steps = k;
+        updates[i] = o->every / steps;
+        if (steps > 1) o->n_updates = n, o->updates = updates;
+    }
+}
+
+static bool has_zero(const struct plan *p)
+{
+    bool any = false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) any |= p->replicas[r].stages[s].zero > 0;
+    return any;
+}
+
+/* The k-th plans of the islands with their ZeRO or without. *why: there is none; *zero: they have some. */
+static enum status try_united(struct island_task *f, const struct island_division *d, int32_t k, const struct change *change, bool *zero,
+                              struct strategy_plan *x, const char **why, struct error *err)
+{
+    struct plan p;
+    const int32_t *island;
+    *why = "the islands have no plans of one microbatch size";
+    if (!island_plans_unite(f, d, k, *zero, &p, &island)) return OK;
+    *zero = has_zero(&p);
+    apply(change, &p, d->by.n, island);
+    if (change->outer) set_updates(f, d, &p.local_sgd.outer);
+    return try_plan(f, &p, x, why, err);
+}
+
+/* The first plans of the islands that fit beside what the strategy keeps, of local SGD with ZeRO and without; else the reason of the first without. */
 static enum status try_islands(struct island_task *f, const struct island_division *d, const struct change *change,
                                struct strategy_plan *x, struct error *err)
 {
     const char *why = d->why, *first = d->why;
-    for (int32_t k = 0; !d->why && k < d->n_plans; k++) {
-        struct plan p;
-        const int32_t *island;
-        if (!island_plans_unite(f, d, k, change->zero, &p, &island)) continue;
-        apply(change, &p, d->by.n, island);
-        TRY(try_plan(f, &p, x, &why, err));
-        if (!why) return OK;
+    bool found = false;
+    for (int32_t k = 0; !d->why && k < d->n_plans && !found; k++) {
+        bool zero = change->zero || change->outer;
+        TRY(try_united(f, d, k, change, &zero, x, &why, err));
+        found = !why;
+        if (zero && change->outer) {
+            zero = false;
+            TRY(try_united(f, d, k, change, &zero, x, &why, err));
+            found |= !why;
+        }
         if (!first) first = why;
     }
-    note(f, arena_printf(f->a, "%" PRId32 " islands%s%s%s", d->by.n, d->whole ? " without ZeRO" : "", f->base ? " of " : "", f->base ? f->base : ""),
-         first ? first : "the islands have no plans of one microbatch size", x);
+    if (found) return OK;
+    note(f, arena_printf(f->a, "%" PRId32 " islands%s%s%s", d->by.n, d->beside ? " with room for anchors" : "", f->base ? " of " : "", f->base ? f->base : ""),
+         first, x);
     return OK;
 }
 
@@ -249,6 +313,26 @@ static enum status fill_once(struct island_task *f, struct island_division *d, s
     return d->islands ? OK : island_plans_fill(f, d, err);
 }
 
+/* Of a strategy that keeps more than the plans of the islands have room for, plans with this room. */
+static enum status try_divisions(struct island_task *f, struct island_division *d, int32_t n, const struct change *change,
+                                 struct strategy_plan *x, struct error *err)
+{
+    for (int32_t i = 0; i < n; i++) {
+        TRY(fill_once(f, &d[i], err));
+        TRY(try_islands(f, &d[i], change, x, err));
+    }
+    for (int32_t i = 0; i < n && x->why && change->outer; i++) {
+        struct island_division *room = d[i].with_room;
+        if (!room) {
+            room = d[i].with_room = ARENA_ARRAY(f->a, struct island_division, 1);
+            room->by = d[i].by, room->beside = true;
+        }
+        TRY(fill_once(f, room, err));
+        TRY(try_islands(f, room, change, x, err));
+    }
+    return OK;
+}
+
 static enum status try_strategy(struct island_task *f, const struct change *change, struct island_division *d, int32_t n,
                                 const struct search_plan *sync, struct strategy_plan *x, struct error *err)
 {
@@ -257,21 +341,28 @@ static enum status try_strategy(struct island_task *f, const struct change *chan
     x->why = "";
     if (change->servers || change->unflushed) return try_stale_plans(f, sync, change, x, err);
     if (!change->outer) TRY(try_sync(f, sync, change, x, err));
-    for (int32_t i = 0; i < n; i++) {
-        TRY(fill_once(f, &d[i], err));
-        TRY(try_islands(f, &d[i], change, x, err));
-    }
-    for (int32_t i = 0; i < n && x->why && change->outer; i++) {
-        struct island_division *whole = d[i].without_zero;
-        if (!whole) {
-            whole = d[i].without_zero = ARENA_ARRAY(f->a, struct island_division, 1);
-            whole->by = d[i].by, whole->whole = true;
-        }
-        TRY(fill_once(f, whole, err));
-        TRY(try_islands(f, whole, change, x, err));
-    }
+    TRY(try_divisions(f, d, n, change, x, err));
     if (x->why && !*x->why) x->why = "no links divide the cluster into islands";
     return OK;
+}
+
+/* What the plan adds to the assumption of its strategy. */
+static void note_islands(struct island_task *f, struct strategy_plan *x)
+{
+    const struct plan_local_sgd *l = &x->plan.local_sgd;
+    const struct strategy_beyond *b = &x->beyond;
+    int32_t most = 1;
+    if (x->why || !l->outer.every) return;
+    for (int32_t i = 0; i < l->n_islands; i++) most = (int32_t)units_max(most, period_of_update(&l->outer, i));
+    if (is_beyond(x, &x->plan))
+        x->source = arena_printf(f->a, "%s; of this plan's %" PRId32 " islands Douillard et al. 2023 report diminishing returns beyond %" PRId32
+                                 ", with up to 64 and 150M parameters", x->source, l->n_islands, x->covered);
+    else if (b->islands && b->iteration_ns < x->iteration_ns)
+        x->source = arena_printf(f->a, "%s; %" PRId32 " islands, for which Douillard et al. 2023 report diminishing returns, would take %.3g s", x->source, b->islands,
+                                 units_s_from_ns(b->iteration_ns));
+    if (most > 1)
+        x->source = arena_printf(f->a, "%s; islands of fewer samples a step accumulate up to %" PRId32
+                                 " steps for an update, whose batch is about the fastest island's", x->source, most);
 }
 
 static bool precedes(struct island_task *f, const struct strategy_plan *x, const struct strategy_plan *y)
@@ -326,8 +417,9 @@ enum status strategies_find(struct arena *a, const struct job *j, const struct c
         if (!(sets >> rows[id].set & 1)) continue;
         struct strategy_plan *x = &out->list[out->n++];
         *x = (struct strategy_plan){
-            .name = rows[id].name, .help = rows[id].help, .source = rows[id].source, .progress = rows[id].progress};
+            .name = rows[id].name, .help = rows[id].help, .source = rows[id].source, .progress = rows[id].progress, .covered = changes[id].covered};
         TRY(try_strategy(&f, &changes[id], d, n, sync, x, err));
+        note_islands(&f, x);
     }
     put_in_order(&f, out);
     out->evaluated = f.evaluated;
@@ -361,11 +453,7 @@ static enum status try_preset(struct island_task *f, const struct change *change
     int32_t n = 0;
     if (change->outer) {
         TRY(divisions(f, &d, &n, err));
-        for (int32_t i = 0; i < n; i++) {
-            TRY(island_plans_fill(f, &d[i], err));
-            TRY(try_islands(f, &d[i], change, x, err));
-        }
-        return OK;
+        return try_divisions(f, d, n, change, x, err);
     }
     TRY(find_textbook(f, &textbook, &why, err));
     if (why) note(f, f->base, why, x);
@@ -383,12 +471,14 @@ enum status strategies_preset_find(struct arena *a, const struct job *j, const s
     struct island_task f = {.a = a, .job = j, .cluster = c, .profile = p, .o = o};
     const char *why = refused(a, change, j);
     *out = (struct strategy_plan){
-        .name = presets[preset].name, .help = presets[preset].help, .source = row->source, .progress = row->progress, .why = why ? why : ""};
+        .name = presets[preset].name, .help = presets[preset].help, .source = row->source, .progress = row->progress, .why = why ? why : "",
+        .covered = change->covered};
     for (const char *at = presets[preset].bases, *end; *at && !why; at = end + (*end == ' ')) {
         end = at + strcspn(at, " ");
         f.base = arena_printf(a, "%.*s", (int)(end - at), at);
         TRY(try_preset(&f, change, out, err));
     }
+    note_islands(&f, out);
     *evaluated = f.evaluated;
     if (!out->why && out->outside)
         return error_set(err, ERR_INFEASIBLE, "baseline %s: outside the limits: it takes %.4g s and costs %.4g per iteration", out->name,

@@ -8,7 +8,9 @@
  *
  * Islands (tools/strategy/islands.h): each division of the cluster is tried. Every island has the plan that the search finds for it alone,
  * with its share of the batch: in proportion to the islands' peak FLOP/s first, then, if islands differ, to the samples/s of these plans. Alike
- * islands are searched once. All have the microbatch size of the fastest one.
+ * islands are searched once. All have the microbatch size of the fastest one. With local SGD they shard state inside an island where that is
+ * faster or needed, and slower islands make fewer updates between two exchanges, in proportion to their samples a step, so that an update
+ * of every island has about as many samples as one of the fastest. A number of islands that a strategy's source covers precedes a larger one.
  */
 #ifndef TOOLS_STRATEGY_STRATEGIES_H
 #define TOOLS_STRATEGY_STRATEGIES_H
@@ -120,6 +122,11 @@ struct strategy_plan {
     struct plan plan;
     int64_t iteration_ns;
     bool outside; /* the limits of the objective */
+    int32_t covered; /* islands that its source covers; 0: any number */
+    struct strategy_beyond { /* the fastest plan of more islands; 0 islands: none was made */
+        int32_t islands;
+        int64_t iteration_ns;
+    } beyond;
 };
 struct strategies {
     int32_t n;
