@@ -459,6 +459,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     TRY(search_check_objective(c, o, err));
     TRY(search_check_memory(j, c, err));
     struct cost *k = cost_new(a, p, c);
+    TRY(search_check_offload(k, err));
     int64_t budget = o->evaluations > 0 ? o->evaluations : SEARCH_EVALUATIONS;
     struct search q = {
         .t = {.arena = a,

@@ -65,6 +65,20 @@ const char *search_check_offload_hint(const struct cluster *c)
     return "; --offload TYPE (offload: optimizer in the cluster file) would keep the optimizer's state in host memory";
 }
 
+enum status search_check_offload(struct cost *k, struct error *err)
+{
+    const struct cluster *c = cost_cluster(k);
+    for (int32_t i = 0; i < c->n_types; i++) {
+        int64_t ns;
+        if (!c->types[i].offloads_activations) continue;
+        if (c->emulated && !(c->types[i].host_Bps > 0))
+            return error_set(err, ERR_INPUT, "device type '%s': offload: activations of an emulated device needs host_bandwidth, e.g. 24 GB/s",
+                             c->types[i].name);
+        TRY(cost_host_copy_ns(k, i, 1, &ns, err));
+    }
+    return OK;
+}
+
 enum status search_check_memory(const struct job *j, const struct cluster *c, struct error *err)
 {
     struct arena *a = arena_new();

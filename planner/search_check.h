@@ -3,6 +3,7 @@
 #define PLANNER_SEARCH_CHECK_H
 
 #include "planner/candidate/types.h"
+#include "sim/cost.h"
 
 /* ERR_INPUT: the options need prices, and the cluster has none. ERR_USAGE: an objective without its
  * limit. */
@@ -13,6 +14,9 @@ MUST_CHECK enum status search_check_objective(const struct cluster *c,
  * together, whatever ZeRO and sharding divide. O(operators). */
 MUST_CHECK enum status search_check_memory(const struct job *j, const struct cluster *c,
                                            struct error *err);
+
+/* ERR_INPUT: a type allows activations to be offloaded, and the bandwidth of its copies to host memory is unknown. */
+MUST_CHECK enum status search_check_offload(struct cost *k, struct error *err);
 
 /* Where no type offloads the optimizer's state yet, that it could; else "". */
 const char *search_check_offload_hint(const struct cluster *c);

@@ -195,13 +195,28 @@ static enum status hosted_seconds(const struct profile *p, const struct cluster 
     TRY(profile_op_seconds(p, c, type, kind, &own, shapes, t, op_key(kind, &own, shapes, t), out, source, err));
     TRY(catalogue_find(x->catalogue, &d, err));
     struct op_prior prior = prior_of(p, d->id);
-    double crossing = op_prior_hosted_seconds(&prior, d, kind, attrs, shapes, t) * (x->slowdown > 0 ? x->slowdown : 1);
+    struct catalogue_device stated = *d;
+    if (x->host_Bps > 0) stated.pcie_Bps.value = x->host_Bps / prior.wire_efficiency;
+    double crossing = op_prior_hosted_seconds(&prior, &stated, kind, attrs, shapes, t);
+    if (!(x->host_Bps > 0) && x->slowdown > 0) crossing *= x->slowdown;
     if (isnan(crossing))
         return error_set(err, ERR_INPUT, "device type '%s': offload: optimizer needs a PCIe bandwidth, and the catalogue has none of %s; "
-                         "measure it with musher profile", x->name, d->id);
+                         "state host_bandwidth, or measure it with musher profile", x->name, d->id);
     if (crossing <= *out) return OK;
     *source = SOURCE_CATALOGUE, *out = crossing;
     return OK;
+}
+
+enum status profile_host_bandwidth(const struct profile *p, const struct device_type *t, double *out_Bps, struct error *err)
+{
+    const struct catalogue_device *d;
+    *out_Bps = t->host_Bps;
+    if (t->host_Bps > 0) return OK;
+    TRY(catalogue_find(t->catalogue, &d, err));
+    *out_Bps = d->pcie_Bps.value * prior_of(p, d->id).wire_efficiency;
+    if (*out_Bps > 0) return OK;
+    return error_set(err, ERR_INPUT, "device type '%s': offload: activations needs a bandwidth to host memory, and the catalogue has no PCIe bandwidth of "
+                     "%s; state host_bandwidth", t->name, d->id);
 }
 
 enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,

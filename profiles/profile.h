@@ -156,6 +156,9 @@ MUST_CHECK enum status profile_link_of(const struct profile *p, const struct clu
                                        int32_t link, const struct link_ends *ends,
                                        struct link_model *out, struct error *err);
 /* Model of link `link` of the cluster: the profile's if it was measured, else as the cluster states it. */
+/* Of copies between a device and page-locked host memory, each direction: stated, else wire_efficiency of the catalogue's PCIe bandwidth.
+ * ERR_INPUT: neither is known. */
+MUST_CHECK enum status profile_host_bandwidth(const struct profile *p, const struct device_type *t, double *out_Bps, struct error *err);
 MUST_CHECK enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
                                     struct link_model *out, struct error *err);
 

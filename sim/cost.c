@@ -142,6 +142,15 @@ static enum status take_model(struct cost *k, int32_t link, const struct link_mo
     return OK;
 }
 
+enum status cost_host_copy_ns(struct cost *k, int32_t type, int64_t bytes, int64_t *out, struct error *err)
+{
+    struct cost_link host = {0};
+    if (type < 0 || type >= k->cluster->n_types) return error_set(err, ERR_INPUT, "unknown device type %" PRId32, type);
+    TRY(profile_host_bandwidth(k->profile, &k->cluster->types[type], &host.bandwidth_Bps, err));
+    *out = cost_occupancy_ns(&host, bytes);
+    return OK;
+}
+
 static enum status known_link(const struct cost *k, int32_t link, struct error *err)
 {
     return link >= 0 && link < k->cluster->n_links

@@ -49,6 +49,8 @@ MUST_CHECK enum status cost_path(struct cost *k, const struct program_link *l, i
 int32_t cost_link_index(struct cost *k, int32_t hint, const char *name);
 int64_t cost_occupancy_ns(const struct cost_link *l,
                           int64_t bytes); /* bytes ÷ bandwidth; at most COST_MAX_NS */
+/* One copy between a device of the type and page-locked host memory, in either direction. ERR_INPUT: no bandwidth is known. */
+MUST_CHECK enum status cost_host_copy_ns(struct cost *k, int32_t type, int64_t bytes, int64_t *out, struct error *err);
 int64_t cost_profile_id(const struct cost *k);
 const struct device_type *cost_type(const struct cost *k, int32_t type); /* of the cluster */
 int32_t cost_types(const struct cost *k); /* device types of the cluster */

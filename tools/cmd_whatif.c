@@ -50,7 +50,7 @@ static struct search_plan plan_of(const struct plan *p, int64_t ns)
 static int32_t offloading_types(const struct cluster *c)
 {
     int32_t n = 0;
-    for (int32_t i = 0; i < c->n_types; i++) n += c->types[i].offloads;
+    for (int32_t i = 0; i < c->n_types; i++) n += c->types[i].offloads || c->types[i].offloads_activations;
     return n;
 }
 

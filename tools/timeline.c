@@ -188,7 +188,7 @@ static void find_boxes(struct arena *a, const struct trace *t, struct step_timel
         const struct span *s = &t->spans[i];
         if (!i || s[-1].device != s->device) find_stages(a, &stages, s, t->n_spans - i);
         if (s->end_ns <= from_ns || s->begin_ns >= to_ns || s->kind == SPAN_STEP ||
-            s->kind == SPAN_RECEIVE || s->kind == SPAN_KERNEL || row_of[s->device] < 0)
+            s->kind == SPAN_RECEIVE || s->kind == SPAN_KERNEL || s->kind == SPAN_FETCH || row_of[s->device] < 0)
             continue;
         int64_t begin = (s->begin_ns > from_ns ? s->begin_ns : from_ns) - from_ns;
         int64_t end = (s->end_ns < to_ns ? s->end_ns : to_ns) - from_ns;
@@ -199,7 +199,7 @@ static void find_boxes(struct arena *a, const struct trace *t, struct step_timel
             continue;
         }
         open = compute ? s : NULL;
-        char letter = compute ? (char)s->phase : s->kind == SPAN_SEND ? 's' : 'r';
+        char letter = compute ? (char)s->phase : s->kind == SPAN_REDUCE ? 'r' : 's';
         if (s->collective) letter = kind_letters[s->collective - 1];
         int32_t colour =
             colour_of(letter) + (compute && is_dark(&stages, s->stage) ? TIMELINE_COLOURS : 0);

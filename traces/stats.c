@@ -117,7 +117,8 @@ static void measure(struct arena *a, const struct intervals stream[STREAM_COUNT]
     struct intervals whole = {0};
     add(a, &whole, w->begin_ns, w->end_ns);
     struct intervals idle = without(a, &whole, &stream[STREAM_compute]);
-    struct intervals quiet = without(a, &idle, &stream[STREAM_receive]);
+    struct intervals unserved = without(a, &idle, &stream[STREAM_receive]);
+    struct intervals quiet = without(a, &unserved, &stream[STREAM_fetch]);
     struct intervals bubble = without(a, &quiet, &stream[STREAM_collective]);
     d->busy_ns += w->times * length(&stream[STREAM_compute]);
     d->idle_ns += w->times * length(&idle);

@@ -13,6 +13,8 @@
  * kernels_lost and spans of kind KERNEL on stream "kernel": one device activity inside the operator of the same
  * device, step, stage, phase, microbatch and op, or, with stage and op -1, between operators. Operator spans already contain
  * their time, so totals exclude them. Their instants are the profiler's, accurate to some us.
+ * OFFLOAD, FETCH: a stage's activations of one microbatch are copied to host memory and back (core/program/offload.h); phase F or B of
+ * the call that reads or waits for them.
  * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP mark the end of a step's
  * last update (stream "step"); in a run they are wall time for every `clock`, and iteration_ns is
  * the median of their differences after the first.
@@ -30,7 +32,7 @@
 
 struct arena;
 
-#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP) X(KERNEL)
+#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP) X(KERNEL) X(OFFLOAD) X(FETCH)
 enum span_kind {
 #define X(name) SPAN_##name,
     SPAN_KINDS(X)
@@ -43,7 +45,7 @@ struct span;
 /* Display name: "matmul", "all_gather", "send", "reduce" of a gradient all-reduce. */
 const char *span_title(const struct span *s);
 
-#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step) X(kernel)
+#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step) X(kernel) X(offload) X(fetch)
 enum stream {
 #define X(name) STREAM_##name,
     STREAMS(X)
@@ -61,7 +63,7 @@ struct span {
     enum phase phase; /* F B I W U of the call; 'S' for steps, and kernels between operators */
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
     int32_t
-        op; /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: collective; STEP: -1 */
+        op; /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: collective; OFFLOAD, FETCH: part; STEP: -1 */
     int32_t part; /* REDUCE: step of the collective's algorithm; else 0 */
     /* COMPUTE of gating, run: variance ÷ mean² of its experts' row counts, in millionths */
     int32_t uneven_ppm;

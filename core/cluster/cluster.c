@@ -177,15 +177,26 @@ static enum status read_multiprocessors(struct cluster_reader *r, const struct n
     return OK;
 }
 
+static enum status read_offloaded(struct cluster_reader *r, const struct node *at, struct device_type *t)
+{
+    const char *what;
+    TRY(canonical_label(at, &what, r->err));
+    bool *of = !strcmp(what, "optimizer") ? &t->offloads : !strcmp(what, "activations") ? &t->offloads_activations : NULL;
+    if (!of)
+        return node_error(at, r->err, "offload: %s: only the optimizer's state and activations can be offloaded (offload: optimizer, activations, or "
+                          "[optimizer, activations])", what);
+    if (*of) return node_error(at, r->err, "offload: %s is stated twice", what);
+    *of = true;
+    return OK;
+}
+
 static enum status read_offload(struct cluster_reader *r, const struct node *n, struct device_type *t)
 {
     const struct node *at = cluster_given(n, "offload");
-    const char *what;
+    TRY(node_get_quantity(n, "host_bandwidth", QUANTITY_BYTES_PER_S, MEMORY_MIN_BPS, MEMORY_MAX_BPS, &t->host_Bps, r->err));
     if (!at) return OK;
-    TRY(canonical_label(at, &what, r->err));
-    if (strcmp(what, "optimizer"))
-        return node_error(at, r->err, "offload: %s: only the optimizer's state can be offloaded (offload: optimizer)", what);
-    t->offloads = true;
+    if (at->kind != NODE_LIST) return read_offloaded(r, at, t);
+    for (size_t i = 0; i < at->count; i++) TRY(read_offloaded(r, at->members[i], t));
     return OK;
 }
 

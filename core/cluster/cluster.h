@@ -49,6 +49,9 @@
  * `offload: optimizer`: optimizer state (AdamW's moments, fp32 masters of half precision) is in the host's page-locked memory, which updates
  * access over PCIe (the memory that ZeRO-Offload saves, Ren et al. 2021, but the GPU computes the update). Memory of the device holds none
  * of it; an update lasts as long as its state takes over PCIe in both directions at once.
+ * `offload: activations`: searches may give a stage on these devices `offload: activations` (core/plan/plan.h), where that is faster than
+ * recomputation; `offload: [optimizer, activations]`: both. `host_bandwidth: 24 GB/s`: of copies between a device and page-locked host memory,
+ * in each direction, as measured; it goes before the catalogue's PCIe bandwidth. Emulated devices have no other.
  * `parameter_copies: 2`: the framework keeps 2 more copies of every parameter, in the dtype of the optimizer's state; they count as
  * state. A link with `overlap: false` has a transport that blocks the compute stream: the streams of both ends are
  * busy while a message of the pipeline passes. Gradient all-reduces over it do not overlap with computation either: with or without
@@ -98,7 +101,9 @@ struct device_type {
     int64_t memory_bytes;     /* > 0; 0 in the file: the catalogue's */
     int64_t reserve_bytes;    /* of memory_bytes, unavailable to tensors */
     int32_t parameter_copies; /* extra copies of each parameter that the framework keeps */
-    bool offloads; /* `offload: optimizer` */
+    bool offloads;             /* `offload: optimizer` */
+    bool offloads_activations; /* `offload: activations` */
+    double host_Bps;           /* `host_bandwidth`; 0: not stated */
     bool priced;              /* whether price_per_h is stated; 0/h is free */
     double price_per_h;       /* of one GPU, any currency; 0: not stated */
     struct device_rates stated;

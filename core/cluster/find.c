@@ -134,5 +134,6 @@ bool cluster_same_type(const struct device_type *x, const struct device_type *y)
     return !strcmp(x->catalogue, y->catalogue) && x->slowdown == y->slowdown &&
            x->multiprocessors == y->multiprocessors && x->memory_bytes == y->memory_bytes &&
            x->reserve_bytes == y->reserve_bytes && x->parameter_copies == y->parameter_copies && x->offloads == y->offloads &&
+           x->offloads_activations == y->offloads_activations && x->host_Bps == y->host_Bps &&
            x->priced == y->priced && x->price_per_h == y->price_per_h && same_rates(&x->stated, &y->stated);
 }

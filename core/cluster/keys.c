@@ -36,9 +36,12 @@ const struct document_key cluster_type_keys[] = {
     {"parameter_copies", "number", "0",
      "additional copies of every parameter that a framework keeps, in the type of the optimizer "
      "state"},
-    {"offload", "optimizer", "none",
+    {"offload", "optimizer, activations, or a list", "none",
      "optimizer: the optimizer's state is in host memory, and updates access it over PCIe; not with local_sgd, parameter_server, and "
-     "the optimizers lamb and lars"},
+     "the optimizers lamb and lars. activations: searches may offload a stage's activations (`offload` of a plan's stage)"},
+    {"host_bandwidth", "rate", "the catalogue's PCIe bandwidth",
+     "bandwidth of copies between the device and page-locked host memory, in each direction, e.g. 24 GB/s; an emulated device whose "
+     "stages offload activations needs it"},
     {0}};
 
 /* `peak` of a device type */

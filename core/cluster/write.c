@@ -47,7 +47,14 @@ static void write_type(FILE *out, const struct device_type *t)
         canonical_quantity(out, QUANTITY_BYTES, (double)t->reserve_bytes);
     }
     if (t->parameter_copies) fprintf(out, ", parameter_copies: %" PRId32, t->parameter_copies);
-    if (t->offloads) fputs(", offload: optimizer", out);
+    if (t->offloads && t->offloads_activations)
+        fputs(", offload: [optimizer, activations]", out);
+    else if (t->offloads || t->offloads_activations)
+        fputs(t->offloads ? ", offload: optimizer" : ", offload: activations", out);
+    if (t->host_Bps > 0) {
+        fputs(", host_bandwidth: ", out);
+        canonical_quantity(out, QUANTITY_BYTES_PER_S, t->host_Bps);
+    }
     if (t->priced) {
         fputs(", price: ", out);
         canonical_double(out, t->price_per_h);

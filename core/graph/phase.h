@@ -2,7 +2,7 @@
  * inputs (I) and of weights (W), update (U).
  *
  * Its value is the letter in plans, programs and traces. RECEIVE and SEND begin and end the lifetimes of buffers
- * (core/program/program.h); spans outside calls have SEND's letter.
+ * (core/program/program.h), HOST those of buffers that are copied to and from host memory; spans outside calls have SEND's letter.
  */
 #ifndef CORE_GRAPH_PHASE_H
 #define CORE_GRAPH_PHASE_H
@@ -16,7 +16,8 @@ enum phase {
     PHASE_W = 'W',
     PHASE_U = 'U',
     PHASE_RECEIVE = 'R',
-    PHASE_SEND = 'S'
+    PHASE_SEND = 'S',
+    PHASE_HOST = 'H'
 };
 
 static inline bool phase_is_valid(enum phase p) /* F, B, I, W or U */

@@ -304,7 +304,7 @@ static void copy_stage(struct equal_stages *x, struct kept_stage *s, struct stag
     to->n_slots = from->n_slots, to->slots = from->slots;
     to->n_ops = from->n_ops, to->ops = from->ops;
     to->n_parameters = from->n_parameters, to->parameters = from->parameters;
-    to->n_buffer_rings = from->n_buffer_rings, to->buffer_rings = from->buffer_rings;
+    to->n_buffer_rings = from->n_buffer_rings, to->buffer_rings = from->buffer_rings, to->offload = from->offload;
     to->n_procedures = from->n_procedures, to->procedures = from->procedures;
     memcpy(to->squares_slot, from->squares_slot, sizeof to->squares_slot);
     to->scale_slot = from->scale_slot, to->buffer_bytes = from->buffer_bytes;

@@ -38,7 +38,8 @@ struct program_device lower_device(const struct cluster *c, int32_t device)
                                    .type_index = d->type,
                                    .slowdown = t->slowdown,
                                    .memory_bytes = t->memory_bytes,
-                                   .multiprocessors = t->multiprocessors};
+                                   .multiprocessors = t->multiprocessors,
+                                   .host_Bps = t->host_Bps};
 }
 
 static struct program_link link_of(const struct cluster *c, int32_t link)

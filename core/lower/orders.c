@@ -16,6 +16,7 @@
 #include "core/lower/procedures.h"
 #include "core/lower/scale.h"
 #include "core/plan/internal.h"
+#include "core/program/offload.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -169,6 +170,7 @@ static void set_order(const struct lowering *l, struct stage_build *b, struct st
 {
     *b->order =
         (struct stage_order){.split = c->split,
+                             .ascending = c->ascending,
                              .apart = l->plan->deterministic && (b->replica > 0 || !c->ascending),
                              .ahead = c->ahead,
                              .last_weight = c->last_weight,
@@ -292,12 +294,31 @@ void lower_sent_ring_counts(struct lowering *l, struct stage_build *b)
     }
 }
 
+/* In host memory a buffer for each microbatch in flight. On the device, if a microbatch is one part, two a ring, so that one is copied while the other is used; more of
+ * those for the backward where W is late, or microbatches come in another order: I of seq must follow W of seq − count, whose buffer it
+ * takes. */
+static void count_offload(const struct lowering *l, struct stage_build *b)
+{
+    struct program_stage *s = b->s;
+    const struct buffer_ring waits = {.birth = PHASE_F, .death = orders_stage_phase(b, PHASE_W), .sent = -1, .received = -1};
+    int64_t count = 1, in = 1;
+    while (!enough(l, b, &waits, count)) count++;
+    for (bool follows = false; !follows;) {
+        in++, follows = true;
+        for (int64_t seq = 0; follows && seq < s->microbatches; seq++) follows = position(b, PHASE_W, seq) < position(b, PHASE_I, seq + in);
+    }
+    s->offload.count = (int32_t)count;
+    if (offload_parts(s) > 1) return; /* two halves of one buffer */
+    s->buffer_rings[s->offload.out].count = count < 2 ? 1 : 2;
+    s->buffer_rings[s->offload.in].count = (int32_t)(count < in ? count : in);
+}
+
 void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b)
 {
     lower_sent_ring_counts(l, b);
     for (int32_t i = 0; i < b->s->n_buffer_rings; i++) {
         struct buffer_ring *r = &b->s->buffer_rings[i];
-        if (r->death == PHASE_SEND) continue;
+        if (r->death == PHASE_SEND || r->death == PHASE_HOST) continue;
         if (r->death == PHASE_U) {
             r->count = b->s->microbatches;
             continue;
@@ -306,6 +327,7 @@ void lower_buffer_ring_counts(struct lowering *l, struct stage_build *b)
         while (!enough(l, b, r, count)) count++;
         r->count = (int32_t)count;
     }
+    if (b->s->offload.count) count_offload(l, b);
 }
 
 /* --- from listed to coded, shared orders --- */

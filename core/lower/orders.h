@@ -7,6 +7,7 @@
 struct stage_order {
     bool split, apart;   /* separate I and W; gradients kept per microbatch */
     int32_t ahead; /* without a flush: the step's first forwards, which are called in front of the update of the step before */
+    bool ascending;      /* weight gradients in the order of microbatches */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
     struct stage_calls *calls; /* orders.c's own */
 };

@@ -5,7 +5,7 @@
  * remaining weight gradients. Split: I has the input-gradient operators of that list, W the others. Recomputation precedes
  * the receive, because it needs no input from outside. "last", of B or W: the same with the launches of the gradient all-reduces, each as
  * soon as its gradients are complete and never before a group of lower number. "reduce": the launches alone, behind that call, of an island
- * that does not update in every step (core/lower/outer.h). U: core/lower/update.c.
+ * that does not update in every step (core/lower/outer.h). OFFLOAD, FETCH: offload.c. U: core/lower/update.c.
  */
 #include "core/lower/procedures.h"
 
@@ -16,6 +16,7 @@
 #include "core/lower/groups.h"
 #include "core/lower/launches.h"
 #include "core/lower/noise.h"
+#include "core/lower/offload.h"
 #include "core/lower/outer.h"
 #include "core/lower/tensor_collectives.h"
 #include "core/lower/scale.h"
@@ -40,8 +41,7 @@ int32_t writer_finish(struct writer *w, enum phase phase, const char *variant)
     struct program_stage *s = w->b->s;
     if (!*variant && phase != PHASE_U && phase != PHASE_W)
         lower_zero_insert(w->h, phase == PHASE_F ? PHASE_F : PHASE_I, &w->instrs, &w->n);
-    s->procedures[s->n_procedures] = (struct procedure){
-        .phase = phase, .variant = variant, .n_instrs = (int32_t)w->n, .instrs = w->instrs};
+    s->procedures[s->n_procedures] = (struct procedure){.phase = phase, .variant = variant, .n_instrs = (int32_t)w->n, .instrs = w->instrs};
     *w = (struct writer){.h = w->h, .l = w->l, .b = w->b, .op_capacity = w->op_capacity};
     return s->n_procedures++;
 }
@@ -320,10 +320,10 @@ static int32_t forward_procedure(struct writer *w, const char *variant)
 {
     const struct stage_build *b = w->b;
     const struct graph *g = w->h->v->g;
-    int32_t input = 0;
+    bool loads = false;
     w->ahead = *variant;
-    while (input < b->s->n_slots && b->s->slots[input].input < 0) input++;
-    if (input < b->s->n_slots) writer_emit(w, INSTR_LOAD, -1);
+    for (int32_t i = 0; i < b->s->n_slots; i++) loads |= b->s->slots[i].input >= 0;
+    if (loads) writer_emit(w, INSTR_LOAD, -1);
     receive(w, ACTIVATIONS_IN, ACTIVATIONS_OUT);
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
@@ -334,7 +334,9 @@ static int32_t forward_procedure(struct writer *w, const char *variant)
             send(w, ACTIVATIONS_OUT, op->output[k], slot);
             if (g->tensors[op->output[k]].role == TENSOR_LOSS) writer_emit(w, INSTR_LOSS, slot);
         }
+        lower_offload_out(w, i);
     }
+    lower_offload_out(w, -1);
     return writer_finish(w, PHASE_F, variant);
 }
 
@@ -400,6 +402,7 @@ static void gradient_ops(struct writer *w, enum phase phase)
         if (!lower_owns(w->b, op->layer) || orders_op_phase(w->b, op) != phase) continue;
         if (blocks) run_block_again(w, op->forward, &again);
         gather_again(w, op);
+        lower_offload_fetch(w, i);
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
@@ -415,12 +418,13 @@ static void gradient_ops(struct writer *w, enum phase phase)
 static void backward_procedures(struct writer *w)
 {
     struct stage_build *b = w->b;
-    if (b->plan->recompute != RECOMPUTE_BLOCKS && b->plan->recompute != RECOMPUTE_NONE)
-        run_again(w, 0, w->h->v->g->n_forward - 1);
+    lower_offload_fetch(w, -1);
+    if (b->plan->recompute != RECOMPUTE_BLOCKS && b->plan->recompute != RECOMPUTE_NONE) run_again(w, 0, w->h->v->g->n_forward - 1);
     receive(w, GRADIENTS_IN, GRADIENTS_OUT);
     gradient_ops(w, PHASE_I);
     b->procedures->back = b->procedures->w = writer_finish(w, orders_stage_phase(b, PHASE_I), "");
     if (!b->order->split) return;
+    lower_offload_fetch(w, -1);
     gradient_ops(w, PHASE_W);
     b->procedures->w = writer_finish(w, PHASE_W, "");
 }

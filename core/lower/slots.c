@@ -20,6 +20,7 @@
 #include "core/lower/factors.h"
 #include "core/lower/groups.h"
 #include "core/lower/noise.h"
+#include "core/lower/offload.h"
 #include "core/lower/orders.h"
 #include "core/lower/outer.h"
 #include "core/lower/scale.h"
@@ -113,7 +114,7 @@ static int32_t add_buffer_ring_slot(struct stage_scratch *h, struct slot s, stru
     return index;
 }
 
-static int32_t buffer_ring_slot(struct stage_scratch *h, int32_t tensor, struct buffer_ring life, int32_t group)
+int32_t lower_ring_slot(struct stage_scratch *h, int32_t tensor, struct buffer_ring life, int32_t group)
 {
     return add_buffer_ring_slot(h, lower_slot_like(h, tensor, SLOT_BUFFER_RING), life, group);
 }
@@ -133,11 +134,8 @@ static int32_t made_slot(struct stage_scratch *h, int32_t tensor, enum phase bor
     if (last == born && sent < 0)
         return lower_add_slot(h, lower_slot_like(h, tensor, SLOT_SCRATCH));
     enum phase death = last != born ? orders_stage_phase(h->b, last) : 'S';
-    return buffer_ring_slot(
-        h, tensor,
-        (struct buffer_ring){
-            .birth = orders_stage_phase(h->b, born), .death = death, .sent = sent, .received = -1},
-        -1);
+    return lower_ring_slot(
+        h, tensor, (struct buffer_ring){.birth = orders_stage_phase(h->b, born), .death = death, .sent = sent, .received = -1}, -1);
 }
 
 /* --- tensors in pieces --- */
@@ -210,7 +208,7 @@ static int32_t arriving_slot(struct stage_scratch *h, enum edge in, enum edge ou
                             .death = orders_stage_phase(h->b, last_phase(uses, phase)),
                             .sent = -1,
                             .received = whole->channel};
-        home = whole->slot = buffer_ring_slot(h, tensor, life, -1);
+        home = whole->slot = lower_ring_slot(h, tensor, life, -1);
     } else {
         received_slots(h, in, tensor, phase);
         home = made_slot(h, tensor, phase, uses, sent);
@@ -229,7 +227,7 @@ static void input_slot(struct stage_scratch *h, int32_t tensor)
     if (h->slot_forward[tensor] >= 0) return;
     enum phase last = last_phase(h->uses_forward[tensor] | h->uses_back[tensor], PHASE_F);
     struct buffer_ring life = {.birth = PHASE_F, .death = orders_stage_phase(h->b, last), .sent = -1, .received = -1};
-    h->slot_forward[tensor] = h->slot_back[tensor] = buffer_ring_slot(h, tensor, life, -1);
+    h->slot_forward[tensor] = h->slot_back[tensor] = lower_ring_slot(h, tensor, life, -1);
 }
 
 /* A device without sequences of a crossing tensor receives and reads nothing of it. */
@@ -268,6 +266,7 @@ static void forward_slots(struct stage_scratch *h)
             bool keep = lower_kept(h, t);
             uint8_t uses = h->uses_forward[t] | (keep ? h->uses_back[t] : 0);
             int32_t sent = sent_from_home(h->b, ACTIVATIONS_OUT, t);
+            if (lower_offload(h, t)) continue;
             h->slot_forward[t] = made_slot(h, t, PHASE_F, uses, sent);
             sent_slots(h, ACTIVATIONS_OUT, t, PHASE_F, h->slot_forward[t]);
             if (keep)
@@ -287,7 +286,7 @@ static void param_use_slots(struct stage_scratch *h, int32_t tensor)
         .birth = orders_stage_phase(h->b, PHASE_W), .death = PHASE_U, .sent = -1, .received = -1};
     if (h->b->order->apart)
         h->slot_back[tensor] = h->chain_slot[param_use] =
-            buffer_ring_slot(h, tensor, life, lower_group_of_param_use(h->l, h->b, param_use).group);
+            lower_ring_slot(h, tensor, life, lower_group_of_param_use(h->l, h->b, param_use).group);
     else if (h->l->plan->deterministic)
         h->slot_back[tensor] = lower_add_slot(h, lower_slot_like(h, tensor, SLOT_SCRATCH));
     else
@@ -495,6 +494,8 @@ void lower_slots(struct stage_scratch *h)
 {
     lower_slots_begin(h);
     parameter_regions(h);
+    lower_offload_begin(h);
     forward_slots(h);
+    lower_offload_end(h);
     back_slots(h);
 }

@@ -38,6 +38,9 @@ void lower_slots(struct stage_scratch *h);
 int32_t lower_add_slot(const struct stage_scratch *h, struct slot s);
 /* Behind all slots of its class, which is not BUFFER_RING or SCRATCH. */
 int32_t lower_last_slot(const struct stage_scratch *h, struct slot s);
+/* Of an activation in the ring with this lifetime; group >= 0: of gradients that wait for this group, else a number that parts rings of
+ * one lifetime. */
+int32_t lower_ring_slot(struct stage_scratch *h, int32_t tensor, struct buffer_ring life, int32_t group);
 struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum slot_class class);
 /* Bytes of a gradient or state element for a parameter of this type. */
 int64_t lower_wide(enum dtype t);

@@ -59,7 +59,7 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     const struct plan_stage *x = b->plan;
     add(k, b->v->g->serial);
     add(k, x->first_layer), add(k, x->last_layer);
-    add(k, x->recompute), add(k, x->recompute_blocks), add(k, x->zero), add(k, x->hybrid_shard);
+    add(k, x->recompute), add(k, x->recompute_blocks), add(k, x->offload), add(k, x->zero), add(k, x->hybrid_shard);
     add(k, b->shard), add(k, b->n_shards);
     add(k, b->chunk), add(k, lane_of(l, b)->n_stages);
     add(k, b->first_sequence), add(k, b->sequences);

@@ -27,6 +27,7 @@ struct stage_scratch {
     int32_t *chain_slot,
         *gradient_slot;        /* (n_param_uses): per-microbatch gradient, GRADIENT slot; -1 */
     struct stage_slots *slots; /* slots.c, core/lower/slots.h */
+    struct stage_offload *offload; /* offload.c; NULL: the stage offloads nothing */
     struct stage_codes *codes;     /* codes.c: (groups of the stage) */
     struct stage_factors *factors; /* factors.c: likewise */
     struct stage_noise *noise;     /* noise.c */

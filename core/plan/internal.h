@@ -28,6 +28,11 @@ void plan_write_servers(FILE *out, const struct plan *p);
 
 /* `weight_versions`. */
 MUST_CHECK enum status plan_check_versions(const struct plan *p, struct error *err);
+/* Of a stage: recompute, recompute_blocks, offload. before: what precedes each. */
+enum { RECOMPUTE_BLOCKS_MAX = 1 << 24 };
+MUST_CHECK enum status plan_read_activations(const struct node *stage, struct plan_stage *s, struct error *err);
+MUST_CHECK enum status plan_check_activations(const struct plan *p, struct error *err);
+void plan_write_activations(FILE *out, const struct plan_stage *s, const char *before);
 
 /* Position of an error: stage -1: the replica; replica -1: the plan. */
 struct plan_place {

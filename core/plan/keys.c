@@ -128,6 +128,9 @@ const struct document_key plan_stage_keys[] = {
      "activation recomputation: the whole stage, block by block, or attention scores only"},
     {"recompute_blocks", "number of blocks", "all",
      "with recompute: blocks, only the stage's first ones; the activations of the others are kept"},
+    {"offload", "none or activations", "none",
+     "activations: what the forward keeps for the backward waits in page-locked host memory, copied there and back block by block "
+     "during computation; not with recompute: true"},
     {"bucket", "size", "one bucket after the last backward",
      "bucket of the gradient all-reduce, e.g. 25 MiB; parameters that the same devices hold share it"},
     {"receive_ahead", "number of microbatches", "2", "receive buffers posted ahead"},

@@ -28,6 +28,8 @@
  *   job: {…}
  *   cluster: {…}
  * recompute: true, blocks or selective, see enum recompute; recompute_blocks: of blocks, the first so many. zero: 1, 2 or 3, see ZERO_MAX.
+ * offload: activations: what the forward keeps for the backward waits in host memory (core/program/offload.h); what the stage receives or
+ * sends stays on the device. With recompute: blocks, what is not recomputed.
  * warmup: forwards in flight, including that of the first backward (1F1B: number of later stages + 1, the default);
  * warmup: microbatches is GPipe. bucket: the gradient all-reduce runs in buckets of about this many bytes, as the last
  * backward produces them; absent: one bucket after the last backward.
@@ -100,6 +102,7 @@ struct plan_stage {
     const char *order; /* NULL: from warmup */
     enum recompute recompute;
     int32_t recompute_blocks; /* of BLOCKS: the stage's first ones, the others are kept; 0: all */
+    bool offload;             /* of activations */
     int64_t bucket_bytes; /* 0: one bucket after the last backward; zero 3: a bucket per layer */
     int32_t zero; /* 0 … ZERO_MAX */
     bool hybrid_shard; /* of zero > 0 */

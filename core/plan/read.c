@@ -142,24 +142,6 @@ static enum status read_device(struct reader *r, const struct node *stage, struc
     return find_device(r, n, &s->device);
 }
 
-static const char *const recomputes[] = {
-#define X(name, text) text,
-    RECOMPUTES(X)
-#undef X
-        NULL};
-
-static enum status read_recompute(const struct node *stage, struct plan_stage *s, struct error *err)
-{
-    const struct node *n = given(stage, "recompute");
-    int choice = 0;
-    if (n) TRY(node_choice(n, recomputes, &choice, err));
-    s->recompute = (enum recompute)choice;
-    TRY(get_count(stage, "recompute_blocks", 1, MICROBATCHES_MAX, &s->recompute_blocks, err));
-    if (s->recompute_blocks && s->recompute != RECOMPUTE_BLOCKS)
-        return node_error(stage, err, "`recompute_blocks` needs `recompute: blocks`");
-    return OK;
-}
-
 static enum status read_stage(struct reader *r, const struct node *n, struct plan_stage *s)
 {
     double bucket = 0;
@@ -172,7 +154,7 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(node_get_lines(n, "order", &s->order, r->err));
     if (s->order && s->warmup)
         return node_error(n, r->err, "has both a warmup and an order; an order needs no warmup");
-    TRY(read_recompute(n, s, r->err));
+    TRY(plan_read_activations(n, s, r->err));
     TRY(node_get_quantity(n, "bucket", QUANTITY_BYTES, 1, BUCKET_MAX_BYTES, &bucket, r->err));
     s->bucket_bytes = (int64_t)llround(bucket);
     TRY(get_count(n, "zero", 0, ZERO_MAX, &s->zero, r->err));
@@ -412,8 +394,7 @@ static void write_sharded(FILE *out, struct arena *a, const struct plan *p,
         fputs("\n        order: ", out), write_order(out, s->order);
     else if (s->warmup)
         fprintf(out, "\n        warmup: %" PRId32, s->warmup);
-    if (s->recompute) fprintf(out, "\n        recompute: %s", recomputes[s->recompute]);
-    if (s->recompute_blocks) fprintf(out, "\n        recompute_blocks: %" PRId32, s->recompute_blocks);
+    plan_write_activations(out, s, "\n        ");
     if (s->bucket_bytes > 0) {
         fputs("\n        bucket: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
@@ -433,8 +414,7 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
         fputs(", order: ", out), write_order(out, s->order);
     else if (s->warmup)
         fprintf(out, ", warmup: %" PRId32, s->warmup);
-    if (s->recompute) fprintf(out, ", recompute: %s", recomputes[s->recompute]);
-    if (s->recompute_blocks) fprintf(out, ", recompute_blocks: %" PRId32, s->recompute_blocks);
+    plan_write_activations(out, s, ", ");
     if (s->bucket_bytes > 0) {
         fputs(", bucket: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);

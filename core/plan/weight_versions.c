@@ -10,6 +10,8 @@ static enum status check_stage(const struct plan_place *at)
     if (s->n_shards > 0)
         return plan_complain(at, "devices: weight_versions: 2 has stages of one device, this one has %" PRId32, plan_stage_devices(s));
     if (s->zero) return plan_complain(at, "zero: weight_versions: 2 keeps two whole versions on every device; it needs zero: 0");
+    if (s->offload)
+        return plan_complain(at, "offload: activations with weight_versions: 2, whose forwards of the next step are called before this step's last backwards; remove one");
     if (s->order) return plan_complain(at, "order: weight_versions: 2 has the order of 1F1B without a flush; it takes warmup in its place");
     return OK;
 }

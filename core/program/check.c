@@ -10,6 +10,7 @@
  * core/program/orders.c compares orders statically first.
  */
 #include "core/program/game.h"
+#include "core/program/offload.h"
 #include "core/program/replicas.h"
 
 #include "core/base/arena.h"
@@ -152,9 +153,11 @@ static enum status end_call(struct game *g, struct game_lane *l, enum phase phas
         holder[buffer_ring_at(r, seq)] = -1;
     }
     const struct boiled *b = &g->procedures[stage][l->call.procedure];
-    for (int32_t i = 0; i < b->n; i++)
+    if (offload_consumes(&l->s->procedures[l->call.procedure])) game_consumed(g, l, seq);
+    for (int32_t i = 0; i < b->n; i++) {
         if (b->instrs[i].kind == INSTR_RECEIVE)
             TRY(post(g, b->instrs[i].arg, seq + g->p->channels[b->instrs[i].arg].receive_ahead));
+    }
     return OK;
 }
 
@@ -211,8 +214,11 @@ static enum status run_lane(struct game *g, struct game_lane *l)
             TRY(start_call(g, l, phase, seq));
             l->instr = 0;
         }
-        for (; l->instr < b->n; l->instr++)
-            if (take(g, l, &b->instrs[l->instr], seq)) return OK;
+        for (; l->instr < b->n; l->instr++) {
+            const struct instr *x = &b->instrs[l->instr];
+            if (x->kind == INSTR_OFFLOAD || x->kind == INSTR_FETCH) TRY(game_offload(g, l, x, seq));
+            if (take(g, l, x, seq)) return OK;
+        }
         TRY(end_call(g, l, phase, seq));
         l->done = !next_call(g, l);
     }
@@ -229,6 +235,7 @@ static int32_t steps_to_play(const struct program *p)
         for (int32_t i = 0; i < p->stages[s].n_buffer_rings; i++)
             if (p->stages[s].buffer_rings[i].count > buffers)
                 buffers = p->stages[s].buffer_rings[i].count;
+        if (p->stages[s].offload.count > buffers) buffers = p->stages[s].offload.count;
     }
     int64_t steps = 2 + (buffers + microbatches - 1) / microbatches, messages = 1;
     for (int32_t i = 0; i < p->n_channels; i++)
@@ -355,6 +362,7 @@ static enum status play_all(struct arena *a, const struct program *p, bool every
     if (blocked) *blocked = ARENA_ARRAY(a, struct blocked_buffer_ring, (size_t)buffer_rings);
     set_channels(&g);
     set_lanes(&g);
+    game_offloads(&g);
     TRY(game_orders(&g));
     TRY(play(&g));
     for (int32_t i = 0; i < p->n_devices; i++)

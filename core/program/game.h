@@ -54,6 +54,7 @@ struct game {
     struct boiled **procedures; /* (n_stages) of (n_procedures) */
     int64_t ***holders;         /* (n_stages)(n_buffer_rings)(count): sequence number, -1 free */
     struct game_channel *channels;
+    struct offload_state *offloads; /* (n_stages) */
     int32_t *at_head, *group_ended; /* (n_groups) */
     int32_t *launched_by;           /* (n_groups) last lane that launched it, + 1 */
     int32_t *launched_times;        /* (n_groups) launches by the last lane in one step */
@@ -73,6 +74,12 @@ const char *game_channel(const struct game *g, int32_t channel);
 const char *game_call(const struct game *g, const struct game_lane *l);
 /* Number of launches of a repeating group by the lane; NULL: it is not a member. */
 int64_t *game_launched(const struct game_lane *l, int32_t group);
+
+/* check_offload.c: OFFLOAD and FETCH of a call, and the end of a call with FETCH. ERR_INPUT: a buffer in host memory is overwritten while its
+ * message waits, or a FETCH that no copy precedes. */
+void game_offloads(struct game *g);
+MUST_CHECK enum status game_offload(struct game *g, const struct game_lane *l, const struct instr *instr, int64_t seq);
+void game_consumed(struct game *g, const struct game_lane *l, int64_t seq);
 
 /* Reduces procedures to communication, and checks one step of every lane statically: every call once, both ends of a
  * channel agree on the order of its messages, one order of groups fits all lanes. Fills the

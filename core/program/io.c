@@ -68,6 +68,7 @@ static enum status read_device(struct reader *r, struct program *p, int32_t i)
     TRY(words_double(r, &d->slowdown));
     TRY(words_int64(r, 0, INT64_MAX, &d->memory_bytes));
     TRY(words_int(r, 0, INT32_MAX, &d->multiprocessors));
+    TRY(words_double(r, &d->host_Bps));
     TRY(words_int(r, 0, p->n_orders - 1, &p->lanes[i].order));
     TRY(words_count(r, &p->lanes[i].n_stages));
     p->lanes[i].stages = ARENA_ARRAY(r->a, int32_t, (size_t)p->lanes[i].n_stages);
@@ -145,12 +146,21 @@ static enum status read_buffer_ring(struct reader *r, const struct program *p,
                                     struct buffer_ring *x)
 {
     TRY(words_start(r, "buffer_ring"));
-    TRY(words_phase(r, "RFBIW", &x->birth));
-    TRY(words_phase(r, "FBIWSU", &x->death));
+    TRY(words_phase(r, "RFBIWH", &x->birth));
+    TRY(words_phase(r, "FBIWSUH", &x->death));
     TRY(words_int(r, 1, PROGRAM_BUFFER_RING_MAX, &x->count));
     TRY(words_int64(r, 0, INT64_MAX, &x->stride_bytes));
     TRY(words_int(r, -1, p->n_channels - 1, &x->sent));
     return words_int(r, -1, p->n_channels - 1, &x->received);
+}
+
+static enum status read_offload(struct reader *r, struct program_stage *s)
+{
+    if (!words_next_is(r, "offload")) return OK;
+    TRY(words_start(r, "offload"));
+    TRY(words_int(r, 0, s->n_buffer_rings - 1, &s->offload.out));
+    TRY(words_int(r, 0, s->n_buffer_rings - 1, &s->offload.in));
+    return words_int(r, 1, PROGRAM_BUFFER_RING_MAX, &s->offload.count);
 }
 
 static enum status read_shape_attrs(struct reader *r, struct op_attrs *a)
@@ -350,6 +360,7 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
     for (int32_t i = 0; i < s->n_slots; i++) TRY(read_slot(r, s, &s->slots[i]));
     for (int32_t i = 0; i < s->n_buffer_rings; i++)
         TRY(read_buffer_ring(r, p, &s->buffer_rings[i]));
+    TRY(read_offload(r, s));
     for (int32_t i = 0; i < s->n_ops; i++) TRY(read_op(r, s, &s->ops[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
     while (words_next_is(r, "flat_shard")) TRY(read_shard(r, s));

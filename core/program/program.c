@@ -8,6 +8,7 @@
 #include "core/program/program.h"
 
 #include "core/base/arena.h"
+#include "core/program/offload.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -187,7 +188,10 @@ int64_t program_class_bytes(const struct program_stage *s, int32_t class)
     return class == SLOT_CLASS_COUNT ? s->buffer_bytes : s->class_bytes[class];
 }
 
-int64_t program_host_bytes(const struct program_stage *s) { return s->offloads ? s->class_bytes[SLOT_STATE] : 0; }
+int64_t program_host_bytes(const struct program_stage *s)
+{
+    return (s->offloads ? s->class_bytes[SLOT_STATE] : 0) + offload_host_bytes(s);
+}
 
 int64_t program_stage_bytes(const struct program_stage *s)
 {

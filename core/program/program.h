@@ -21,6 +21,8 @@
  *   COLLECTIVE_WAIT c The compute stream waits until collective c of this step has ended. If the device launches it several times
  *                     a step (reduce-scatter, all-gather), the latest launch counts.
  *   LOAD              The inputs of this microbatch (enum tensor_input) are copied into their slots.
+ *   OFFLOAD, FETCH    Activations of this microbatch are copied to host memory; the compute stream waits until they are back
+ *                     (core/program/offload.h).
  *   LOSS              The loss slot of this microbatch is recorded: the mean over the stage's sequences, weighted by their
  *                     number; or a device's share of it (shares_loss).
  *   COLLECTIVE c      START and WAIT in one. A collective of a tensor (core/collective/collective.h) is enqueued on the collective
@@ -103,13 +105,13 @@ struct arena;
 
 struct program_device {                    /* one lane each, same index */
     const char *name, *type, *host, *kind; /* kind: backend, "host" or "cuda" */
-    const char *
-        gpu; /* catalogue name of its type, "H200-SXM"; NULL, "": unknown, not checked against the GPU found */
+    const char *gpu; /* catalogue name of its type, "H200-SXM"; NULL, "": unknown, not checked against the GPU found */
     int32_t index;      /* local device number on its host */
     int32_t type_index; /* into the cluster's types, for costs */
     double slowdown;    /* > 0 emulated, 0 real */
     int64_t memory_bytes;
     int32_t multiprocessors; /* of a GPU: size of its green context; 0: all multiprocessors */
+    double host_Bps;         /* of copies to and from host memory, each direction, as stated; 0: from the profile */
 };
 
 struct program_link {
@@ -173,8 +175,12 @@ struct buffer_ring {
     int64_t stride_bytes; /* of one buffer */
     int32_t sent;         /* channel whose source slot is in it, else -1 (then no implied wait) */
     int32_t received;     /* channel whose destination slot is in it, else -1 */
-    /* phases that begin and end a buffer's lifetime: R receive, F, B, I, W, S sent */
+    /* phases that begin and end a buffer's lifetime: R receive, F, B, I, W, S sent; both H: of the stage's offload */
     enum phase birth, death;
+};
+/* Activations in host memory (core/program/offload.h): rings of the stage, and buffers in host memory; count 0: none. */
+struct offload {
+    int32_t out, in, count;
 };
 
 /* About a kilobyte. What a fold, a price and the memory of a device read of every operator is in its first cache line. */
@@ -194,7 +200,8 @@ struct program_op {
     struct op_shapes shapes;
 };
 
-#define INSTR_KINDS(X) X(COMPUTE) X(RECEIVE) X(SEND) X(COLLECTIVE_START) X(COLLECTIVE_WAIT) X(LOAD) X(LOSS) X(COLLECTIVE)
+#define INSTR_KINDS(X) \
+    X(COMPUTE) X(RECEIVE) X(SEND) X(COLLECTIVE_START) X(COLLECTIVE_WAIT) X(LOAD) X(LOSS) X(COLLECTIVE) X(OFFLOAD) X(FETCH)
 enum instr_kind {
 #define X(name) INSTR_##name,
     INSTR_KINDS(X)
@@ -203,7 +210,7 @@ enum instr_kind {
 };
 struct instr {
     enum instr_kind kind;
-    /* COMPUTE: op of the stage; RECEIVE, SEND: channel; COLLECTIVE, COLLECTIVE_START, COLLECTIVE_WAIT: collective; LOAD: -1; LOSS: slot */
+    /* COMPUTE: op of the stage; RECEIVE, SEND: channel; COLLECTIVE, COLLECTIVE_START, COLLECTIVE_WAIT: collective; LOSS: slot; else -1 */
     int32_t arg;
 };
 
@@ -242,8 +249,7 @@ struct program_parameter {
     bool decay;
     int32_t slot, gradient[2],
         state[2]; /* slots; gradient per use (-1 none), state m, v (-1 none) */
-    int32_t
-        master; /* STATE, fp32 master copy if slot is in half precision; else -1 */
+    int32_t master; /* STATE, fp32 master copy if slot is in half precision; else -1 */
     /* STATE, local SGD: 1 + the slot of the parameter after the last exchange (the anchor), of the outer optimizer's velocity, and of the
      * sum of changes of a delayed exchange; 0: none */
     int32_t outer[PROGRAM_OUTER_SLOTS];
@@ -288,6 +294,7 @@ struct program_stage {
     struct procedure *procedures; /* the stage's own */
     struct program_parameter *parameters;
     const int32_t *own_chunk; /* ZeRO: by slot.own - 1; NULL: none */
+    struct offload offload;
     int64_t class_bytes[SLOT_CLASS_COUNT]; /* bytes of each region; BUFFER_RING: sum of count · stride */
     /* staging of collectives: the largest program_collective_staging_bytes of its collectives */
     int64_t buffer_bytes;
@@ -366,10 +373,7 @@ static inline int32_t program_channel_messages(const struct program *p, const st
 {
     return c->by_step ? 1 : p->stages[c->from_stage].microbatches;
 }
-static inline int32_t buffer_ring_at(const struct buffer_ring *r, int64_t seq)
-{
-    return (int32_t)(seq % r->count);
-}
+static inline int32_t buffer_ring_at(const struct buffer_ring *r, int64_t seq) { return (int32_t)(seq % r->count); }
 /* Whether a procedure is executed in a step, counted from 0 over the whole training. */
 static inline bool procedure_runs(const struct procedure *f, int64_t step)
 {
@@ -410,8 +414,7 @@ static inline int32_t program_collective_launches(const struct collective *g)
 int32_t program_islands(const struct program *p); /* of local SGD; without 1. O(stages) */
 /* Instructions of all procedures. O(procedures). */
 int64_t program_instrs(const struct program *p);
-int64_t program_lane_bytes(const struct program *p,
-                           int32_t lane); /* of all its stages; saturates */
+int64_t program_lane_bytes(const struct program *p, int32_t lane); /* of all its stages; saturates */
 /* All-reduce, reduce-scatter or all-gather of segments by RING. */
 static inline bool program_collective_rings(const struct collective *g)
 {
@@ -475,7 +478,7 @@ bool program_stage_carries(const struct program_stage *s, int32_t slot);
 void program_op_wide(const struct program_stage *s, struct program_op *op);
 /* Bytes of a slot class on the device, or of collective staging: class SLOT_CLASS_COUNT. */
 int64_t program_class_bytes(const struct program_stage *s, int32_t class);
-int64_t program_host_bytes(const struct program_stage *s); /* page-locked, of an offloaded optimizer's state */
+int64_t program_host_bytes(const struct program_stage *s); /* page-locked, of offloaded optimizer state and activations */
 /* Sum over all classes, staging and the reserve, on the device. */
 int64_t program_stage_bytes(const struct program_stage *s);
 

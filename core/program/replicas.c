@@ -199,6 +199,7 @@ static bool same_instr(const struct likeness *k, const struct instr *x, const st
 {
     if (x->kind != y->kind) return false;
     if (names_channel(x->kind)) return same_channel(k, x->arg, y->arg);
+    if (x->kind == INSTR_OFFLOAD || x->kind == INSTR_FETCH) return x->arg == y->arg;
     return !names_collective(x->kind) || same_collective(k, x->arg, y->arg);
 }
 
@@ -207,7 +208,7 @@ static bool same_stage(const struct likeness *k, int32_t s, int32_t t)
     const struct program_stage *x = &k->p->stages[s], *y = &k->p->stages[t];
     const struct lane *l = &k->p->lanes[x->device], *m = &k->p->lanes[y->device];
     bool same = x->n_procedures == y->n_procedures && x->n_buffer_rings == y->n_buffer_rings &&
-                x->microbatches == y->microbatches && l->order == m->order &&
+                x->microbatches == y->microbatches && x->offload.count == y->offload.count && l->order == m->order &&
                 l->n_stages == m->n_stages &&
                 k->from[s + 1] - k->from[s] == k->from[t + 1] - k->from[t];
     for (int32_t i = 0; same && i < l->n_stages; i++) same = twins(k, l->stages[i], m->stages[i]);

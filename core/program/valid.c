@@ -6,6 +6,7 @@
 #include "core/cluster/cluster.h"
 #include "core/collective/tensor_shard.h"
 #include "core/program/ahead.h"
+#include "core/program/offload.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -67,8 +68,11 @@ static enum status check_buffer_ring(const struct valid *c, int32_t index, int64
              !__builtin_mul_overflow(r->stride_bytes, r->count, &size) &&
              !__builtin_add_overflow(*bytes, size, bytes),
          "buffer ring %" PRId32 ": %" PRId64 " bytes", index, r->stride_bytes);
-    NEED(r->birth && strchr("RFBIW", r->birth) && r->death && strchr("FBIWSU", r->death),
+    NEED(r->birth && strchr("RFBIWH", r->birth) && r->death && strchr("FBIWSUH", r->death) &&
+             (r->birth == PHASE_HOST) == (r->death == PHASE_HOST),
          "buffer ring %" PRId32 ": lives from '%c' to '%c'", index, r->birth, r->death);
+    NEED(r->birth != PHASE_HOST || (c->s->offload.count && (index == c->s->offload.out || index == c->s->offload.in)),
+         "buffer ring %" PRId32 ": H means a ring of the stage's offload", index);
     NEED(valid_index_or_none(r->sent, c->p->n_channels) &&
              valid_index_or_none(r->received, c->p->n_channels),
          "buffer ring %" PRId32 ": no such channel", index);
@@ -249,6 +253,10 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
     case INSTR_LOAD:
         good = x->arg == -1;
         break;
+    case INSTR_OFFLOAD:
+    case INSTR_FETCH:
+        good = c->s->offload.count && valid_index(x->arg, offload_parts(c->s));
+        break;
     case INSTR_LOSS:
         good =
             valid_index(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
@@ -314,6 +322,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
         TRY(check_buffer_ring(c, i, &buffer_ring_bytes, buffers));
     }
     c->where.item = 0;
+    TRY(valid_offload(c));
     TRY(check_regions(c, buffer_ring_bytes));
     int32_t at = 0; /* lines after the stage's own */
     TRY(valid_stage_training(c));
@@ -323,7 +332,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
         TRY(call);                                                                                 \
     }
     CHECK_EACH(s->n_slots, check_slot(c, &s->slots[i]));
-    at += s->n_buffer_rings;
+    at += s->n_buffer_rings + (s->offload.count > 0);
     CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
     CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) at += s->parameters[i].shard != NULL;

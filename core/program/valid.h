@@ -35,6 +35,9 @@ MUST_CHECK enum status valid_stage_training(struct valid *c);
 /* A collective of the program: indices, sizes, links, classes and dtypes of its segments. */
 MUST_CHECK enum status valid_collective(struct valid *c, int32_t index);
 
+/* Of the current stage. */
+MUST_CHECK enum status valid_offload(const struct valid *c);
+
 /* core/program/servers.c: a channel `by_step`; stages and lanes of parameter servers and their workers, after all else. */
 MUST_CHECK enum status valid_server_channel(struct valid *c, int32_t index);
 MUST_CHECK enum status valid_servers(struct valid *c);

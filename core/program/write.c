@@ -56,7 +56,7 @@ static void write_devices(struct lines *out, const struct program *p)
         put_name(out, d->name), put_name(out, d->type), put_name(out, d->host),
             put_name(out, d->kind), put_name(out, d->gpu ? d->gpu : "");
         put(out, d->index), put(out, d->type_index), put_double(out, d->slowdown),
-            put(out, d->memory_bytes), put(out, d->multiprocessors);
+            put(out, d->memory_bytes), put(out, d->multiprocessors), put_double(out, d->host_Bps);
         put(out, p->lanes[i].order), put(out, p->lanes[i].n_stages),
             put_list(out, p->lanes[i].stages, p->lanes[i].n_stages);
         end_line(out);
@@ -177,6 +177,9 @@ static void write_rings(struct lines *out, const struct program_stage *s)
         put(out, r->count), put(out, r->stride_bytes), put(out, r->sent), put(out, r->received);
         end_line(out);
     }
+    if (!s->offload.count) return;
+    lines_text(out, "offload"), put(out, s->offload.out), put(out, s->offload.in), put(out, s->offload.count);
+    end_line(out);
 }
 
 /* After all parameters, and only if there are any. */

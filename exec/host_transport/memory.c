@@ -1,6 +1,7 @@
 #include "exec/host_transport/memory.h"
 
 #include "core/base/arena.h"
+#include "core/program/offload.h"
 #include "exec/host_transport/collective.h"
 
 #include <inttypes.h>
@@ -30,6 +31,17 @@ static enum status get_class(struct lane_memory *m, int c, struct error *err)
     if (!bytes || !is_hosted(m, c)) return get(m, bytes, &m->region[c], err);
     TRY(m->backend->allocate_pinned(m->backend, bytes, &p, err));
     m->region[c] = p;
+    return OK;
+}
+
+/* Activations that wait in host memory. */
+static enum status get_host(struct lane_memory *m, struct error *err)
+{
+    int64_t bytes = offload_host_bytes(m->stage);
+    void *p = NULL;
+    if (!bytes) return OK;
+    TRY((m->backend->discrete_memory ? m->backend->allocate_pinned : m->backend->allocate)(m->backend, bytes, &p, err));
+    m->host = p;
     return OK;
 }
 
@@ -71,6 +83,8 @@ enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struc
                          " bytes, the program plans %" PRId64,
                          s->stage, at, s->class_bytes[SLOT_BUFFER_RING]);
     TRY(check_staging(p, stage, err));
+    if (get_host(m, err) != OK)
+        return error_wrap(err, ERR_RESOURCE, "stage %" PRId32 " of replica %" PRId32 ", activations in host memory", s->stage, s->replica);
     return get(m, staging ? s->buffer_bytes : 0, &m->staging, err);
 }
 
@@ -80,6 +94,7 @@ void lane_memory_close(struct lane_memory *m)
     for (int c = 0; c < SLOT_CLASS_COUNT; c++)
         if (m->region[c]) (is_hosted(m, c) ? m->backend->release_pinned : m->backend->release)(m->backend, m->region[c]);
     if (m->staging) m->backend->release(m->backend, m->staging);
+    if (m->host) (m->backend->discrete_memory ? m->backend->release_pinned : m->backend->release)(m->backend, m->host);
     *m = (struct lane_memory){0};
 }
 

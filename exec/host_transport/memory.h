@@ -21,6 +21,7 @@ struct lane_memory {
     char *region[SLOT_CLASS_COUNT];
     char **buffer_ring; /* (n_buffer_rings) first buffer */
     char *staging;      /* of collectives */
+    char *host;         /* activations in host memory, offload_host_bytes, page-locked on a discrete device; NULL: none */
     int64_t bytes;      /* allocated from the backend: program_stage_bytes */
 };
 

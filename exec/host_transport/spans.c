@@ -20,6 +20,9 @@ static const char *name_of(const struct program *p, const struct span *s)
             if (p->collectives[s->op].members[i].stage == s->stage)
                 link = p->collectives[s->op].link[i];
         break;
+    case SPAN_OFFLOAD:
+    case SPAN_FETCH:
+        return "host";
     default:
         break;
     }

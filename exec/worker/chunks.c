@@ -1,5 +1,7 @@
 #include "exec/worker/chunks.h"
 
+#include "core/program/offload.h"
+
 void chunks_find(struct chunks *c, const struct rank *r)
 {
     const struct lane *lane = &r->p->lanes[r->index];
@@ -111,6 +113,7 @@ static void prepare_procedure(const struct rank *r, struct chunk *k, int32_t pro
     struct prepared_procedure *x = &k->procedures[procedure];
     x->rooms = ARENA_ARRAY(r->run, int32_t, (size_t)s->n_buffer_rings + 1);
     x->receives = ARENA_ARRAY(r->run, int32_t, (size_t)f->n_instrs + 1);
+    x->offloads = offload_has(f, INSTR_OFFLOAD), x->consumes = offload_consumes(f);
     for (int32_t i = 0; i < s->n_buffer_rings; i++)
         if (s->buffer_rings[i].sent >= 0 && procedure_writes_buffer_ring(s, f, i))
             x->rooms[x->n_rooms++] = i;

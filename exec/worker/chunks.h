@@ -18,6 +18,7 @@ struct prepared_procedure {
     int32_t n_rooms, n_receives;
     int32_t *rooms;    /* (n_rooms) buffer rings with `sent` that it writes: implied waits */
     int32_t *receives; /* (n_receives) channels */
+    bool offloads, consumes; /* has OFFLOAD; offload_consumes */
     bool reads_inputs; /* one of its operators reads an input that LOAD fills */
 };
 

@@ -8,6 +8,7 @@
  *   async_issue.c   struct async_issue: work issued and not yet complete
  *   inputs.c        struct inputs: training data and its buffers
  *   channel_ends.c  struct channel_ends: SEND, RECEIVE and their waits
+ *   offloads.c      struct offloads: OFFLOAD, FETCH and their waits
  *   local_sums.c    struct local_sums: reductions within a discrete device
  *   kernel_spans.c  struct kernel_spans: kernels below operators
  *   step_log.c      struct step_log: losses and ends of steps
@@ -31,6 +32,7 @@
 #include "exec/worker/kernel_spans.h"
 #include "exec/worker/local_sums.h"
 #include "exec/worker/noise_log.h"
+#include "exec/worker/offloads.h"
 #include "exec/worker/pinned.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/rank.h"
@@ -56,6 +58,7 @@ struct worker {
     struct async_issue ahead; /* no effect on a synchronous lane */
     struct inputs inputs;
     struct channel_ends ends;
+    struct offloads offloads;
     struct local_sums reduces; /* discrete device only */
     struct kernel_spans kernels;
     struct step_log log;

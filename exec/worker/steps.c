@@ -14,6 +14,7 @@
 struct taking { /* the current call */
     struct chunk *chunk;
     const struct procedure *procedure;
+    int32_t index; /* of the chunk */
     int32_t microbatch;
     int64_t seq; /* -1 for updates */
     int64_t step;    /* of this run; on a parameter server the worker's */
@@ -155,6 +156,10 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
     case INSTR_COLLECTIVE:
         TRY(take_reduce(w, x->arg, t->procedure->phase, t->seq, err));
         return take_await(w, x->arg, err);
+    case INSTR_OFFLOAD:
+        return offloads_out(&w->offloads, t->index, t->seq, x->arg, err);
+    case INSTR_FETCH:
+        return offloads_fetch(&w->offloads, t->index, t->seq, x->arg, err);
     case INSTR_KIND_COUNT:
         break;
     }
@@ -175,16 +180,17 @@ enum status worker_call(struct worker *w, const struct call *c, int64_t step, bo
 {
     struct chunk *k = &w->chunks.at[c->chunk];
     const struct prepared_procedure *f = &k->procedures[c->procedure];
-    struct taking t = {k, &k->stage->procedures[c->procedure], c->microbatch, -1, step, step, dropped};
+    struct taking t = {k, &k->stage->procedures[c->procedure], c->chunk, c->microbatch, -1, step, step, dropped};
     if (c->microbatch >= 0) t.message = t.seq = step * k->stage->microbatches + c->microbatch;
     for (int32_t i = 0; i < f->n_rooms; i++)
         TRY(channel_ends_wait_for_room(&w->ends, &k->stage->buffer_rings[f->rooms[i]], t.seq, err));
+    if (f->offloads) TRY(offloads_room(&w->offloads, c->chunk, t.seq, err));
     for (int32_t i = 0; i < t.procedure->n_instrs; i++)
         TRY(take(w, &t.procedure->instrs[i], &t, err));
     TRY(end_call(w, k, f, t.seq, err));
     for (int32_t i = 0; i < f->n_receives; i++)
         TRY(channel_ends_post_next(&w->ends, f->receives[i], t.message, err));
-    return OK;
+    return f->consumes ? offloads_consumed(&w->offloads, c->chunk, t.seq, err) : OK;
 }
 
 /* The end of this rank's last update so far; without any, of its calls. */

@@ -120,6 +120,7 @@ static enum status prepare_lane(struct worker *w, struct error *err)
     struct transports *t = &w->transports;
     chunks_prepare(&w->chunks, r);
     channel_ends_open(&w->ends, r, &w->chunks, t, &w->ahead, &w->clock);
+    TRY(offloads_open(&w->offloads, r, &w->chunks, &w->ahead, &w->clock, &w->spans, err));
     local_sums_open(&w->reduces, r);
     worker_open_steps(w);
     for (int32_t g = 0; g < r->p->n_collectives; g++) {
@@ -290,7 +291,8 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
         if (o->save && done < o->steps && o->save_every > 0 && done % o->save_every == 0)
             TRY(save_between(w, offset_ns, err));
     }
-    return w->rank.discrete ? async_issue_finish(&w->ahead, err) : OK;
+    if (w->rank.discrete) TRY(async_issue_finish(&w->ahead, err));
+    return offloads_finish(&w->offloads, err);
 }
 
 static enum status train(struct worker *w, struct error *err)

@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "core/lower/uses.h"
+#include "planner/candidate/fitting.h"
 
 /* Whether all forward operators of the layer are in one block. */
 static bool *in_one_block(struct arena *a, const struct graph *g)
@@ -72,6 +73,6 @@ bool bound_kept_of(struct arena *a, const struct space *s, struct bound_kept *ou
         out[l].state_bytes = all > 0 ? own + own / all * rest : 0;
         before = until;
     }
-    add_activations(a, s, out);
+    if (!fitting_offers(s)) add_activations(a, s, out); /* else they may be in host memory */
     return true;
 }

@@ -4,6 +4,7 @@
  * Orders written out and recomputation are reset; later rows and the fit set them again.
  */
 #include "core/base/arena.h"
+#include "planner/candidate/fitting.h"
 #include "planner/candidate/group.h"
 #include "planner/local_search/internal.h"
 #include "planner/local_search/stage_moves.h"
@@ -365,23 +366,30 @@ bool stage_rows_zero(const struct local_search *x, struct plan *p, int32_t varia
             y->zero = variant != STATE_WHOLE && plan_stage_replicated(p, y);
             y->hybrid_shard = variant == STATE_IN_NODES && y->zero;
             y->recompute = RECOMPUTE_NONE; /* where memory is then missing, the fit sets it again */
-            y->recompute_blocks = 0;
+            y->recompute_blocks = 0, y->offload = false;
         }
     return x->plan.n_replicas > 0;
 }
 
-/* A stage's activations kept, or recomputed by block: variant = place · 2 + by block */
-int32_t stage_rows_count_recompute(const struct local_search *x) { return 2 * count_places(x); }
+/* A stage's activations kept, recomputed by block, or offloaded where the types of all its devices allow it. */
+enum { ACTIVATIONS_KEPT, ACTIVATIONS_RECOMPUTED, ACTIVATIONS_OFFLOADED, ACTIVATIONS_VARIANTS };
+
+static int32_t activation_variants(const struct local_search *x) { return fitting_offers(x->s) ? ACTIVATIONS_VARIANTS : ACTIVATIONS_OFFLOADED; }
+
+int32_t stage_rows_count_recompute(const struct local_search *x) { return activation_variants(x) * count_places(x); }
 
 bool stage_rows_recompute(const struct local_search *x, struct plan *p, int32_t variant)
 {
-    struct place at = place_of(x, variant / 2);
-    enum recompute how = variant % 2 ? RECOMPUTE_BLOCKS : RECOMPUTE_NONE;
-    if (stage_of(x, at)->recompute == RECOMPUTE_NONE) return false;
+    struct place at = place_of(x, variant / activation_variants(x));
+    int how = variant % activation_variants(x);
+    const struct plan_stage *now = stage_of(x, at);
+    if (how == ACTIVATIONS_OFFLOADED ? !fitting_may_offload(x->s, now) : now->recompute == RECOMPUTE_NONE && !now->offload) return false;
     for (int32_t r = 0; r < p->n_replicas; r++)
         if (x->group[r] == at.group) {
-            p->replicas[r].stages[at.stage].recompute = how;
-            p->replicas[r].stages[at.stage].recompute_blocks = 0;
+            struct plan_stage *y = &p->replicas[r].stages[at.stage];
+            fitting_set_offload(y);
+            y->offload = how == ACTIVATIONS_OFFLOADED;
+            if (how == ACTIVATIONS_RECOMPUTED) y->recompute = RECOMPUTE_BLOCKS;
         }
     return true;
 }

@@ -15,7 +15,7 @@ void local_search_plain(struct plan *p)
         for (int32_t i = 0; i < x->n_stages; i++) {
             own |= x->stages[i].order != NULL;
             x->stages[i].order = NULL, x->stages[i].warmup = 0;
-            x->stages[i].recompute = RECOMPUTE_NONE, x->stages[i].recompute_blocks = 0, x->stages[i].receive_ahead = 2;
+            x->stages[i].recompute = RECOMPUTE_NONE, x->stages[i].recompute_blocks = 0, x->stages[i].offload = false, x->stages[i].receive_ahead = 2;
         }
         if (own) x->schedule = NULL, x->split = false;
     }

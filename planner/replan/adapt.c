@@ -109,7 +109,7 @@ static void plain(struct plan_replica *r)
 {
     r->schedule = NULL, r->orders = NULL, r->split = false;
     for (int32_t i = 0; i < r->n_stages; i++) {
-        r->stages[i].order = NULL, r->stages[i].recompute = RECOMPUTE_NONE, r->stages[i].recompute_blocks = 0;
+        r->stages[i].order = NULL, r->stages[i].recompute = RECOMPUTE_NONE, r->stages[i].recompute_blocks = 0, r->stages[i].offload = false;
         r->stages[i].receive_ahead = 2;
     }
 }

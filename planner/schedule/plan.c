@@ -424,6 +424,7 @@ static bool set_recompute(struct ordering *x, const struct plan *own, enum varia
             bool none = k == VARIANT_PLAIN || !x->lacks[lane], whole = k == VARIANT_RECOMPUTE;
             stage->recompute = none ? RECOMPUTE_NONE : whole ? RECOMPUTE_STAGE : plain->recompute;
             stage->recompute_blocks = none || whole ? 0 : plain->recompute_blocks;
+            stage->offload = plain->offload && (none || !whole);
             if (!none && whole && stage_too_slow(x, &x->plan->replicas[r], i, best_ns))
                 *stage = before;
             changed |= stage->recompute != before.recompute ||

@@ -4,6 +4,7 @@
 #include "core/base/units.h"
 #include "core/collective/rounds.h"
 #include "sim/collective/price.h"
+#include "core/program/offload.h"
 #include "sim/engine/sim.h"
 
 #include <math.h>
@@ -222,23 +223,31 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
     w->n = w->stretch = 0;
     w->kernels_ns = w->issue_ns = w->collectives_ns = w->alone_ns = 0;
     out->messages = put_room(w, f);
+    int64_t copy_ns = 0;
+    if (w->s->offload.count) TRY(cost_host_copy_ns(w->by->cost, w->p->devices[w->device].type_index, offload_bytes(w->s), &copy_ns, err));
+    int32_t parts = offload_parts(w->s);
+    if (offload_has(f, INSTR_OFFLOAD)) put(w, CODE_OFFLOAD_ROOM, 0, 0);
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
         /* A call that still waits for its message has not allocated yet. */
-        if (born && x->kind != INSTR_RECEIVE) put(w, CODE_BORN, -1, born), born = 0;
-        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_COLLECTIVE_WAIT) end_stretch(w, out);
+        if (born && x->kind != INSTR_RECEIVE && x->kind != INSTR_FETCH) put(w, CODE_BORN, -1, born), born = 0;
+        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_COLLECTIVE_WAIT || x->kind == INSTR_FETCH) end_stretch(w, out);
         if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, err));
         if (x->kind == INSTR_RECEIVE) put(w, CODE_RECEIVE, x->arg, 0);
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
         if (x->kind == INSTR_COLLECTIVE_START) put(w, CODE_COLLECTIVE_START, x->arg, 0);
         if (x->kind == INSTR_COLLECTIVE_WAIT) put(w, CODE_COLLECTIVE_WAIT, x->arg, 0);
         if (x->kind == INSTR_COLLECTIVE) TRY(put_tensor_collective(w, x->arg, err));
-        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
+        if (x->kind == INSTR_OFFLOAD) put(w, CODE_OFFLOAD, x->arg, copy_ns);
+        if (x->kind == INSTR_OFFLOAD && x->arg + 1 < parts) put(w, CODE_OFFLOAD_ROOM, x->arg + 1, 0);
+        if (x->kind == INSTR_FETCH) put(w, CODE_FETCH, x->arg, copy_ns);
+        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND || x->kind == INSTR_OFFLOAD || x->kind == INSTR_FETCH) out->messages = true;
     }
     end_stretch(w, out);
     if (born) put(w, CODE_BORN, -1, born);
     for (int32_t i = 0; i < f->n_instrs; i++)
         if (f->instrs[i].kind == INSTR_RECEIVE) put(w, CODE_CONSUMED, f->instrs[i].arg, 0);
+    if (offload_consumes(f)) put(w, CODE_OFFLOADED, -1, copy_ns);
     if (dead) put(w, CODE_DEAD, -1, dead);
     put(w, CODE_END, -1, 0);
     out->code = ARENA_ARRAY(w->a, struct code, (size_t)w->n);

@@ -28,6 +28,10 @@ enum code_kind {
     CODE_COLLECTIVE_WAIT,  /* the same */
     CODE_FOLDED_COLLECTIVE,       /* collective arg of folded devices: amount ns after the last member's arrival */
     CODE_COLLECTIVE, /* the same inside a call; amount: expected lateness of the last member, ns */
+    CODE_OFFLOAD_ROOM, /* wait until the memory that part arg takes has been copied to the host */
+    CODE_OFFLOAD,      /* part arg, amount ns */
+    CODE_FETCH,        /* wait until part arg is back; amount ns: of the copies back that its end starts */
+    CODE_OFFLOADED,    /* the end of the last call that reads a microbatch's activations; likewise */
     CODE_CONSUMED, /* message seq of channel arg is no longer needed */
     CODE_DEAD,     /* release amount bytes of buffer rings */
     CODE_END,

@@ -24,6 +24,7 @@
 #ifndef SIM_ENGINE_ENGINE_H
 #define SIM_ENGINE_ENGINE_H
 
+#include "core/program/offload.h"
 #include "core/program/period.h"
 #include "sim/engine/code.h"
 #include "sim/engine/sim.h"
@@ -86,6 +87,7 @@ struct lane_state {
     int64_t collective, met_ns;       /* ordinal of the collective in which it waits, -1: none; since when */
     bool met;                      /* the current collective instruction has been handed over */
     int32_t n_touching, *touching; /* channels whose messages change this device's memory */
+    struct offload_streams copies;
 };
 
 /* Known instants of message seq; -1: not known yet. */
@@ -142,6 +144,7 @@ struct engine {
     uint64_t order;                    /* of the ready event that is processed */
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
+    struct offload_state *offloads;    /* (n_stages) */
     int32_t steps;
     bool unflushed; /* some lane runs ahead, so pipelines fill in front of the first step only */
     int64_t now_ns, limit_ns, events, event_ns, most_work_ns, operators;
@@ -247,6 +250,8 @@ MUST_CHECK enum status report_reserve(struct engine *e, const struct sim_options
 void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
                      int64_t end_ns);
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *passage);
+/* Of the current call's stage. */
+void report_copy(struct engine *e, int32_t lane, enum span_kind kind, const struct offload_copy *copy);
 /* index: of the member; part: step of the collective; times: earlier launches in the same step */
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
                        int32_t step, int32_t times, int64_t begin_ns, int64_t end_ns,

@@ -28,6 +28,7 @@ static uint64_t stage_colour(const struct program_stage *s, uint64_t h)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         h = fold_mix(h, (uint64_t)numbers[i]);
     for (int32_t i = 0; i < SLOT_CLASS_COUNT; i++) h = fold_mix(h, (uint64_t)s->class_bytes[i]);
+    h = fold_mix(h, (uint64_t)s->offload.count);
     for (int32_t i = 0; i < s->n_buffer_rings; i++) {
         const struct buffer_ring *r = &s->buffer_rings[i];
         h = fold_mix(fold_mix(h, (uint64_t)r->count), (uint64_t)r->stride_bytes);
@@ -85,6 +86,7 @@ static uint64_t lane_colour(struct folding *f, const struct membership *m, int32
                 const struct instr *in = &x->instrs[k];
                 h = fold_mix(h, (uint64_t)in->kind);
                 if (in->kind == INSTR_COMPUTE) h = fold_mix(h, op_colour(f, &s->ops[in->arg]));
+                if (in->kind == INSTR_OFFLOAD || in->kind == INSTR_FETCH) h = fold_mix(h, (uint64_t)in->arg);
                 if (fold_names_channel(in->kind)) h = fold_mix(h, name_channel(f, in, n, n_refs));
                 if (fold_names_group(in->kind))
                     h = fold_mix(h, name_group(f, m, stage, in->arg, n, n_refs));

@@ -246,6 +246,38 @@ static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const 
     return true;
 }
 
+/* Copies of activations to host memory and back: when each ends is known at once. */
+static void report_back(struct engine *e, int32_t lane, const struct offload_copies *back)
+{
+    for (int32_t i = 0; i < back->n; i++) report_copy(e, lane, SPAN_FETCH, &back->at[i]);
+}
+
+static void offload(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    struct offload_copies back;
+    struct offload_copy out = offload_out(&e->offloads[l->stage], &l->copies, l->seq, c->arg, l->now_ns, c->amount, &back);
+    report_copy(e, lane, SPAN_OFFLOAD, &out);
+    report_back(e, lane, &back);
+}
+
+static bool fetch(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    int64_t when_ns = offload_arrival(&e->offloads[l->stage], l->seq, c->arg);
+    if (when_ns < 0)
+        engine_fail(e, ERR_INPUT, "stage %" PRId32 " waits for activations of microbatch %" PRId32 ", of which no copy is under way", l->stage,
+                    l->call.microbatch);
+    if (!wait_until(e, lane, l, when_ns, SIM_WAIT_messages, 0)) return false;
+    struct offload_copies back = offload_fetched(&e->offloads[l->stage], &l->copies, l->seq, c->arg, l->now_ns, c->amount);
+    report_back(e, lane, &back);
+    return true;
+}
+
+static void offloaded(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    struct offload_copies back = offload_consumed(&e->offloads[l->stage], &l->copies, l->seq, l->now_ns, c->amount);
+    report_back(e, lane, &back);
+}
+
 /* false: it waits, and executes the same instruction again after a wake-up. */
 static bool take(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
 {
@@ -285,6 +317,16 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
     case CODE_FOLDED_COLLECTIVE:
         end_ns = collect_end(e, lane, c);
         return wait_until(e, lane, l, end_ns, SIM_WAIT_collectives, end_ns - c->amount);
+    case CODE_OFFLOAD_ROOM:
+        return wait_until(e, lane, l, offload_room(&e->offloads[l->stage], l->seq, c->arg), SIM_WAIT_messages, 0);
+    case CODE_OFFLOAD:
+        offload(e, lane, l, c);
+        return true;
+    case CODE_FETCH:
+        return fetch(e, lane, l, c);
+    case CODE_OFFLOADED:
+        offloaded(e, lane, l, c);
+        return true;
     case CODE_CONSUMED:
         messages_consumed(e, c->arg, l->seq, l->now_ns);
         return true;

@@ -14,6 +14,8 @@ static int64_t spans_of_call(const struct engine *e, const struct code_procedure
     for (const struct code *c = f->code; c->kind != CODE_END; c++)
         if (c->kind == CODE_COMPUTE || c->kind == CODE_FOLDED_COLLECTIVE)
             n++;
+        else if (c->kind == CODE_OFFLOAD)
+            n += 2; /* one copy there and one back */
         else if (c->kind == CODE_SEND)
             n += e->program->channels[c->arg].link < 0 ? 0 : 2;
         else if (c->kind == CODE_COLLECTIVE_START || c->kind == CODE_COLLECTIVE)
@@ -128,6 +130,25 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
     s.kind = SPAN_RECEIVE, s.stream = STREAM_receive, s.device = c->to_lane, s.peer = c->from_lane;
     s.stage = x->to_stage, s.phase = c->received_by, s.end_ns = passage->arrival_ns;
     record(e, s);
+}
+
+void report_copy(struct engine *e, int32_t lane, enum span_kind kind, const struct offload_copy *copy)
+{
+    const struct lane_state *l = &e->lanes[lane];
+    if (!e->trace) return;
+    record(e, (struct span){.kind = kind,
+                            .stream = kind == SPAN_OFFLOAD ? STREAM_offload : STREAM_fetch,
+                            .device = lane,
+                            .peer = -1,
+                            .stage = l->stage,
+                            .phase = kind == SPAN_OFFLOAD ? PHASE_F : PHASE_B,
+                            .step = (int32_t)(copy->seq / l->microbatches),
+                            .microbatch = (int32_t)(copy->seq % l->microbatches),
+                            .op = copy->part,
+                            .begin_ns = copy->begin_ns,
+                            .end_ns = copy->end_ns,
+                            .bytes = offload_bytes(&e->program->stages[l->stage]),
+                            .name = "host"});
 }
 
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,

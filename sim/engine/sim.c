@@ -49,6 +49,9 @@ static enum status find_lanes(struct engine *e, struct error *err)
     for (int32_t s = 0; s < p->n_stages; s++)
         if (e->lane_of_stage[s] < 0)
             return error_set(err, ERR_INPUT, "stage %" PRId32 " has no lane", s);
+    e->offloads = ARENA_ARRAY(e->arena, struct offload_state, (size_t)p->n_stages);
+    for (int32_t s = 0; s < p->n_stages; s++)
+        if (p->stages[s].offload.count) offload_start(e->arena, &p->stages[s], &e->offloads[s]);
     return OK;
 }
 
@@ -98,7 +101,7 @@ static void start_memory(struct engine *e)
     for (int32_t i = 0; i < p->n_devices; i++) {
         int64_t bytes = program_lane_bytes(p, i);
         for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
-            bytes -= p->stages[p->lanes[i].stages[c]].class_bytes[SLOT_BUFFER_RING];
+            bytes -= p->stages[p->lanes[i].stages[c]].class_bytes[SLOT_BUFFER_RING] - offload_ring_bytes(&p->stages[p->lanes[i].stages[c]]);
         memory_always(e->memory, i, bytes, !joins[i]);
     }
 }

@@ -65,7 +65,8 @@ struct sim_options {
     const struct jitter *jitter;
 };
 /* What a compute stream waits for, in a steady iteration. Communication is exposed while it is under way and the stream waits for it:
- * messages     a message that its sender has issued: queueing for the link, transfer, latency; a send buffer that has not left
+ * messages     a message that its sender has issued: queueing for the link, transfer, latency; a send buffer that has not left; a copy of
+ *              activations to or from host memory
  * collectives  a collective that all its members have launched
  * A stream that waits for what has not been issued or launched is idle:
  * bubble       the pipeline fills or drains: before the device's first backward of the step, and after its last forward

@@ -34,7 +34,7 @@
 struct arena;
 
 #define EXPLAIN_KINDS(X)                                                                           \
-    X(compute) X(update) X(transfer) X(latency) X(contention) X(collective) X(skew)
+    X(compute) X(update) X(transfer) X(latency) X(contention) X(collective) X(skew) X(offload)
 enum explain_kind {
 #define X(name) EXPLAIN_##name,
     EXPLAIN_KINDS(X)
@@ -44,7 +44,7 @@ enum explain_kind {
 const char *explain_kind_name(enum explain_kind kind);
 
 /* A piece of the critical path, in order of time. compute, update: device, phase and op; skew: the late device of a collective
- * (profiles/skew.h); the others: link and receiving device. */
+ * (profiles/skew.h); offload: a device that waits for a copy of activations to or from host memory; the others: link and receiving device. */
 struct explain_piece {
     enum explain_kind kind;
     enum phase phase;     /* F B I W U of the call; 'S' without a call */

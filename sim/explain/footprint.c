@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "core/program/offload.h"
 #include "core/program/device_memory.h"
 
 #include <inttypes.h>
@@ -87,6 +88,16 @@ static void hold_buffer_ring(struct arena *a, const struct program *p, int32_t d
                        : r->birth == PHASE_F ? "activations"
                                          : "activation gradients";
     if (r->death == PHASE_U) name = "per-microbatch gradients";
+    if (r->death == PHASE_HOST) {
+        bool out = r == &s->buffer_rings[s->offload.out];
+        hold(f, out ? "activations to host" : "activations from host", (int64_t)r->count * r->stride_bytes,
+             offload_parts(s) > 1
+                 ? arena_printf(a, "2 blocks of stage %" PRId32 "; host memory has %" PRId32 " microbatches, %s", s->stage, s->offload.count,
+                                units_print_bytes((char[32]){0}, (double)offload_host_bytes(s)))
+                 : arena_printf(a, "%" PRId32 " microbatches on stage %" PRId32 "; host memory has %" PRId32 ", %s", r->count, s->stage,
+                                s->offload.count, units_print_bytes((char[32]){0}, (double)offload_host_bytes(s))));
+        return;
+    }
     const char *at = fullest_at(a, p, device, s, r);
     /* A buffer ring of messages has spare buffers: receives are posted ahead, also for the next step, and send buffers are
      * released when the message has left. */
@@ -144,9 +155,9 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         const char *why = "";
         int64_t bytes = program_class_bytes(s, class);
         if (class == SLOT_BUFFER_RING) continue;
-        if (class == SLOT_STATE && program_host_bytes(s))
+        if (class == SLOT_STATE && s->offloads && s->class_bytes[SLOT_STATE])
             add_entry(f, class_names[class], 0,
-                      arena_printf(a, "%s in host memory", units_print_bytes((char[32]){0}, (double)program_host_bytes(s))));
+                      arena_printf(a, "%s in host memory", units_print_bytes((char[32]){0}, (double)s->class_bytes[SLOT_STATE])));
         if (from[class] && o->zero >= from[class] && o->shards > 1) {
             why = arena_printf(a, "%s sharded over %" PRId32 " GPUs",
                                units_print_bytes((char[32]){0}, (double)bytes), o->shards);

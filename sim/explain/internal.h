@@ -14,6 +14,7 @@ enum record_kind {
     RECORD_RECEIVE,          /* a wait of non-zero length: arg channel, seq */
     RECORD_ROOM,             /* likewise: arg channel, seq of the message whose buffer was needed */
     RECORD_COLLECTIVE_WAIT,  /* likewise: arg collective, seq the launch */
+    RECORD_COPY,             /* a wait for a copy to or from host memory */
     RECORD_LATE,             /* expected lateness before a collective: arg collective */
     RECORD_SEND,             /* no duration: arg channel, seq */
     RECORD_COLLECTIVE_START, /* no duration: arg collective, seq the launch */

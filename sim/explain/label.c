@@ -4,6 +4,7 @@
 
 #include "core/base/arena.h"
 #include "core/program/ahead.h"
+#include "core/program/offload.h"
 #include "core/program/period.h"
 
 #include <inttypes.h>
@@ -24,11 +25,14 @@ struct walk { /* position of a lane */
     int64_t alone_ns;    /* operators since the call began or since the last collective */
     const size_t *spans; /* compute spans of the lane, in order */
     size_t n_spans, next_span;
+    struct offload_streams copies;
 };
 
 struct labelling {
     struct explanation *t;
     struct walk *walks;
+    struct offload_state *offloads; /* (n_stages) */
+    int64_t *copy_ns;               /* (n_stages) of one copy */
     bool ***writes; /* by stage, procedure, buffer ring: the implicit wait for a free send buffer */
     struct error *err;
     enum status status;
@@ -217,11 +221,36 @@ static bool take_tensor_collective(struct labelling *g, int32_t lane, int32_t gr
     return take_reduce(g, lane, group) && take_await(g, lane, group);
 }
 
+/* The waits of sim/engine/code.c: no other lane can delay them. */
+static bool take_copied_room(struct labelling *g, int32_t lane, int32_t part)
+{
+    struct walk *w = &g->walks[lane];
+    return wait(g, lane, RECORD_COPY, -1, w->seq, offload_room(&g->offloads[w->stage_index], w->seq, part));
+}
+
+static bool take_offload(struct labelling *g, int32_t lane, int32_t part)
+{
+    struct walk *w = &g->walks[lane];
+    struct offload_state *x = &g->offloads[w->stage_index];
+    struct offload_copies back;
+    offload_out(x, &w->copies, w->seq, part, w->now_ns, g->copy_ns[w->stage_index], &back);
+    return part + 1 == x->parts || take_copied_room(g, lane, part + 1);
+}
+
+static bool take_fetch(struct labelling *g, int32_t lane, int32_t part)
+{
+    struct walk *w = &g->walks[lane];
+    struct offload_state *x = &g->offloads[w->stage_index];
+    if (!wait(g, lane, RECORD_COPY, -1, w->seq, offload_arrival(x, w->seq, part))) return false;
+    offload_fetched(x, &w->copies, w->seq, part, w->now_ns, g->copy_ns[w->stage_index]);
+    return true;
+}
+
 /* false: it must wait for another lane, or the trace belongs to another program. */
 static bool take(struct labelling *g, int32_t lane, const struct instr *x)
 {
     struct walk *w = &g->walks[lane];
-    if (x->kind != INSTR_RECEIVE) bear(g->t, lane, w);
+    if (x->kind != INSTR_RECEIVE && x->kind != INSTR_FETCH) bear(g->t, lane, w);
     switch (x->kind) {
     case INSTR_COMPUTE:
         return take_compute(g, lane, x->arg);
@@ -231,6 +260,10 @@ static bool take(struct labelling *g, int32_t lane, const struct instr *x)
     }
     case INSTR_SEND:
         return take_send(g, lane, x->arg);
+    case INSTR_OFFLOAD:
+        return take_offload(g, lane, x->arg);
+    case INSTR_FETCH:
+        return take_fetch(g, lane, x->arg);
     case INSTR_COLLECTIVE_START:
         return take_reduce(g, lane, x->arg);
     case INSTR_COLLECTIVE_WAIT:
@@ -252,10 +285,13 @@ static bool take_room(struct labelling *g, int32_t lane, int32_t buffer_ring)
     return m && wait(g, lane, RECORD_ROOM, r->sent, w->seq - r->count, m->left_ns);
 }
 
-static void end_call(struct explanation *t, int32_t lane, struct walk *w)
+static void end_call(struct labelling *g, int32_t lane, struct walk *w)
 {
+    struct explanation *t = g->t;
     bear(t, lane, w);
     label(t, lane, w, RECORD_END, w->call.procedure, w->seq, w->now_ns);
+    if (offload_consumes(w->procedure))
+        offload_consumed(&g->offloads[w->stage_index], &w->copies, w->seq, w->now_ns, g->copy_ns[w->stage_index]);
     for (int32_t i = 0; i < w->procedure->n_instrs; i++) {
         const struct instr *x = &w->procedure->instrs[i];
         if (x->kind != INSTR_RECEIVE || w->seq < 0) continue;
@@ -307,12 +343,13 @@ static bool go_on(struct labelling *g, int32_t lane)
             if (!take_room(g, lane, w->next)) return any;
             w->next++;
         } else if (w->at == AT_ROOMS) {
+            if (offload_has(w->procedure, INSTR_OFFLOAD) && !take_copied_room(g, lane, 0)) return any;
             w->at = AT_INSTRS, w->next = 0;
         } else if (w->at == AT_INSTRS && w->next < w->procedure->n_instrs) {
             if (!take(g, lane, &w->procedure->instrs[w->next])) return any;
             w->next++;
         } else {
-            end_call(g->t, lane, w);
+            end_call(g, lane, w);
             next_call(g, lane, w);
         }
     }
@@ -352,6 +389,20 @@ static void find_implied_waits(struct labelling *g)
     }
 }
 
+static enum status find_offloads(struct labelling *g)
+{
+    const struct program *p = g->t->program;
+    g->offloads = ARENA_ARRAY(g->t->arena, struct offload_state, (size_t)p->n_stages);
+    g->copy_ns = ARENA_ARRAY(g->t->arena, int64_t, (size_t)p->n_stages);
+    for (int32_t i = 0; i < p->n_stages; i++) {
+        const struct program_stage *s = &p->stages[i];
+        if (!s->offload.count) continue;
+        offload_start(g->t->arena, s, &g->offloads[i]);
+        TRY(cost_host_copy_ns(g->t->cost, p->devices[s->device].type_index, offload_bytes(s), &g->copy_ns[i], g->err));
+    }
+    return OK;
+}
+
 static void find_last_forward(struct explanation *t, int32_t lane, const struct order *o)
 {
     struct cursor c;
@@ -372,6 +423,7 @@ enum status explain_label_lanes(struct explanation *t, struct error *err)
     period_make(t->arena, &p->outer, t->trace->period == p->outer.every, &g.period);
     find_spans(&g);
     find_implied_waits(&g);
+    TRY(find_offloads(&g));
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct order *o = &p->orders[p->lanes[i].order];
         find_last_forward(t, i, o);

@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/sorted.h"
+#include "core/program/offload.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -271,6 +272,8 @@ enum status live_memory(struct arena *a, const struct program *p, const struct t
     add_resident(&v, out);
     add_step(&c, &v, step);
     wrap(a, &c, begin_ns, end_ns > begin_ns ? end_ns - begin_ns : 1, out);
+    for (int32_t k = 0; k < v.lane->n_stages; k++)
+        for (size_t i = 0; i < out->n; i++) out->points[i].activations += offload_ring_bytes(&p->stages[v.lane->stages[k]]);
     for (int k = 0; k < LIVE_CLASS_COUNT; k++) resident += out->bytes[k];
     for (size_t i = 0; i < out->n; i++) {
         int64_t bytes = resident + out->points[i].messages + out->points[i].activations;

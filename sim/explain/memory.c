@@ -3,6 +3,7 @@
 #include "sim/explain/internal.h"
 
 #include "core/base/arena.h"
+#include "core/program/offload.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ void explain_memory_start(struct explanation *t)
     for (int32_t i = 0; i < p->n_stages; i++) {
         const struct program_stage *s = &p->stages[i];
         int32_t lane = t->lane_of_stage[i];
-        always[lane] -= s->class_bytes[SLOT_BUFFER_RING];
+        always[lane] -= s->class_bytes[SLOT_BUFFER_RING] - offload_ring_bytes(s);
         for (int32_t r = 0; r < s->n_buffer_rings; r++) {
             const struct buffer_ring *g = &s->buffer_rings[r];
             bool message = (g->birth == PHASE_RECEIVE && g->received >= 0) ||
@@ -93,6 +94,7 @@ static int64_t count(const struct explanation *t, int32_t stage, const struct bu
 {
     int32_t row = deaths ? t->program->n_stages + stage : stage;
     enum phase phase = deaths ? r->death : r->birth;
+    if (phase == PHASE_HOST) return deaths ? 0 : r->count; /* at all times */
     int32_t channel = deaths ? r->sent : r->received;
     if (phase == (deaths ? 'S' : 'R'))
         return channel < 0 ? 0 : messages_until(&t->channels[channel], when_ns, deaths);

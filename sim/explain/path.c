@@ -344,6 +344,9 @@ static void lane_back(struct path *w)
             w, lane,
             *explain_run_at(w->t, r->arg, (int32_t)r->seq, explain_member(w->t, r->arg, lane)));
         break;
+    case RECORD_COPY:
+        passed(w, EXPLAIN_offload, lane, -1, r->begin_ns);
+        break;
     case RECORD_LATE:
         passed(w, EXPLAIN_skew, lane, -1, r->begin_ns);
         break;

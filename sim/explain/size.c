@@ -5,13 +5,13 @@
 static int64_t records_of_call(const struct program *p, const struct program_stage *s,
                                const struct procedure *f)
 {
-    int64_t n = 1; /* RECORD_END */
+    int64_t n = 2; /* RECORD_END, the wait in front of OFFLOADs */
     for (int32_t r = 0; r < s->n_buffer_rings; r++) n += s->buffer_rings[r].sent >= 0;
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
         bool joins = x->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[x->arg]);
         /* a collective: records of lateness, of its start and of its wait */
-        n += joins ? 3 : x->kind != INSTR_LOAD && x->kind != INSTR_LOSS;
+        n += joins ? 3 : x->kind != INSTR_LOAD && x->kind != INSTR_LOSS; /* OFFLOAD: the wait behind it */
     }
     return n;
 }

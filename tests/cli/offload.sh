@@ -83,7 +83,7 @@ says "the memory table tells where the state is" 0 "in host memory" "$MUSHER" me
 
 # ---- refused
 plan bad fp32 "device: host, memory: 1 GiB, offload: weights"
-says "another part of the memory is refused" 3 "only the optimizer's state can be offloaded" "$MUSHER" simulate "$scratch/bad.yaml"
+says "another part of the memory is refused" 3 "only the optimizer's state and activations can be offloaded" "$MUSHER" simulate "$scratch/bad.yaml"
 plan bad fp32 "device: host, memory: 1 GiB, offload: optimizer" "local_sgd: {every: 2}"
 sed -i 's/, zero: 1//' "$scratch/bad.yaml"
 says "local_sgd is excluded" 3 "replicas[0].stages[0].device: type 'd' has offload: optimizer, which cannot be combined with local_sgd" "$MUSHER" simulate "$scratch/bad.yaml"

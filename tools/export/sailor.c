@@ -57,6 +57,7 @@ static enum status check_stage(const struct plan *p, int32_t replica, int32_t st
                            ? "is on several devices"
                        : s->zero                      ? "shards optimizer state"
                        : s->recompute                 ? "recomputes"
+                       : s->offload                   ? "offloads activations"
                        : !sailor_gpu_of(t->catalogue) ? "is on a type outside Sailor's tables"
                                                       : NULL;
     if (!what) return OK;

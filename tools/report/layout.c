@@ -39,6 +39,7 @@ static const char *settings(struct arena *a, const struct plan_stage *s)
     if (s->recompute)
         text = arena_printf(a, "%s%srecompute %s", text, comma,
                             s->recompute == RECOMPUTE_STAGE ? "stage" : recomputes[s->recompute]);
+    if (s->offload) text = arena_printf(a, "%s%sactivations offloaded", text, *text ? ", " : "");
     if (s->zero) text = arena_printf(a, "%s%sZeRO-%d%s", text, *text ? ", " : "", (int)s->zero, s->hybrid_shard ? " inside nodes" : "");
     return text;
 }

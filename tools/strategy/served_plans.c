@@ -104,6 +104,7 @@ static void add_plan(struct serving *v, const int32_t *servers, int32_t n_server
                                                     .device = s->device,
                                                     .recompute = s->recompute,
                                                     .recompute_blocks = s->recompute_blocks,
+                                                    .offload = s->offload,
                                                     .receive_ahead = s->receive_ahead};
     }
     p.servers = (struct plan_servers){.rule = *v->rule, .devices = servers};

@@ -303,18 +303,24 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
     return set_speed(text, Bps, s, changed, err);
 }
 
-static enum status offload(struct arena *a, const struct cluster *c, const char *type, struct cluster *out, struct error *err)
+/* "TYPE" or "TYPE:activations"; without a type, `optimizer` or `activations` of all. */
+static enum status offload(struct arena *a, const struct cluster *c, const char *text, struct cluster *out, struct error *err)
 {
+    const char *colon = strrchr(text, ':'), *what = colon ? colon + 1 : text;
+    bool activations = !strcmp(what, "activations"), optimizer = !strcmp(what, "optimizer");
+    const char *type = colon ? arena_printf(a, "%.*s", (int)(colon - text), text) : activations || optimizer ? "all" : text;
     struct nearest near = nearest_to(type);
     char hint[NEAREST_HINT];
     bool all = !strcmp(type, "all"), found = all;
+    if (colon && !activations && !optimizer)
+        return error_set(err, ERR_INPUT, "offload: '%.100s': behind a type `optimizer` or `activations`, found '%.40s'", text, what);
     *out = *c;
     out->types = ARENA_ARRAY(a, struct device_type, (size_t)c->n_types);
     memcpy(out->types, c->types, (size_t)c->n_types * sizeof *c->types);
     for (int32_t i = 0; i < c->n_types; i++) {
         nearest_try(&near, c->types[i].name);
         if (!all && strcmp(c->types[i].name, type)) continue;
-        out->types[i].offloads = found = true;
+        *(activations ? &out->types[i].offloads_activations : &out->types[i].offloads) = found = true;
     }
     if (found) return OK;
     const char *known = "";

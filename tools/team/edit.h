@@ -21,7 +21,8 @@
  *                                 they get a link of their own in addition. A changed link gets a new name, because
  *                                 measurements of the old one in a profile do not apply to it.
  *
- *   offload  TYPE                 `offload: optimizer` of the device type, or of `all` types.
+ *   offload  TYPE[:activations]   `offload: optimizer` (activations) of the device type, or of `all` types; `activations` and
+ *                                 `optimizer` alone: of all types.
  *
  * A link that is measured, not stated, has no numbers to copy: team_state_links writes the profile's into the cluster.
  * Errors: ERR_INPUT with the valid choices. Memory: the arena's; unchanged parts are shared with the old cluster.
@@ -44,7 +45,8 @@ struct arena;
     {                                                                                              \
         .name = "offload", TEXTS_AT(member), .unit = "TYPE",                                       \
         .help = "device type, or all, whose optimizer state is in host memory, which updates "     \
-                "access over PCIe, e.g. a100"                                                      \
+                "access over PCIe, e.g. a100; TYPE:activations, or activations of all types: a "   \
+                "stage's activations may wait there for the backward"                              \
     }
 
 enum team_change_kind { TEAM_WITHOUT, TEAM_ADD, TEAM_LINK, TEAM_OFFLOAD };
