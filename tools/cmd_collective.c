@@ -241,14 +241,14 @@ static void print(const struct question *q)
            collective_kind_name(q->c.kind), units_print_bytes(size, (double)q->bytes),
            q->c.n_members, q->n_nodes, q->cluster.name,
            common_profile_label(q->arena, &q->profile));
-    printf("  %-12s %12s %15s %14s\n", "algorithm", "closed form", "simulated", "bus bandwidth");
+    printf("  %-16s %12s %15s %14s\n", "algorithm", "closed form", "simulated", "bus bandwidth");
     for (int32_t i = 0; i < q->n_results; i++) {
         const struct result *r = &q->results[i];
         double bus = bus_Bps(q, units_s_from_ns(r->played_ns));
         if (r->why_not)
-            printf("  %-12s not possible: %s\n", collective_algorithm_name(r->algorithm), r->why_not);
+            printf("  %-16s not possible: %s\n", collective_algorithm_name(r->algorithm), r->why_not);
         else
-            printf("  %-12s %12s %15s %14s\n", collective_algorithm_name(r->algorithm),
+            printf("  %-16s %12s %15s %14s\n", collective_algorithm_name(r->algorithm),
                    units_print_ns(closed, r->closed_ns), units_print_ns(played, r->played_ns),
                    isfinite(bus) ? units_print_bytes_per_s(rate, bus) : "-");
     }

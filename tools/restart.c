@@ -21,6 +21,7 @@ static const char *trains_differently(const struct plan *p)
 {
     if (p->servers.rule.n) return "parameter_server";
     if (p->local_sgd.outer.every) return "local_sgd";
+    if (plan_delays_gradients(p)) return "weight_versions";
     if (p->compression.gradients.kind || p->compression.forward.kind || p->compression.backward.kind) return "compression";
     return NULL;
 }

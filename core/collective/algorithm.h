@@ -39,7 +39,7 @@ enum collective_kind {
 
 /* Name in C, name in files and on the command line, set of kinds, the kinds that a collective library does in one call by
  * an algorithm of its own (NCCL; exec/device_transport), and its rounds (core/collective/rounds.h) or `none`.
- *   ring, pairs, hierarchical   core/collective/collective.h
+ *   ring, pairs, hierarchical, halving-doubling, double-tree   core/collective/collective.h
  *   tree, leader, chain, padded, grouped   sim/collective/cost.h; a gradient all-reduce may also be a chain (core/program/program.h)
  *   local   the members are chunks of one device, which adds them; never a choice
  * The planner breaks ties by the order of this table. */
@@ -51,6 +51,8 @@ enum collective_kind {
     X(TREE, "tree", COLLECTIVE_BIT(ALL_REDUCE) | COLLECTIVE_BIT(BROADCAST), 0, none)               \
     X(LEADER, "leader", COLLECTIVE_BIT(ALL_REDUCE), 0, none)                                       \
     X(HIERARCHICAL, "hierarchical", COLLECTIVE_SUMS_AND_SHARDS, 0, hierarchical)                   \
+    X(HALVING_DOUBLING, "halving-doubling", COLLECTIVE_BIT(ALL_REDUCE), 0, halving_doubling)       \
+    X(DOUBLE_TREE, "double-tree", COLLECTIVE_BIT(ALL_REDUCE), 0, double_tree)                      \
     X(CHAIN, "chain", COLLECTIVE_BIT(ALL_REDUCE) | COLLECTIVE_BIT(BROADCAST), 0, none)             \
     X(PADDED, "padded", COLLECTIVE_BIT(ALL_GATHER) | COLLECTIVE_BIT(REDUCE_SCATTER), 0, none)      \
     X(GROUPED, "grouped", COLLECTIVE_BIT(ALL_GATHER) | COLLECTIVE_BIT(REDUCE_SCATTER), 0, none)
@@ -62,6 +64,7 @@ enum collective_algorithm {
         COLLECTIVE_ALGORITHM_COUNT
 };
 /* A set of algorithms, by 1 << algorithm. */
+#define COLLECTIVE_ALGORITHM_BIT(id) (1U << ALGORITHM_##id)
 _Static_assert(COLLECTIVE_ALGORITHM_COUNT <= 32 && COLLECTIVE_KIND_COUNT <= 32, "sets are 32 bits");
 
 const char *collective_kind_name(enum collective_kind k); /* "all-reduce" */

@@ -92,12 +92,10 @@ static enum status check_tiers(const struct collective *m, struct error *err)
     return OK;
 }
 
-enum status collective_valid(const struct collective *m, struct error *err)
+enum status collective_rounds_valid(const struct collective *m, struct error *err)
 {
-    int64_t elements = 1;
     if ((int)m->kind < 0 || m->kind >= COLLECTIVE_CALL_KINDS || (int)m->algorithm < 0 ||
-        m->algorithm >= COLLECTIVE_ALGORITHM_COUNT || m->n_members < 1 || m->whole.rank < 1 ||
-        m->whole.rank > SHAPE_RANK_MAX)
+        m->algorithm >= COLLECTIVE_ALGORITHM_COUNT || m->n_members < 1)
         return error_set(err, ERR_INPUT, "bad numbers");
     if (!collective_in_calls(m->kind, m->algorithm))
         return error_set(err, ERR_INPUT, "%s does not support algorithm %s", collective_kind_word(m->kind),
@@ -106,11 +104,18 @@ enum status collective_valid(const struct collective *m, struct error *err)
     if (misfit)
         return error_set(err, ERR_INPUT, "%s needs %s, not %d",
                          collective_algorithm_name(m->algorithm), misfit, (int)m->n_members);
+    return check_tiers(m, err);
+}
+
+enum status collective_valid(const struct collective *m, struct error *err)
+{
+    int64_t elements = 1;
+    if (m->whole.rank < 1 || m->whole.rank > SHAPE_RANK_MAX) return error_set(err, ERR_INPUT, "bad numbers");
+    TRY(collective_rounds_valid(m, err));
     for (int32_t i = 0; i < m->whole.rank; i++)
         if (m->whole.dim[i] < 0 || __builtin_mul_overflow(elements, m->whole.dim[i], &elements) ||
             elements > INT64_C(1) << 50)
             return error_set(err, ERR_INPUT, "too large");
-    TRY(check_tiers(m, err));
     TRY(check_cut(m, &m->from, collective_has_from(m->kind), err));
     return check_cut(m, &m->to, collective_has_to(m->kind), err);
 }
@@ -192,10 +197,9 @@ int64_t collective_elements(const struct collective *m, int32_t i, int32_t k)
 
 void collective_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last)
 {
-    int64_t e = collective_of_tensor(m) ? shape_elements(&m->whole) : m->elements,
-            q = e / m->n_members, r = e % m->n_members;
-    *first = c * q + c * r / m->n_members;
-    *last = (c + 1) * q + (c + 1) * r / m->n_members;
+    int64_t e = collective_of_tensor(m) ? shape_elements(&m->whole) : m->elements;
+    *first = collective_chunk_start(e, c, m->n_members);
+    *last = collective_chunk_start(e, c + 1, m->n_members);
 }
 
 /* ---- regions ---------------------------------------------------------------------------------- */

@@ -30,7 +30,18 @@
  *          T−1 steps; all_gather: shards between tiers, T−1 steps, then blocks inside each tier, g−1 steps; chunks rotate as in
  *          RING. all_reduce: n even chunks, by such a reduce_scatter and then such an all_gather. Unpadded; a
  *          message uses the pair's link. Few steps cross between tiers, and every link carries its share.
- * all_gather and reduce_scatter support every algorithm, all_reduce ring and hierarchical, all_to_all pairs. The closed forms
+ *   HALVING_DOUBLING  all_reduce by recursive halving and doubling (Rabenseifner 2004; Thakur, Rabenseifner and Gropp, IJHPCA 2005).
+ *          p = 2^k <= n members exchange: in step j rank v and rank v xor 2^j each send half of what they still add, nearest ranks
+ *          first, so that between nodes, whose members stand together, only the last and smallest messages go; then the same
+ *          steps backwards, with copies. Each of the n − p others is the even one of the first n − p pairs of members: it sends its
+ *          vector to its neighbour before, and receives the sum after. 2k steps, 2(p−1)/p of the elements; 2 steps and 2 vectors
+ *          more where n is no power of two.
+ *   DOUBLE_TREE  all_reduce over two binomial trees with half of the elements each (Sanders, Speck and Träff, Parallel Computing
+ *          2009, have two binary trees for the same reason). Step j of ⌈log2 n⌉: position x with x mod 2^(j+1) = 2^j sends its sum
+ *          to x − 2^j; then the same steps backwards, with copies. The first tree's position of member i is i, the second's n−1−i for an
+ *          even n and i+1 modulo n for an odd one, so that a member sends at most one message in a step and receives at most one.
+ *          2⌈log2 n⌉ steps of half of the elements, for any n.
+ * all_gather and reduce_scatter support ring, pairs and hierarchical, all_reduce all but pairs, all_to_all pairs. The closed forms
  * "padded" and "grouped" (sim/collective) correspond to RING and PAIRS.
  * Time of a step: bytes ÷ bandwidth + latency of the link, by the rules of core/program/program.h. Copies and additions take none.
  */
@@ -50,6 +61,9 @@ struct collective_cut {
     int32_t n_runs;         /* of each member */
     int64_t *first, *count; /* (n_members, n_runs) */
 };
+
+/* Gradient all-reduces in rounds have at most so many members, because the table of their links has a place for every pair: 2 MiB. */
+enum { COLLECTIVE_ROUNDS_MEMBERS = 512 };
 
 /* One collective of a program. Gradient all-reduces run once a step on segments (core/program/program.h). Collectives
  * inside calls (each_call) operate on one tensor, as above, or, for equal GPUs that are simulated as one, only have a size. */
@@ -82,7 +96,7 @@ struct collective {
     int32_t n_members;
     struct collective_member *members;
     /* (n_members): from member i to i+1 (mod n); RING and segments only; else -1 */
-    int32_t *link, *direction;
+    int32_t *link, *direction; /* all -1 in rounds */
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
     /* on the wire; segments have its dtype_master. CHAIN preserves every bit: fp32 if the program's dtype is narrower. Of a
      * tensor: the operands' dtype */
@@ -105,9 +119,11 @@ struct collective {
     /* Collectives of a tensor (collective_of_tensor); else all 0. */
     struct shape whole; /* of the full tensor */
     struct collective_cut from, to;
+    int32_t *in, *out; /* (n) slots of the members' stages; may be equal if their sizes are */
+
+    /* Of a tensor, or in rounds (program_collective_in_rounds). */
     /* elements of the largest message, or of what an all_to_all member keeps if that is more: collective_max */
     int64_t most;
-    int32_t *in, *out; /* (n) slots of the members' stages; may be equal if their sizes are */
     /* (n, n), NULL for RING: link from member i to k; -1: no message. Collectives of the same members may
      * share the arrays. */
     int32_t *pair_link, *pair_direction;
@@ -137,6 +153,8 @@ int32_t collective_tiers_of(const int32_t *node, int32_t n, int32_t *out);
 
 /* Checks that each index of a cut dimension occurs once, kind and algorithm fit, sizes are below 2^60. ERR_INPUT. O(runs²) at worst. */
 enum { COLLECTIVE_RUNS_MAX = 4096 }; /* of all members together */
+/* Of any collective in rounds: kind, algorithm, number of members and tiers fit. */
+MUST_CHECK enum status collective_rounds_valid(const struct collective *m, struct error *err);
 MUST_CHECK enum status collective_valid(const struct collective *m, struct error *err);
 
 /* Number of indices of the cut dimension that the member owns. */
@@ -146,6 +164,11 @@ struct shape collective_in(const struct collective *m, int32_t member);
 struct shape collective_out(const struct collective *m, int32_t member);
 /* Elements from member i to member k, unpadded; i = k: what stays. all_reduce has none. O(runs²). */
 int64_t collective_elements(const struct collective *m, int32_t i, int32_t k);
+/* First element of chunk c of n, E elements in all: c · E / n without overflow. */
+static inline int64_t collective_chunk_start(int64_t elements, int32_t c, int32_t n)
+{
+    return c * (elements / n) + c * (elements % n) / n;
+}
 /* Elements [*first, *last) of chunk c, of a tensor's all_reduce or of segments. */
 void collective_chunk(const struct collective *m, int32_t c, int64_t *first, int64_t *last);
 /* The value of `most`. O(n²·runs²), n for ring and tiers. */

@@ -262,6 +262,152 @@ const struct collective_rounds collective_rounds_hierarchical = {.tiers = true,
                                                                      hierarchical_chunk_first,
                                                                  .most = hierarchical_most};
 
+/* ---- halving-doubling ------------------------------------------------------------------------- */
+
+static int64_t elements_of(const struct collective *m)
+{
+    return collective_of_tensor(m) ? shape_elements(&m->whole) : m->elements;
+}
+
+struct halving {
+    int32_t p, levels, pairs; /* p = 2^levels ranks; the first so many pairs of members have one rank each */
+    int32_t rank;             /* this member's; -1: its neighbour has its vector */
+};
+
+static struct halving halving_of(const struct collective *m, int32_t member)
+{
+    struct halving h = {.p = 1};
+    while (2 * h.p <= m->n_members) h.p *= 2, h.levels++;
+    h.pairs = m->n_members - h.p;
+    h.rank = member >= 2 * h.pairs ? member - h.pairs : member % 2 ? member / 2 : -1;
+    return h;
+}
+
+static int32_t member_of_rank(const struct halving *h, int32_t rank)
+{
+    return rank < h->pairs ? 2 * rank + 1 : rank + h->pairs;
+}
+
+/* What a rank adds after so many halvings. */
+static int64_t half_of(const struct collective *m, const struct halving *h, int32_t rank, int32_t halvings, int64_t *first)
+{
+    int32_t c = 0;
+    for (int32_t j = 0; j < halvings; j++) c = 2 * c + (rank >> j & 1);
+    *first = collective_chunk_start(elements_of(m), c << (h->levels - halvings), h->p);
+    return collective_chunk_start(elements_of(m), (c + 1) << (h->levels - halvings), h->p) - *first;
+}
+
+static int32_t halving_count(const struct collective *m)
+{
+    struct halving h = halving_of(m, 0);
+    return 2 * h.levels + (h.pairs ? 2 : 0);
+}
+
+static bool halving_sends(const struct collective *m, int32_t from, int32_t to)
+{
+    struct halving f = halving_of(m, from), t = halving_of(m, to);
+    if (f.rank < 0 || t.rank < 0) return from / 2 == to / 2;
+    int32_t apart = f.rank ^ t.rank;
+    return (apart & (apart - 1)) == 0;
+}
+
+/* Before (sums) or after: all elements between a member without a rank and its neighbour. */
+static struct collective_round fold_pair(const struct collective *m, const struct halving *h, int32_t member, bool sums)
+{
+    struct collective_round s = {.to = -1, .from = -1};
+    if (member >= 2 * h->pairs) return s;
+    if ((h->rank < 0) == sums)
+        s.to = member ^ 1, s.send = elements_of(m);
+    else
+        s.from = member ^ 1, s.receive = elements_of(m), s.adds = sums ? s.receive : 0;
+    return s;
+}
+
+static struct collective_round halving_round(const struct collective *m, int32_t member, int32_t round)
+{
+    struct halving h = halving_of(m, member);
+    int32_t last = halving_count(m) - 1, step = round - (h.pairs > 0);
+    if (h.pairs && (round == 0 || round == last)) return fold_pair(m, &h, member, round == 0);
+    struct collective_round s = {.to = -1, .from = -1};
+    if (h.rank < 0) return s;
+    bool sums = step < h.levels;
+    int32_t level = sums ? step : 2 * h.levels - 1 - step, other = h.rank ^ (1 << level);
+    s.to = s.from = member_of_rank(&h, other);
+    s.send = half_of(m, &h, sums ? other : h.rank, level + 1, &s.out_first);
+    s.receive = half_of(m, &h, sums ? h.rank : other, level + 1, &s.in_first);
+    s.adds = sums ? s.receive : 0;
+    return s;
+}
+
+static int64_t halving_most(const struct collective *m)
+{
+    int64_t all = elements_of(m);
+    return halving_of(m, 0).pairs ? all : all - all / 2;
+}
+
+const struct collective_rounds collective_rounds_halving_doubling = {
+    .count = halving_count, .round = halving_round, .sends = halving_sends, .most = halving_most};
+
+/* ---- double tree ------------------------------------------------------------------------------ */
+
+static int32_t tree_levels(int32_t n)
+{
+    int32_t levels = 0;
+    while (1 << levels < n) levels++;
+    return levels;
+}
+
+static int32_t tree_count(const struct collective *m) { return 2 * tree_levels(m->n_members); }
+
+/* Position of a member in a tree; the second's differ in their lowest bit, and leaves of one tree are not those of the other. */
+static int32_t tree_position(int32_t n, int32_t tree, int32_t member)
+{
+    if (!tree) return member;
+    return n % 2 ? (member + 1) % n : n - 1 - member;
+}
+
+static int32_t tree_member(int32_t n, int32_t tree, int32_t position)
+{
+    if (!tree) return position;
+    return n % 2 ? modulo(position - 1, n) : n - 1 - position;
+}
+
+static bool tree_sends(const struct collective *m, int32_t from, int32_t to)
+{
+    for (int32_t tree = 0; tree < 2; tree++) {
+        int32_t x = tree_position(m->n_members, tree, from), y = tree_position(m->n_members, tree, to),
+                child = x > y ? x : y, apart = x > y ? x - y : y - x;
+        if (apart == (child & -child)) return true;
+    }
+    return false;
+}
+
+static struct collective_round tree_round(const struct collective *m, int32_t member, int32_t round)
+{
+    struct collective_round s = {.to = -1, .from = -1};
+    int32_t n = m->n_members, levels = tree_levels(n);
+    bool sums = round < levels;
+    int32_t far = 1 << (sums ? round : 2 * levels - 1 - round);
+    for (int32_t tree = 0; tree < 2; tree++) {
+        int32_t x = tree_position(n, tree, member);
+        bool child = x % (2 * far) == far, parent = x % (2 * far) == 0 && x + far < n;
+        if (!child && !parent) continue;
+        int32_t other = tree_member(n, tree, child ? x - far : x + far);
+        int64_t first = collective_chunk_start(elements_of(m), tree, 2),
+                count = collective_chunk_start(elements_of(m), tree + 1, 2) - first;
+        if (child == sums)
+            s.to = other, s.send = count, s.out_first = first;
+        else
+            s.from = other, s.receive = count, s.in_first = first, s.adds = sums ? count : 0;
+    }
+    return s;
+}
+
+static int64_t tree_most(const struct collective *m) { return elements_of(m) - elements_of(m) / 2; }
+
+const struct collective_rounds collective_rounds_double_tree = {
+    .count = tree_count, .round = tree_round, .sends = tree_sends, .most = tree_most};
+
 /* ---- all -------------------------------------------------------------------------------------- */
 
 const struct collective_rounds collective_rounds_none = {0};

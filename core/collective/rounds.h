@@ -23,7 +23,7 @@ struct collective_rounds {
     struct collective_round (*round)(const struct collective *c, int32_t member, int32_t round);
     bool (*sends)(const struct collective *c, int32_t from,
                   int32_t to); /* in any round, whatever the sizes */
-    int64_t (*chunk_first)(const struct collective *c, int32_t member); /* NULL: direct */
+    int64_t (*chunk_first)(const struct collective *c, int32_t member); /* NULL: direct, or all_reduce only */
     int64_t (*most)(const struct collective *c); /* elements of the largest message */
 };
 

@@ -152,6 +152,7 @@ static enum status make_reduce(struct lowering *l, struct group_plan plan, int32
         g->elements += holder->plan->sharding ? elements_on(holder, plan.uses[i])
                                               : param_use_elements(l, plan.uses[i]);
     if (zero) lower_zero_flat_params(l, l->p->n_collectives - 1);
+    TRY(lower_group_choose(l, l->p->n_collectives - 1, err));
     return lower_group_join(l, l->p->n_collectives - 1, err);
 }
 
@@ -374,6 +375,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
         if (lower_param_use(l, u)->use == 1)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
                 TRY(make_exchange(l, r, lower_param_use(l, u)->uses[0], u, err));
+    TRY(lower_groups_check_rounds(l, err));
     if (lower_scales(l)) TRY(lower_scale_groups(l, err));
     lower_zero_gathers(l);
     lower_group_reserve(l, l->n_tensor_collectives);

@@ -37,6 +37,8 @@ struct lower_groups {
     bool *mixed;              /* (n_param_uses): replicas keep its parameter in different shards */
     int8_t *zero;             /* (n_param_uses) lower_zero_of, -1: not asked for yet */
     struct known_cells *cells; /* core/lower/cells.c: the latest refinements */
+    struct known_pairs *pairs; /* core/lower/group_new.c */
+    bool in_rounds;            /* some all-reduce has an algorithm that a stage states */
     size_t group_capacity, plan_capacity;
     struct use_group *of_use; /* (n_param_uses) on the stage whose groups are `of_stage` */
     const struct stage_groups *of_stage;
@@ -76,6 +78,11 @@ struct collective *lower_group_new(struct lowering *l, const char *name, enum co
 struct collective *lower_group_add(struct lowering *l, struct group_plan plan);
 /* Room for more of them at once, because an array that doubles leaves as much memory behind as it takes. */
 void lower_group_reserve(struct lowering *l, int32_t more);
+/* Once its members and elements are set: gives an all-reduce by ring the algorithm that the plan's stages state (all_reduce), if its
+ * members fit. ERR_INPUT: the stages differ, or it has more members than COLLECTIVE_ROUNDS_MEMBERS. */
+MUST_CHECK enum status lower_group_choose(struct lowering *l, int32_t group, struct error *err);
+/* ERR_INPUT: a stage states an algorithm, and no all-reduce of the plan has one. */
+MUST_CHECK enum status lower_groups_check_rounds(const struct lowering *l, struct error *err);
 /* Sets its links once its members are set. ERR_INPUT. */
 MUST_CHECK enum status lower_group_join(struct lowering *l, int32_t group, struct error *err);
 

@@ -115,6 +115,7 @@ static enum status make_between(struct lowering *l, const struct holders *h, int
     }
     g->elements = l->p->collectives[first].elements / h->part;
     if (plan.code.kind) g->elements = h->n_parts * lower_code_words_between(l, &plan, first);
+    TRY(lower_group_choose(l, l->p->n_collectives - 1, err));
     return lower_group_join(l, l->p->n_collectives - 1, err);
 }
 

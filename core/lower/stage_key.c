@@ -143,7 +143,7 @@ static void add_group(struct stage_key *k, const struct lowering *l, const struc
     for (int32_t u = 0; u < x->n_uses; u++) add(k, x->uses[u]);
     add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->outer), add(k, x->fragment), add(k, x->between);
     add(k, x->factor), add(k, x->zero);
-    add(k, g->kind), add(k, g->algorithm), add(k, g->n_members), add(k, g->dtype), add(k, g->elements);
+    add(k, g->kind), add(k, g->algorithm), add(k, g->n_members), add(k, g->dtype), add(k, g->elements), add(k, g->most);
     add(k, n_cells);
     for (int32_t c = 0; c < n_cells; c++) add(k, x->cells->param_use[c]);
     k->unique |= x->tied && g->algorithm == ALGORITHM_LOCAL;

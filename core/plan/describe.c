@@ -20,6 +20,7 @@ enum setting {
     SETTING_RECOMPUTE,
     SETTING_OFFLOAD,
     SETTING_ZERO,
+    SETTING_ALL_REDUCE,
     SETTING_BUCKET,
     SETTING_COUNT
 };
@@ -62,6 +63,7 @@ static void settings_of(struct arena *a, const struct plan_replica *r, int32_t s
     if (s->offload) out[SETTING_OFFLOAD] = "activations offloaded";
     if (s->zero)
         out[SETTING_ZERO] = arena_printf(a, "zero %" PRId32 "%s", s->zero, s->hybrid_shard ? " inside nodes" : "");
+    if (s->all_reduce) out[SETTING_ALL_REDUCE] = arena_printf(a, "%s all-reduce", collective_algorithm_name(s->all_reduce));
     if (s->bucket_bytes)
         out[SETTING_BUCKET] =
             arena_printf(a, "bucket %s", units_print_bytes(bucket, (double)s->bucket_bytes));
@@ -84,7 +86,7 @@ static bool same_stage(const struct plan *p, const struct plan_stage *a, const s
 {
     if (a->first_layer != b->first_layer || a->last_layer != b->last_layer ||
         a->n_shards != b->n_shards || !same_text(a->order, b->order) || a->warmup != b->warmup ||
-        a->recompute != b->recompute || a->recompute_blocks != b->recompute_blocks || a->offload != b->offload || a->zero != b->zero || a->hybrid_shard != b->hybrid_shard || a->bucket_bytes != b->bucket_bytes ||
+        a->recompute != b->recompute || a->recompute_blocks != b->recompute_blocks || a->offload != b->offload || a->zero != b->zero || a->hybrid_shard != b->hybrid_shard || a->all_reduce != b->all_reduce || a->bucket_bytes != b->bucket_bytes ||
         a->receive_ahead != b->receive_ahead || !same_sharding(a->sharding, b->sharding))
         return false;
     for (int32_t k = 0; k < plan_stage_devices(a); k++)

@@ -138,4 +138,7 @@ const struct document_key plan_stage_keys[] = {
      "ZeRO stage over the replicas: 1 shards optimizer state, 2 also gradients, 3 also parameters"},
     {"hybrid_shard", "true or false", "false",
      "with zero: shards over the replicas' GPUs of one node, each shard all-reduced between nodes (HSDP)"},
+    {"all_reduce", "ring, hierarchical, halving-doubling or double-tree", "ring",
+     "algorithm of the gradient all-reduces whose devices fit it, with hybrid_shard of those between nodes; the others are rings. hierarchical: "
+     "reduce-scatter inside nodes, rings between them, all-gather; halving-doubling and double-tree: few messages one after the other"},
     {0}};

@@ -106,6 +106,9 @@ struct plan_stage {
     int64_t bucket_bytes; /* 0: one bucket after the last backward; zero 3: a bucket per layer */
     int32_t zero; /* 0 … ZERO_MAX */
     bool hybrid_shard; /* of zero > 0 */
+    /* of the gradient all-reduces whose devices fit, with hybrid_shard of those between nodes; the others, of ZeRO, of codes, and of
+     * parameters that replicas shard differently are rings. One that collective_in_calls. All replicas' stages of a layer state the same */
+    enum collective_algorithm all_reduce;
     int32_t receive_ahead; /* >= 1; default 2 */
     int32_t line, column;  /* in the file, for messages; 0: not read from a file */
 };

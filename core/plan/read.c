@@ -161,6 +161,7 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(node_get_bool(n, "hybrid_shard", &s->hybrid_shard, r->err));
     if (s->hybrid_shard && !s->zero)
         return node_error(given(n, "hybrid_shard"), r->err, "needs zero: 1, 2 or 3, whose shards it keeps inside a node");
+    TRY(sharding_read_algorithm(given(n, "all_reduce"), COLLECTIVE_ALL_REDUCE, &s->all_reduce, r->err));
     return get_count(n, "receive_ahead", 1, RECEIVE_AHEAD_MAX, &s->receive_ahead, r->err);
 }
 
@@ -382,6 +383,18 @@ static void write_devices(FILE *out, const struct plan *p, const struct plan_sta
     fputc(']', out);
 }
 
+static void write_settings(FILE *out, const struct plan_stage *s, const char *between)
+{
+    plan_write_activations(out, s, between);
+    if (s->bucket_bytes > 0) {
+        fprintf(out, "%sbucket: ", between);
+        canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
+    }
+    if (s->zero) fprintf(out, "%szero: %" PRId32, between, s->zero);
+    if (s->hybrid_shard) fprintf(out, "%shybrid_shard: true", between);
+    if (s->all_reduce) fprintf(out, "%sall_reduce: %s", between, collective_algorithm_name(s->all_reduce));
+}
+
 /* The same in lines, because what follows has many. */
 static void write_sharded(FILE *out, struct arena *a, const struct plan *p,
                           const struct plan_stage *s)
@@ -394,13 +407,7 @@ static void write_sharded(FILE *out, struct arena *a, const struct plan *p,
         fputs("\n        order: ", out), write_order(out, s->order);
     else if (s->warmup)
         fprintf(out, "\n        warmup: %" PRId32, s->warmup);
-    plan_write_activations(out, s, "\n        ");
-    if (s->bucket_bytes > 0) {
-        fputs("\n        bucket: ", out);
-        canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
-    }
-    if (s->zero) fprintf(out, "\n        zero: %" PRId32, s->zero);
-    if (s->hybrid_shard) fputs("\n        hybrid_shard: true", out);
+    write_settings(out, s, "\n        ");
     if (ahead != RECEIVE_AHEAD_DEFAULT) fprintf(out, "\n        receive_ahead: %" PRId32, ahead);
     fprintf(out, "\n        sharding:\n%s", sharding_write(a, s->sharding, 10));
 }
@@ -414,13 +421,7 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
         fputs(", order: ", out), write_order(out, s->order);
     else if (s->warmup)
         fprintf(out, ", warmup: %" PRId32, s->warmup);
-    plan_write_activations(out, s, ", ");
-    if (s->bucket_bytes > 0) {
-        fputs(", bucket: ", out);
-        canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
-    }
-    if (s->zero) fprintf(out, ", zero: %" PRId32, s->zero);
-    if (s->hybrid_shard) fputs(", hybrid_shard: true", out);
+    write_settings(out, s, ", ");
     if (ahead != RECEIVE_AHEAD_DEFAULT) fprintf(out, ", receive_ahead: %" PRId32, ahead);
     fputs("}\n", out);
 }

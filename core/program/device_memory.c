@@ -40,6 +40,8 @@ int64_t device_memory_group_wire(const struct program *p, const struct collectiv
 {
     const struct collective_member *m = &g->members[member];
     int64_t bytes = 0;
+    if (program_collective_in_rounds(g)) /* one vector */
+        return m->n_segments == 1 && segment(p, m, 0)->dtype == g->dtype ? 0 : aligned(g->elements * dtype_bytes(g->dtype));
     for (int32_t k = 0; k < m->n_segments; k++)
         if (segment(p, m, k)->dtype != g->dtype || is_cut(m, k))
             bytes += aligned(elements(p, m, k) * dtype_bytes(g->dtype));

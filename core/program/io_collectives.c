@@ -133,6 +133,35 @@ static enum status read_tensor(struct reader *r, struct collective *m)
     return OK;
 }
 
+/* Of segments in rounds: each member's tier, if the algorithm has tiers, and the links of its messages. */
+static enum status read_rounds(struct reader *r, struct collective *g)
+{
+    struct error why = {0};
+    size_t n = (size_t)g->n_members;
+    bool tiers = collective_rounds_of(g->algorithm)->tiers;
+    if (g->n_members > COLLECTIVE_ROUNDS_MEMBERS)
+        return words_broken(r, "collective %s: more than %d members in rounds", g->name, (int)COLLECTIVE_ROUNDS_MEMBERS);
+    int32_t *tier = ARENA_ARRAY(r->a, int32_t, n);
+    g->pair_link = ARENA_ARRAY(r->a, int32_t, n * n), g->pair_direction = ARENA_ARRAY(r->a, int32_t, n * n);
+    for (size_t i = 0; i < n * n; i++) g->pair_link[i] = -1;
+    for (int32_t i = 0; i < g->n_members; i++) {
+        int32_t n_links, to;
+        TRY(words_start(r, "rounds"));
+        if (tiers) TRY(words_int(r, 0, g->n_members - 1, &tier[i]));
+        TRY(words_int(r, 0, g->n_members, &n_links));
+        for (int32_t k = 0; k < n_links; k++) {
+            TRY(words_int(r, 0, g->n_members - 1, &to));
+            TRY(words_int(r, 0, INT32_MAX, &g->pair_link[i * g->n_members + to]));
+            TRY(words_int(r, 0, 1, &g->pair_direction[i * g->n_members + to]));
+        }
+    }
+    if (tiers) g->tier = tier;
+    if (collective_rounds_valid(g, &why) != OK) return words_broken(r, "collective %s: %s", g->name, why.text);
+    if (tiers) collective_set_tiers(r->a, g);
+    g->most = collective_max(g);
+    return OK;
+}
+
 static enum status read_segments(struct reader *r, struct collective *g)
 {
     TRY(words_dtype(r, &g->dtype));
@@ -145,6 +174,7 @@ static enum status read_segments(struct reader *r, struct collective *g)
         g->back_link = ARENA_ARRAY(r->a, int32_t, n),
         g->back_direction = ARENA_ARRAY(r->a, int32_t, n);
     for (int32_t i = 0; i < g->n_members; i++) TRY(read_member(r, g, i));
+    if (program_collective_in_rounds(g)) return read_rounds(r, g);
     for (;;) {
         if (words_next_is(r, "silent"))
             TRY(read_silent(r, g));

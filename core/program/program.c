@@ -106,20 +106,13 @@ int32_t program_procedure(const struct program_stage *s, enum phase phase, const
     return -1;
 }
 
-/* c · E / n without overflow: E = q·n + r gives c·q + c·r / n. */
-static int64_t chunk_start(int64_t elements, int32_t c, int32_t n)
-{
-    return c * (elements / n) + c * (elements % n) / n;
-}
-
-
 static int64_t align_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t program_collective_incoming_bytes(const struct collective *g)
 {
-    if (collective_of_tensor(g)) return align_up(g->most * dtype_bytes(g->dtype));
     if (g->algorithm == ALGORITHM_CHAIN) return align_up(g->elements * dtype_bytes(g->dtype));
     if (g->n_members < 2 || g->algorithm == ALGORITHM_LOCAL) return 0;
+    if (program_collective_in_rounds(g)) return align_up(g->most * dtype_bytes(g->dtype));
     return align_up((g->elements + g->n_members - 1) / g->n_members * dtype_bytes(g->dtype));
 }
 
@@ -128,12 +121,12 @@ static bool is_chunk_start(const struct collective *g, int64_t at)
     int32_t low = 0, high = g->n_members; /* the first chunk that starts there or later */
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (chunk_start(g->elements, middle, g->n_members) < at)
+        if (collective_chunk_start(g->elements, middle, g->n_members) < at)
             low = middle + 1;
         else
             high = middle;
     }
-    return chunk_start(g->elements, low, g->n_members) == at;
+    return collective_chunk_start(g->elements, low, g->n_members) == at;
 }
 
 int64_t program_collective_segment_elements(const struct collective_member *m, const struct program_stage *s,
@@ -168,7 +161,8 @@ int64_t program_collective_staging_bytes(const struct collective *g, const struc
     bool whole = narrows            ? false /* goes out narrower than it stands in memory */
                  : program_collective_divides(g) ? m->n_segments == 1
                                     : chunks_stand_whole(g, m, s);
-    return bytes && program_collective_rings(g) && !whole ? 2 * bytes : bytes;
+    if (program_collective_in_rounds(g)) whole = !narrows && m->n_segments == 1;
+    return bytes && g->algorithm != ALGORITHM_CHAIN && !whole ? 2 * bytes : bytes;
 }
 
 bool procedure_writes_buffer_ring(const struct program_stage *s, const struct procedure *f, int32_t buffer_ring)

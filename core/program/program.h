@@ -64,6 +64,8 @@
  *   ended: its own send has left and its receive has arrived. Empty chunks send nothing and take no time.
  *   In half precision each message is rounded, partial values are accumulated in fp32, and the result is rounded once more,
  *   identically on all members.
+ *   all-reduce by HIERARCHICAL, HALVING_DOUBLING or DOUBLE_TREE: the rounds of core/collective/collective.h over the list of segments,
+ *   on whole segments only. Messages are rounded as a ring's; a sum that is complete is rounded by its owner before it is sent.
  *   all-reduce by CHAIN (deterministic): member 0 sends its gradient to member 1, which adds the gradients of its microbatches one
  *   by one in order and sends the result on; the last member's result returns n−1 → n−2 → … → 0, each
  *   member keeping a copy. Members own ascending intervals of microbatches.
@@ -436,9 +438,14 @@ static inline bool program_collective_gathers(const struct collective *g)
 /* The kinds and algorithms that a program has of segments: gradient all-reduce, ZeRO's reduce-scatter and all-gather. */
 static inline bool program_collective_of_segments(enum collective_kind k, enum collective_algorithm w)
 {
-    if (k == COLLECTIVE_ALL_REDUCE)
-        return w == ALGORITHM_RING || w == ALGORITHM_CHAIN || w == ALGORITHM_LOCAL;
+    if (k == COLLECTIVE_ALL_REDUCE) return w == ALGORITHM_CHAIN || w == ALGORITHM_LOCAL || collective_in_calls(k, w);
     return (k == COLLECTIVE_REDUCE_SCATTER || k == COLLECTIVE_ALL_GATHER) && w == ALGORITHM_RING;
+}
+/* Its messages are those of collective_round: of tensors, and all-reduces of segments by other algorithms than ring, chain, local. */
+static inline bool program_collective_in_rounds(const struct collective *g)
+{
+    bool own = g->algorithm == ALGORITHM_RING || g->algorithm == ALGORITHM_CHAIN || g->algorithm == ALGORITHM_LOCAL;
+    return collective_of_tensor(g) || !own;
 }
 /* Whether members may launch it several times a step, or in some steps only; their k-th launches form one execution. */
 static inline bool program_collective_repeats(const struct collective *g)
@@ -451,7 +458,7 @@ static inline bool instr_launches(const struct program *p, const struct instr *x
     return x->kind == INSTR_COLLECTIVE_START ||
            (x->kind == INSTR_COLLECTIVE && collective_of_tensor(&p->collectives[x->arg]));
 }
-/* Link over which member i of a tensor collective sends to member k (i+1 by ring); -1: it never does. */
+/* Link over which member i of a collective in rounds sends to member k (i+1 by ring); -1: it never does. */
 static inline void program_collective_link(const struct collective *m, int32_t i, int32_t k, int32_t *link,
                                    int32_t *direction)
 {
@@ -464,8 +471,8 @@ int64_t program_collective_segment_elements(const struct collective_member *m, c
                                int32_t segment);
 /* The chunk that the ring completes on member i of n. */
 static inline int32_t program_collective_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
-/* Staging of one member of a collective, in multiples of 64 bytes: the incoming message (ring: a chunk; chain: the whole list) and,
- * for a ring with a chunk that is not contiguous in memory, an outgoing chunk. 0 for a ring of one.
+/* Staging of a member, in multiples of 64 bytes: the incoming message (ring: a chunk; chain: the whole list) and, for a ring, or rounds,
+ * with a chunk that is not contiguous in memory, an outgoing one. 0 for a ring of one.
  * Collectives of tensors: collective_tensor_staging. */
 int64_t program_collective_incoming_bytes(const struct collective *g);
 int64_t program_collective_staging_bytes(const struct collective *g, const struct collective_member *m,
@@ -487,8 +494,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 enum { PROGRAM_VERSION = 12 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
-MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,
-                                    struct error *err);
+MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out, struct error *err);
 /* The same from n bytes at text; name is the file name in messages. */
 MUST_CHECK enum status program_parse(struct arena *a, const char *name, const char *text, size_t n,
                                      struct program *out, struct error *err);

@@ -18,7 +18,7 @@ enum status valid_complain(const struct valid *c, const char *fmt, ...)
 static enum status check_links(const struct valid *c, const struct collective *g, int32_t i)
 {
     bool chain = g->algorithm == ALGORITHM_CHAIN,
-         alone = g->n_members == 1 || g->algorithm == ALGORITHM_LOCAL;
+         alone = program_collective_in_rounds(g) || g->n_members == 1 || g->algorithm == ALGORITHM_LOCAL;
     bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
     NEED(valid_index_or_none(g->link[i], c->p->n_links) && valid_index(g->direction[i], 2) &&
              (g->link[i] >= 0 || !on),
@@ -126,6 +126,17 @@ static enum status check_member(struct valid *c, const struct collective *g, int
     return check_links(c, g, i);
 }
 
+/* Links of all messages of a member in rounds. */
+static enum status check_pair_links(const struct valid *c, const struct collective *g, int32_t i)
+{
+    for (int32_t k = 0; g->algorithm != ALGORITHM_RING && k < g->n_members; k++)
+        NEED(valid_index_or_none(g->pair_link[i * g->n_members + k], c->p->n_links) &&
+                 valid_index(g->pair_direction[i * g->n_members + k], 2) &&
+                 (!collective_sends(g, i, k) || g->pair_link[i * g->n_members + k] >= 0),
+             "collective %s: no link to member %" PRId32, g->name, k);
+    return OK;
+}
+
 /* Slots of a collective's member: the shapes that its cuts give it; the links of its messages. */
 static enum status check_participant(struct valid *c, const struct collective *g, int32_t i)
 {
@@ -151,12 +162,7 @@ static enum status check_participant(struct valid *c, const struct collective *g
     NEED(valid_index_or_none(g->link[i], c->p->n_links) && valid_index(g->direction[i], 2) &&
              (g->link[i] >= 0 || m->n_members == 1 || m->algorithm != ALGORITHM_RING),
          "collective %s: no link to the next member", g->name);
-    for (int32_t k = 0; m->algorithm != ALGORITHM_RING && k < m->n_members; k++)
-        NEED(valid_index_or_none(m->pair_link[i * m->n_members + k], c->p->n_links) &&
-                 valid_index(m->pair_direction[i * m->n_members + k], 2) &&
-                 (!collective_sends(m, i, k) || m->pair_link[i * m->n_members + k] >= 0),
-             "collective %s: no link to member %" PRId32, g->name, k);
-    return OK;
+    return check_pair_links(c, g, i);
 }
 
 static enum status check_pair(const struct valid *c, const struct collective *g, int32_t i,
@@ -199,8 +205,13 @@ enum status valid_collective(struct valid *c, int32_t index)
          g->name, collective_kind_word(g->kind), collective_algorithm_name(g->algorithm));
     NEED(g->algorithm != ALGORITHM_CHAIN || !dtype_is_half(g->dtype),
          "collective %s: a chain needs a dtype that keeps every bit, not %s", g->name, dtype_name(g->dtype));
+    bool rounds = program_collective_in_rounds(g);
+    struct error why = {0};
+    if (rounds && collective_rounds_valid(g, &why) != OK) return valid_complain(c, "collective %s: %s", g->name, why.text);
+    NEED(!rounds || (g->pair_link && g->most == collective_max(g)), "collective %s: no pairs, or other sizes", g->name);
     for (int32_t i = 0; i < g->n_members; i++) {
         TRY(check_member(c, g, i));
+        if (rounds) TRY(check_pair_links(c, g, i));
         for (int32_t k = 0; k < i && g->n_members <= 64; k++) TRY(check_pair(c, g, k, i));
     }
     return OK;

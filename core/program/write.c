@@ -403,12 +403,10 @@ static void write_tensor(struct lines *out, const struct collective *m)
     put_shape(out, &m->whole), put(out, m->n_members);
     for (int32_t i = 0; i < m->n_members; i++) {
         lines_text(out, "\nmember");
-        put(out, m->members[i].stage), put(out, m->in[i]), put(out, m->out[i]);
-        put(out, m->link[i]), put(out, m->direction[i]);
+        put(out, m->members[i].stage), put(out, m->in[i]), put(out, m->out[i]), put(out, m->link[i]), put(out, m->direction[i]);
         if (m->tier) put(out, m->tier[i]);
         for (int32_t k = 0; m->algorithm != ALGORITHM_RING && k < m->n_members; k++)
-            put(out, m->pair_link[i * m->n_members + k]),
-                put(out, m->pair_direction[i * m->n_members + k]);
+            put(out, m->pair_link[i * m->n_members + k]), put(out, m->pair_direction[i * m->n_members + k]);
     }
     if (collective_has_from(m->kind)) write_cut(out, &m->from, m->n_members);
     if (collective_has_to(m->kind)) write_cut(out, &m->to, m->n_members);
@@ -434,10 +432,23 @@ static void write_regions(struct lines *out, const struct collective *g, int32_t
     }
 }
 
+/* Links of the messages of segments in rounds: few of each member. */
+static void write_rounds(struct lines *out, const struct collective *g, int32_t i)
+{
+    const int32_t *link = &g->pair_link[i * g->n_members], *direction = &g->pair_direction[i * g->n_members];
+    int32_t n = 0;
+    for (int32_t k = 0; k < g->n_members; k++) n += link[k] >= 0;
+    lines_text(out, "rounds");
+    if (g->tier) put(out, g->tier[i]);
+    put(out, n);
+    for (int32_t k = 0; k < g->n_members; k++)
+        if (link[k] >= 0) put(out, k), put(out, link[k]), put(out, direction[k]);
+    end_line(out);
+}
+
 static void write_group(struct lines *out, const struct collective *g)
 {
-    lines_text(out, "collective");
-    put_name(out, g->name);
+    lines_text(out, "collective"), put_name(out, g->name);
     put_word(out, collective_kind_word(g->kind)), put_word(out, collective_algorithm_name(g->algorithm));
     put_word(out, collective_of_tensor(g) ? "call" : g->repeated ? "repeated" : "step"), put_word(out, dtype_name(g->dtype));
     if (collective_of_tensor(g)) {
@@ -448,10 +459,8 @@ static void write_group(struct lines *out, const struct collective *g)
     for (int32_t i = 0; i < g->n_members; i++) {
         const struct collective_member *m = &g->members[i];
         lines_text(out, "\nmember");
-        put(out, m->stage), put(out, m->chain_ring), put(out, g->link[i]),
-            put(out, g->direction[i]);
-        put(out, g->back_link ? g->back_link[i] : -1),
-            put(out, g->back_link ? g->back_direction[i] : 0);
+        put(out, m->stage), put(out, m->chain_ring), put(out, g->link[i]), put(out, g->direction[i]);
+        put(out, g->back_link ? g->back_link[i] : -1), put(out, g->back_link ? g->back_direction[i] : 0);
         put(out, m->n_segments), put_list(out, m->segments, m->n_segments);
         if (m->chain_ring >= 0) put_list(out, m->chain_segments, m->n_segments);
         if (!program_collective_divides(g)) continue;
@@ -459,6 +468,7 @@ static void write_group(struct lines *out, const struct collective *g)
         if (m->own) put_list(out, m->own, m->n_segments);
     }
     end_line(out);
+    for (int32_t i = 0; program_collective_in_rounds(g) && i < g->n_members; i++) write_rounds(out, g, i);
     for (int32_t i = 0; i < g->n_members; i++) write_regions(out, g, i);
 }
 

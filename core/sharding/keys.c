@@ -38,5 +38,5 @@ const struct document_key sharding_parameter_keys[] = {
 const struct document_key sharding_collective_keys[] = {
     {"match", "pattern", NULL, "names of collectives, e.g. h.*.ln_2.*"},
     {"kind", "all_gather, reduce_scatter, all_reduce or all_to_all", "any", "kind of collective"},
-    {"algorithm", "ring, pairs or hierarchical", NULL, "algorithm"},
+    {"algorithm", "ring, pairs, hierarchical, halving-doubling or double-tree", NULL, "algorithm"},
     {0}};

@@ -101,6 +101,9 @@ uint8_t sharding_factor_axes(const struct sharding *s, const struct graph *g,
 /* Index of the entry of collectives for this name, kind and n members; tiers: whether they stand in tiers. -1: none. */
 int32_t sharding_algorithm_for(const struct sharding *s, const char *name, enum collective_kind kind,
                          int32_t n, bool tiers);
+/* The algorithm that a node names, of those that calls have for the kind, COLLECTIVE_CALL_KINDS: for any; n NULL: *out stays. ERR_INPUT. */
+MUST_CHECK enum status sharding_read_algorithm(const struct node *n, enum collective_kind kind, enum collective_algorithm *out,
+                                               struct error *err);
 /* The default algorithm; even: all shards have one size. */
 enum collective_algorithm sharding_default_algorithm(enum collective_kind kind, bool even);
 

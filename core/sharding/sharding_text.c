@@ -158,17 +158,27 @@ static enum status read_rules(struct arena *a, const struct node *n, const struc
     return OK;
 }
 
+enum status sharding_read_algorithm(const struct node *n, enum collective_kind kind, enum collective_algorithm *out, struct error *err)
+{
+    const char *algorithms[COLLECTIVE_ALGORITHM_COUNT + 1] = {NULL};
+    int which, n_algorithms = 0;
+    if (!n) return OK;
+    for (int k = 0; k < COLLECTIVE_ALGORITHM_COUNT; k++)
+        if (kind < COLLECTIVE_CALL_KINDS ? collective_in_calls(kind, (enum collective_algorithm)k)
+                                         : collective_rounds_of((enum collective_algorithm)k)->round != NULL)
+            algorithms[n_algorithms++] = collective_algorithm_names[k];
+    TRY(node_choice(n, algorithms, &which, err));
+    (void)collective_algorithm_parse(algorithms[which], out);
+    return OK;
+}
+
 static enum status read_algorithm(const struct node *n, struct sharding_algorithm *out, struct error *err)
 {
     const char *kinds[COLLECTIVE_CALL_KINDS + 1] = {NULL};
-    const char *algorithms[COLLECTIVE_ALGORITHM_COUNT + 1] = {NULL};
     const struct node *kind, *algorithm;
-    int which, n_algorithms = 0;
+    int which;
     for (int k = 0; k < COLLECTIVE_CALL_KINDS; k++)
         kinds[k] = collective_kind_word((enum collective_kind)k);
-    for (int k = 0; k < COLLECTIVE_ALGORITHM_COUNT; k++)
-        if (collective_rounds_of((enum collective_algorithm)k)->round)
-            algorithms[n_algorithms++] = collective_algorithm_names[k];
     TRY(document_keys(n, sharding_collective_keys, err));
     TRY(read_match(n, &out->match, err));
     out->kind = COLLECTIVE_CALL_KINDS;
@@ -177,8 +187,7 @@ static enum status read_algorithm(const struct node *n, struct sharding_algorith
         out->kind = (enum collective_kind)which;
     }
     TRY(node_need(n, "algorithm", &algorithm, err));
-    TRY(node_choice(algorithm, algorithms, &which, err));
-    (void)collective_algorithm_parse(algorithms[which], &out->algorithm);
+    TRY(sharding_read_algorithm(algorithm, COLLECTIVE_CALL_KINDS, &out->algorithm, err));
     if (kind && !collective_in_calls(out->kind, out->algorithm))
         return node_error(algorithm, err, "%s does not support algorithm %s", collective_kind_word(out->kind),
                           collective_algorithm_name(out->algorithm));

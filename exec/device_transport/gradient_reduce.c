@@ -1,5 +1,5 @@
 /* exec/device_transport/gradient_reduce.c - gradient all-reduces on the collective stream: all-reduce, ZeRO's
- * reduce-scatter and all-gather, chains.
+ * reduce-scatter and all-gather, chains, rounds.
  *
  * A reduction is one call for every run of segments that are adjacent on all members, all calls in one NCCL group.
  * Cut segments, and those with another dtype than the wire's, are packed or cast into scratch and back; members may
@@ -48,6 +48,11 @@ static void plan_calls(struct device_transport *t, int32_t group)
     int32_t n = member_of(t, group)->n_segments;
     int64_t scratch = 0;
     e->calls = ARENA_ARRAY(t->a, struct reduce_call, (size_t)n + 1);
+    if (program_collective_in_rounds(g)) { /* one vector */
+        e->n_calls = 1;
+        e->calls[0] = (struct reduce_call){g->elements, n == 1 ? in_place(t, group, 0) : NULL, 0, 0, n};
+        return;
+    }
     for (int32_t k = 0; k < n; k++) {
         int64_t elements = segment_elements(t, group, k);
         if (k && !program_collective_divides(g) && plan_segments_join(t->p, g, k - 1)) {
@@ -93,9 +98,9 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
         device_transport_tensor_collective_open(t, group);
         return OK;
     }
-    if (e->weight != 0 && g->algorithm == ALGORITHM_CHAIN)
-        return error_set(err, ERR_INPUT, "collective %s: a chain does not support weights",
-                         g->name);
+    if (e->weight != 0 && (g->algorithm == ALGORITHM_CHAIN || program_collective_in_rounds(g)))
+        return error_set(err, ERR_INPUT, "collective %s: algorithm %s does not support weights", g->name,
+                         collective_algorithm_name(g->algorithm));
     TRY(check_types(t, group, err));
     plan_calls(t, group);
     return OK;
@@ -309,6 +314,16 @@ static enum status gather(struct device_transport *t, int32_t group, struct erro
     return pass_all(t, group, REGION_UNPACK, err);
 }
 
+/* ---- rounds ----------------------------------------------------------------------------------- */
+
+static enum status reduce_in_rounds(struct device_transport *t, int32_t group, struct error *err)
+{
+    const struct group_end *e = &t->groups[group];
+    TRY(pass_all(t, group, REGION_PACK, err));
+    TRY(device_transport_rounds(t, group, call_at(t, &e->calls[0]), e->memory->staging, err));
+    return pass_all(t, group, REGION_UNPACK, err);
+}
+
 /* ---- chain ------------------------------------------------------------------------------------ */
 
 /* Adds this member's microbatches, one after the other, to the running sum. */
@@ -377,6 +392,7 @@ enum status device_reduce(struct device_transport *t, int32_t group, int64_t ste
     const struct collective *g = &t->p->collectives[group];
     if (g->algorithm == ALGORITHM_CHAIN) return chain(t, group, step, err);
     if (g->n_members < 2) return OK;
+    if (program_collective_in_rounds(g)) return reduce_in_rounds(t, group, err);
     if (program_collective_scatters(g)) return scatter(t, group, err);
     if (program_collective_gathers(g)) return gather(t, group, err);
     return reduce_round(t, group, err);

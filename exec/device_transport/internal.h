@@ -72,7 +72,10 @@ MUST_CHECK enum status device_transport_sums_count(struct device_transport *t, b
 void device_transport_sums_blame(const struct device_transport *t, struct error *why);
 MUST_CHECK enum status device_reduce(struct device_transport *t, int32_t group, int64_t step,
                                   struct error *err);
-/* tensor_collective.c */
+/* tensor_collective.c; rounds: all rounds of the collective over `vector`, in the wire dtype, each a group of one send and one receive;
+ * incoming: room for the largest message */
+MUST_CHECK enum status device_transport_rounds(struct device_transport *t, int32_t group, char *vector, char *incoming,
+                                               struct error *err);
 void device_transport_tensor_collective_open(struct device_transport *t, int32_t group);
 MUST_CHECK enum status device_transport_tensor_collective(struct device_transport *t, int32_t group, int64_t seq,
                                    struct error *err);

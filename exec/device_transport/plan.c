@@ -184,7 +184,7 @@ static void note_links(const struct program *p, struct talk *t, const struct col
 static void note_needs(struct talk *t, const struct collective *g)
 {
     if (program_collective_divides(g)) t->gathers = true;
-    if (g->algorithm == ALGORITHM_CHAIN && !collective_of_tensor(g)) t->pairs = true;
+    if (!collective_of_tensor(g)) t->pairs |= g->algorithm == ALGORITHM_CHAIN || program_collective_in_rounds(g);
     if (!collective_of_tensor(g)) return;
     enum device_form form = device_form(g);
     t->gathers |= form == DEVICE_FORM_PADDED && g->kind != COLLECTIVE_ALL_REDUCE;

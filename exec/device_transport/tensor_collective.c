@@ -312,33 +312,40 @@ static enum status end_rounds(const struct at_hand *h, struct error *err)
     return copy(h, h->out, place_of(h, h->i), own_elements(h), err);
 }
 
-static enum status take_step(const struct at_hand *h, const struct collective_round *s,
-                             struct error *err)
+static enum status take_step(struct device_transport *t, int32_t group, const struct collective_round *s, char *vector,
+                             char *incoming, struct error *err)
 {
-    struct device_transport *t = h->t;
+    const int32_t *rank = t->talks.rank_of[group];
+    void *communicator = communicators_handle(&t->communicators, t->groups[group].communicator);
+    enum dtype dtype = t->p->collectives[group].dtype;
     struct error later;
-    char *landing = s->adds > 0 ? h->o->incoming : piece_at(h, s->in_first);
+    char *there = vector + s->in_first * dtype_bytes(dtype), *landing = s->adds > 0 ? incoming : there;
     enum status status = t->comm->group_begin(t->b, err);
     if (status != OK) return status;
     if (s->to >= 0)
-        status = t->comm->send(t->b, h->communicator, t->collective, piece_at(h, s->out_first),
-                               s->send, h->dtype, h->rank[s->to], err);
+        status = t->comm->send(t->b, communicator, t->collective, vector + s->out_first * dtype_bytes(dtype), s->send, dtype,
+                               rank[s->to], err);
     if (s->from >= 0 && status == OK)
-        status = t->comm->receive(t->b, h->communicator, t->collective, landing, s->receive,
-                                  h->dtype, h->rank[s->from], err);
+        status = t->comm->receive(t->b, communicator, t->collective, landing, s->receive, dtype, rank[s->from], err);
     enum status ended = t->comm->group_end(t->b, status == OK ? err : &later);
     if (status != OK || ended != OK) return status != OK ? status : ended;
-    return s->from >= 0 && s->adds > 0 ? add(h, piece_at(h, s->in_first), landing, s->adds, err)
-                                       : OK;
+    return s->from >= 0 && s->adds > 0 ? paced_stream_add(&t->stream, there, landing, s->adds, dtype, err) : OK;
 }
 
-static enum status run_by_rounds(const struct at_hand *h, struct error *err)
+enum status device_transport_rounds(struct device_transport *t, int32_t group, char *vector, char *incoming, struct error *err)
+{
+    const struct collective *g = &t->p->collectives[group];
+    for (int32_t step = 0; step < collective_steps(g); step++) {
+        struct collective_round s = collective_round(g, t->groups[group].member, step);
+        if (s.to >= 0 || s.from >= 0) TRY(take_step(t, group, &s, vector, incoming, err));
+    }
+    return OK;
+}
+
+static enum status run_by_rounds(const struct at_hand *h, int32_t group, struct error *err)
 {
     TRY(begin_rounds(h, err));
-    for (int32_t step = 0; step < collective_steps(h->m); step++) {
-        struct collective_round s = collective_round(h->m, h->i, step);
-        if (s.to >= 0 || s.from >= 0) TRY(take_step(h, &s, err));
-    }
+    TRY(device_transport_rounds(h->t, group, piece_at(h, 0), h->o->incoming, err));
     return end_rounds(h, err);
 }
 
@@ -376,7 +383,7 @@ enum status device_transport_tensor_collective(struct device_transport *t, int32
     case DEVICE_FORM_PAIRS:
         return run_in_pairs(&h, err);
     case DEVICE_FORM_ROUNDS:
-        return run_by_rounds(&h, err);
+        return run_by_rounds(&h, group, err);
     }
     BUG("form of collective %d", group);
 }

@@ -47,8 +47,6 @@ static bool narrows(const struct collective *g) { return memory_of(g) != g->dtyp
 /* ---- elements [first, last) of the list of segments -------------------------------------------
  */
 
-enum copy { COPY_OUT, COPY_IN, ADD_IN };
-
 static void add_elements(enum dtype t, void *to, const void *from, int64_t n)
 {
     if (t == DTYPE_fp32) {
@@ -89,8 +87,7 @@ static void pass(const struct collective *g, char *mine, char *other, int64_t n,
     }
 }
 
-static void pass_over(const struct collectives *c, int64_t first, int64_t last, char *staging,
-                      enum copy how)
+void collective_pass(const struct collectives *c, int64_t first, int64_t last, char *staging, enum copy how)
 {
     const struct collective_end *m = member_of(c);
     const struct collective *g = group_of(c);
@@ -104,8 +101,7 @@ static void pass_over(const struct collectives *c, int64_t first, int64_t last, 
     }
 }
 
-/* The address if the elements are contiguous; else NULL. */
-static char *contiguous(const struct collectives *c, int64_t first, int64_t last)
+char *collective_contiguous(const struct collectives *c, int64_t first, int64_t last)
 {
     const struct collective_end *m = member_of(c);
     int64_t at = 0;
@@ -219,7 +215,7 @@ static char *chunk_place(const struct collectives *c, int32_t chunk)
                    ? m->pieces[0].data + chunk * (m->pieces[0].elements / g->n_members) * size_of(c)
                    : NULL;
     collective_chunk(g, chunk, &first, &last);
-    return contiguous(c, first, last);
+    return collective_contiguous(c, first, last);
 }
 
 static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging, enum copy how)
@@ -229,7 +225,7 @@ static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging
     int64_t first, last;
     if (!program_collective_divides(g)) {
         collective_chunk(g, chunk, &first, &last);
-        pass_over(c, first, last, staging, how);
+        collective_pass(c, first, last, staging, how);
         return;
     }
     for (int32_t k = 0; k < m->n_pieces; k++) {
@@ -357,7 +353,7 @@ static void chain_leg_over(struct collectives *c)
         if (m->member == 0) memset(incoming_of(c), 0, (size_t)chain_bytes(c));
         add_own(c, incoming_of(c));
     }
-    if (c->part == LEG_BACK_IN) pass_over(c, 0, elements, incoming_of(c), COPY_IN);
+    if (c->part == LEG_BACK_IN) collective_pass(c, 0, elements, incoming_of(c), COPY_IN);
     if (c->part + 1 < N_LEGS)
         chain_leg(c, c->part + 1, end_ns);
     else
@@ -423,6 +419,8 @@ static void begin(struct collectives *c)
         add_chunks(c, at_ns);
     else if (group_of(c)->algorithm == ALGORITHM_CHAIN)
         chain_leg(c, LEG_IN, at_ns);
+    else if (program_collective_in_rounds(group_of(c)))
+        segment_rounds_begin(c, at_ns);
     else if (group_of(c)->n_members > 1) {
         if (group_of(c)->members[member_of(c)->member].silent)
             be_silent(member_of(c), dtype_bytes(memory_of(group_of(c))));
@@ -462,6 +460,8 @@ bool collective_progress(struct collectives *c)
             tensor_collective_part_over(c);
         else if (group_of(c)->algorithm == ALGORITHM_CHAIN)
             chain_leg_over(c);
+        else if (program_collective_in_rounds(group_of(c)))
+            segment_rounds_part_over(c);
         else
             ring_step_over(c);
         any = true;
@@ -486,9 +486,10 @@ int32_t collective_waits_for(const struct collectives *c, int32_t *group)
     *group = collective_current(c)->group;
     int32_t n = g->n_members, i = member_of(c)->member,
             other = modulo(c->received ? i + 1 : i - 1, n);
-    if (collective_of_tensor(g))
-        other = tensor_collective_waits_for(c);
-    else if (g->algorithm == ALGORITHM_CHAIN)
+    if (program_collective_in_rounds(g)) {
+        struct collective_round s = collective_round(g, i, c->part);
+        other = c->received ? s.to : s.from;
+    } else if (g->algorithm == ALGORITHM_CHAIN)
         other = c->part == LEG_IN || c->part == LEG_BACK_ON ? modulo(i - 1, n) : modulo(i + 1, n);
     return other < 0 ? -1 : c->p->stages[g->members[other].stage].device;
 }

@@ -2,7 +2,7 @@
  * machines.
  *
  * A lane's collectives run one at a time, in the order they were handed over. Each advances when its messages
- * complete: ring (reduce-scatter, then all-gather) or chain, in the exact order of core/program/program.h; a local
+ * complete: ring (reduce-scatter, then all-gather), chain or rounds, in the exact order of core/program/program.h; a local
  * reduction of two chunks completes at once. Arithmetic has a fixed order and takes no time on an emulated device. If
  * the wire dtype is narrower than the sum's, data goes through staging and is rounded there. Thread: the
  * communication thread (or inline in a run of one device).

@@ -15,7 +15,7 @@ static const char *name_of(const struct program *p, const struct span *s)
         break;
     case SPAN_REDUCE:
         for (int32_t i = 0;
-             i < p->collectives[s->op].n_members && !collective_of_tensor(&p->collectives[s->op]);
+             i < p->collectives[s->op].n_members && !program_collective_in_rounds(&p->collectives[s->op]);
              i++)
             if (p->collectives[s->op].members[i].stage == s->stage)
                 link = p->collectives[s->op].link[i];

@@ -167,10 +167,3 @@ void tensor_collective_part_over(struct collectives *c)
     collective_report_part(c);
     go_on(c, c->part + 1, collective_part_end_ns(c));
 }
-
-int32_t tensor_collective_waits_for(const struct collectives *c)
-{
-    struct at_hand h = at_hand(c);
-    struct collective_round s = collective_round(h.m, h.i, c->part);
-    return c->received ? s.to : s.from;
-}

@@ -14,7 +14,7 @@ enum { TURN_MIN = 4096, TURN_MAX = 65536, TURNS = 8 };
 
 static int32_t edges_of(const struct collective *g)
 {
-    if (g->n_members < 2 || g->algorithm == ALGORITHM_LOCAL || collective_of_tensor(g)) return 0;
+    if (g->n_members < 2 || g->algorithm == ALGORITHM_LOCAL || program_collective_in_rounds(g)) return 0;
     return g->algorithm == ALGORITHM_CHAIN ? 2 * g->n_members : g->n_members;
 }
 
@@ -57,7 +57,7 @@ static struct tensor_wires tensor_wires(struct arena *a, const struct program *p
     for (int32_t g = 0; g < p->n_collectives; g++) {
         const struct collective *x = &p->collectives[g];
         int32_t n = x->n_members;
-        if (!collective_of_tensor(x)) continue;
+        if (!program_collective_in_rounds(x)) continue;
         if (!w.first)
             w.first = ARENA_ARRAY(a, int32_t, (size_t)p->n_devices * (size_t)p->n_devices);
         if (of) of[g] = ARENA_ARRAY(a, int32_t, (size_t)n * (size_t)n);

@@ -35,7 +35,7 @@ static uint64_t stage_hash(uint64_t h, const struct plan_stage *x, const struct 
     int32_t n = plan_stage_devices(x);
     int64_t stage[] = {
         x->last_layer, n,       x->bucket_bytes, x->recompute,     x->recompute_blocks, x->offload, x->zero,
-        x->warmup,     x->receive_ahead, x->hybrid_shard};
+        x->warmup,     x->receive_ahead, x->hybrid_shard, x->all_reduce};
     h = sharding_hash(h, x->sharding);
     h = text_hash(hash_map_key(h, stage, sizeof stage), x->order);
     for (int32_t k = 0; k < n; k++) {

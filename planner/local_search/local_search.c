@@ -120,7 +120,13 @@ static void add_variant(struct local_search *x, const struct local_search_move *
     b->variant[b->n] = variant, b->plan[b->n++] = p;
 }
 
-static enum status score(struct local_search *x, struct batch *b, struct error *err)
+/* Whether the time is as much shorter as the move requires. */
+static bool is_worth(const struct local_search *x, const struct local_search_move *m, int64_t ns)
+{
+    return !m->least_percent || (double)ns <= (double)*x->iteration_ns * (1 - 0.01 * m->least_percent);
+}
+
+static enum status score(struct local_search *x, const struct local_search_move *m, struct batch *b, struct error *err)
 {
     const struct local_search_task *k = x->task;
     const struct space *spaces[LOCAL_SEARCH_BATCH];
@@ -132,7 +138,7 @@ static enum status score(struct local_search *x, struct batch *b, struct error *
     if (k->score.of_plans) return k->score.of_plans(k->score.of, b->plan, spaces, b->n, b->ns, err);
     for (int32_t i = 0; i < b->n; i++) {
         TRY(search_context_score(k->t, spaces[i], &b->plan[i], &b->ns[i], err));
-        if (b->ns[i] < INT64_MAX) incumbents_add(&k->t->incumbents, &b->plan[i], b->ns[i]);
+        if (b->ns[i] < INT64_MAX && is_worth(x, m, b->ns[i])) incumbents_add(&k->t->incumbents, &b->plan[i], b->ns[i]);
     }
     return OK;
 }
@@ -144,9 +150,9 @@ static enum status try_batch(struct local_search *x, const struct local_search_m
     int32_t best = -1;
     *taken = -1;
     if (b->n > x->left) b->n = (int32_t)x->left;
-    if (b->n) TRY(score(x, b, err));
+    if (b->n) TRY(score(x, m, b, err));
     for (int32_t i = 0; i < b->n; i++) {
-        if (is_better(x, &b->plan[i], b->ns[i], best < 0 ? &x->plan : &b->plan[best],
+        if (is_worth(x, m, b->ns[i]) && is_better(x, &b->plan[i], b->ns[i], best < 0 ? &x->plan : &b->plan[best],
                       best < 0 ? *x->iteration_ns : b->ns[best]))
             best = i;
     }

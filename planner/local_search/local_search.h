@@ -2,7 +2,7 @@
  *
  * Replicas with equal layers on equal device types form a group and change together, so that the neighbours of a plan are as many for
  * 10 as for 10,000 devices. The moves are the rows of one table (planner/local_search/moves.c): gradient buckets, schedules, warm-up
- * counts, microbatches between two groups, layers over a stage boundary, the bucket of a stage, the schedule of a group; for `stages` also
+ * counts, microbatches between two groups, layers over a stage boundary, the bucket of a stage, the schedule of a group, algorithms of gradient all-reduces; for `stages` also
  * (planner/local_search/stage_rows.c) ZeRO and recomputation, stages merged, split and exchanged, replicas joined and divided, devices and
  * sequences moved. A variant is not built if one of its stages alone computes for as long as the best plan takes. The variants of a move are scored LOCAL_SEARCH_BATCH at a time, in parallel if the score is; the best of a batch is taken if it shortens the iteration, and
  * repeated where the table says so. The batch has a constant size, so the result does not depend on the number of threads. No plan is scored

@@ -1,8 +1,10 @@
 /* planner/local_search/moves.c - the table of moves. */
+#include "core/base/arena.h"
 #include "core/base/units.h"
 #include "planner/candidate/group.h"
 #include "planner/local_search/internal.h"
 #include "planner/schedule/refine.h"
+#include "sim/collective/price.h"
 
 /* --- gradient buckets --- */
 
@@ -160,6 +162,55 @@ static bool make_shares(const struct local_search *x, struct plan *p, int32_t va
     return true;
 }
 
+/* --- algorithms of gradient all-reduces --- */
+
+static const enum collective_algorithm all_reduces[] = {ALGORITHM_RING, ALGORITHM_HIERARCHICAL, ALGORITHM_HALVING_DOUBLING,
+                                                        ALGORITHM_DOUBLE_TREE};
+#define ALL_REDUCES ((int32_t)(sizeof all_reduces / sizeof *all_reduces))
+
+/* Whether all-reduces over the devices of the first layer have a measured price, or that of NCCL's model, by which NCCL chooses among its
+ * own algorithms: the others' prices, of messages on links, are not comparable. */
+static bool has_prices(const struct local_search *x)
+{
+    int32_t n = 0, *device = ARENA_ARRAY(x->arena, int32_t, (size_t)x->s->n_devices);
+    for (int32_t r = 0; r < x->plan.n_replicas; r++)
+        for (int32_t k = 0; k < plan_stage_devices(x->plan.replicas[r].stages); k++)
+            device[n++] = plan_stage_device(x->plan.replicas[r].stages, k);
+    int64_t bytes = group_stage(x->s, x->plan.replicas->stages)->parameter_bytes;
+    return x->s->cluster->nccl ||
+           collective_price_devices_ns(x->s->cost, COLLECTIVE_ALL_REDUCE, ALGORITHM_RING, device, n, bytes, NULL) >= 0;
+}
+
+/* Of all layers, or of those of one stage: variant = stages · algorithm + stage, stage 0 for all, else counted from 1. ZeRO 1 is left for an
+ * algorithm that it does not have. */
+static int32_t count_all_reduces(const struct local_search *x)
+{
+    bool sums = x->plan.n_replicas > 1, few = x->s->n_devices <= LOCAL_SEARCH_STAGES_DEVICES;
+    for (int32_t i = 0; i < x->plan.replicas->n_stages; i++) sums |= plan_stage_devices(&x->plan.replicas->stages[i]) > 1;
+    return few && sums && !space_awaits(x->s) && !x->plan.deterministic && !has_prices(x) ? ALL_REDUCES * (1 + x->plan.replicas->n_stages) : 0;
+}
+
+static bool make_all_reduce(const struct local_search *x, struct plan *p, int32_t variant)
+{
+    int32_t n = p->replicas->n_stages, i = variant % (n + 1) - 1;
+    enum collective_algorithm w = all_reduces[variant / (n + 1)];
+    bool any = false;
+    if (i >= 0 && n == 1) return false;
+    if (w == ALGORITHM_HIERARCHICAL && x->s->cluster->n_nodes < 2) return false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t k = 0; k < p->replicas[r].n_stages; k++) {
+            struct plan_stage *y = &p->replicas[r].stages[k];
+            const struct plan_stage *first = &p->replicas->stages[i < 0 ? 0 : i];
+            if (i >= 0 && (y->last_layer < first->first_layer || y->first_layer > first->last_layer)) continue;
+            if (i >= 0 && (y->first_layer != first->first_layer || y->last_layer != first->last_layer)) return false;
+            if (y->zero > 1 && !y->hybrid_shard) return false;
+            if (w != ALGORITHM_RING && !y->hybrid_shard) y->zero = 0; /* whose reduce-scatter is a ring */
+            any |= y->all_reduce != w;
+            y->all_reduce = w;
+        }
+    return any;
+}
+
 static const struct local_search_move moves[] = {
     {"buckets", count_buckets, make_buckets, .repeats = false},
     {"schedules", count_schedules, make_schedules, .repeats = false},
@@ -179,6 +230,8 @@ static const struct local_search_move moves[] = {
     {"devices moved", stage_rows_count_devices, stage_rows_device, .stages = true},
     {"stages exchanged", stage_rows_count_swaps, stage_rows_swap, .stages = true},
     {"sequences moved", stage_rows_count_sequences, stage_rows_sequence, .repeats = true, .stages = true},
+    /* 1 %: less is below the simulator's accuracy, and a ring is what every library has */
+    {"all-reduce algorithms", count_all_reduces, make_all_reduce, .repeats = false, .least_percent = 1},
 };
 
 const struct local_search_move *local_search_moves(int32_t *n)

@@ -365,6 +365,7 @@ bool stage_rows_zero(const struct local_search *x, struct plan *p, int32_t varia
             if (y->zero > 1) return false;
             y->zero = variant != STATE_WHOLE && plan_stage_replicated(p, y);
             y->hybrid_shard = variant == STATE_IN_NODES && y->zero;
+            if (y->zero && !y->hybrid_shard) y->all_reduce = ALGORITHM_RING;
             y->recompute = RECOMPUTE_NONE; /* where memory is then missing, the fit sets it again */
             y->recompute_blocks = 0, y->offload = false;
         }

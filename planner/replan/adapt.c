@@ -330,6 +330,10 @@ static bool share_out(struct adapting *q)
     for (int32_t r = 0; r < p->n_replicas && !equal; r++) /* sharded gradients need equal shares */
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             if (p->replicas[r].stages[i].zero > 1) p->replicas[r].stages[i].zero = 1;
+    for (int32_t r = 0; r < p->n_replicas; r++) /* the others fit any number of devices */
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            if (p->n_replicas < 2 || p->replicas[r].stages[i].all_reduce == ALGORITHM_HIERARCHICAL)
+                p->replicas[r].stages[i].all_reduce = ALGORITHM_RING;
     return true;
 }
 

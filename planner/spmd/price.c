@@ -391,7 +391,7 @@ static void price_step(struct spmd_price *y, struct priced *p)
     for (int w = 0; w < COLLECTIVE_ALGORITHM_COUNT; w++) {
         int64_t slowest = 0;
         bool may = y->algorithms >> w & 1;
-        if (!collective_rounds_of((enum collective_algorithm)w)->round) continue;
+        if (!collective_rounds_of((enum collective_algorithm)w)->round || (!may && p->ns >= 0)) continue;
         for (int32_t d = 0; d < y->s->n_devices && slowest >= 0; d++) {
             if (place_along(y, d, p->axis)) continue; /* one for each group */
             struct participants m = group_of(y, p, d, scratch);
@@ -400,7 +400,7 @@ static void price_step(struct spmd_price *y, struct priced *p)
             arena_reset(scratch);
             slowest = ns < 0 ? ns : units_max(slowest, ns);
         }
-        if (slowest < 0 || (!may && p->ns >= 0)) continue;
+        if (slowest < 0) continue;
         if (p->ns >= 0 && allowed && slowest >= p->ns) continue;
         p->ns = slowest, p->algorithm = (enum collective_algorithm)w, allowed = may;
     }

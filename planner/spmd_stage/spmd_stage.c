@@ -239,7 +239,9 @@ static enum status question(struct spmd_stage *j, struct arena *a, const struct 
                                 .microbatches = t->microbatches,
                                 .in_flight = t->in_flight,
                                 .optimizer = &t->s->job->optimizer,
-                                .algorithms = UINT32_MAX,
+                                /* not those of few, dependent rounds: a GPU launches each round by itself, and NCCL's ring is one launch with
+                                   protocols of low latency */
+                                .algorithms = ~(COLLECTIVE_ALGORITHM_BIT(HALVING_DOUBLING) | COLLECTIVE_ALGORITHM_BIT(DOUBLE_TREE)),
                                 .gather = t->memory != NULL || t->shard_parameters,
                                 .sufficient_factors = true,
                                 .excluded = t->excluded,

@@ -61,7 +61,7 @@ static struct senders *find_senders(const struct engine *e)
 static bool may_be_able(const struct engine *e, int32_t group)
 {
     const struct collective *g = &e->program->collectives[group];
-    bool messages = collective_of_tensor(g) || (program_collective_rings(g) && !g->each_call && !g->flow_link &&
+    bool messages = program_collective_in_rounds(g) || (program_collective_rings(g) && !g->each_call && !g->flow_link &&
                                                 g->elements >= collectives_ranks(g));
     return messages && collectives_ranks(g) > 1 && e->collectives->rendezvous[group].price_ns < 0;
 }
@@ -83,7 +83,7 @@ static bool pairs_up(const struct engine *e, int32_t group)
 {
     const struct ahead *r = ahead_of(e, group);
     const struct collective *g = &e->program->collectives[group];
-    for (int32_t k = 0; k < r->parts && collective_of_tensor(g); k++)
+    for (int32_t k = 0; k < r->parts && program_collective_in_rounds(g); k++)
         for (int32_t i = 0; i < r->n; i++) {
             struct collectives_part p = collectives_part(e, group, r->member[i], k);
             if (!p.send_bytes || !p.receive_bytes || p.to < 0) return false;
@@ -109,7 +109,7 @@ static bool find_links(struct engine *e, int32_t group, const struct senders *s,
     struct ahead *r = ahead_of(e, group);
     const struct collective *g = &e->program->collectives[group];
     const int32_t *hops = e->collectives->collective_hop_of[group];
-    int32_t each = collective_of_tensor(g) && g->algorithm != ALGORITHM_RING ? g->n_members : 1;
+    int32_t each = program_collective_in_rounds(g) && g->algorithm != ALGORITHM_RING ? g->n_members : 1;
     int32_t n_queues = 0, *queues = links + 2 * e->program->n_links + 1;
     bool able = true, shared = false;
     for (int32_t i = 0; i < r->n; i++)
@@ -121,7 +121,7 @@ static bool find_links(struct engine *e, int32_t group, const struct senders *s,
             able &= resource >= 0;
             if (resource >= 0 && !network_fair(e->network, resource)) {
                 shared |= s[resource].channels || s[resource].several;
-                if (collective_of_tensor(g)) ahead_queues_add(queues, &n_queues, resource);
+                if (program_collective_in_rounds(g)) ahead_queues_add(queues, &n_queues, resource);
             }
             if (resource < 0 || !network_fair(e->network, resource)) continue;
             int32_t to = collective_like(g, each > 1 ? k : (r->member[i] + 1) % g->n_members);

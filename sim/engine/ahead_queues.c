@@ -22,7 +22,7 @@ void ahead_queues_add(int32_t *queues, int32_t *n, int32_t resource)
 bool ahead_queues_new(struct engine *e, int32_t group, const int32_t *of, int32_t n)
 {
     struct ahead *r = ahead_of(e, group);
-    if (!collective_of_tensor(&e->program->collectives[group]) || r->n > QUEUING_MEMBERS)
+    if (!program_collective_in_rounds(&e->program->collectives[group]) || r->n > QUEUING_MEMBERS)
         return false;
     r->n_queues = n;
     r->queues = arena_copy(e->arena, of, (size_t)n * sizeof *of);

@@ -26,7 +26,7 @@ static int64_t chunk_bytes(const struct collective *g, int32_t chunk)
 
 int32_t collective_parts(const struct collective *g)
 {
-    if (collective_of_tensor(g)) return collective_steps(g);
+    if (program_collective_in_rounds(g)) return collective_steps(g);
     if (collectives_ranks(g) < 2 || g->algorithm == ALGORITHM_LOCAL) return 0;
     if (g->flow_link) return 1;
     return g->algorithm == ALGORITHM_RING ? collectives_ring_steps(g) : 4;
@@ -42,7 +42,7 @@ static struct collectives_part ring_part(const struct engine *e, int32_t group, 
                                      chunk_bytes(g, chunk - 1)};
 }
 
-static struct collectives_part tensor_part(const struct engine *e, int32_t group, int32_t i, int32_t k)
+static struct collectives_part round_part(const struct engine *e, int32_t group, int32_t i, int32_t k)
 {
     const struct collective *g = &e->program->collectives[group];
     const int32_t *hop = e->collectives->collective_hop_of[group];
@@ -77,9 +77,9 @@ static struct collectives_part chain_part(const struct engine *e, int32_t group,
 struct collectives_part collectives_part(const struct engine *e, int32_t group, int32_t member, int32_t part)
 {
     const struct collective *g = &e->program->collectives[group];
-    return collective_of_tensor(g)       ? tensor_part(e, group, member, part)
-           : program_collective_rings(g) ? ring_part(e, group, member, part)
-                                         : chain_part(e, group, member, part);
+    return program_collective_in_rounds(g) ? round_part(e, group, member, part)
+           : program_collective_rings(g)   ? ring_part(e, group, member, part)
+                                           : chain_part(e, group, member, part);
 }
 
 /* Both ends of the hop's message are ready, at ready_ns. */
@@ -299,7 +299,7 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
     *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
     const struct member *m = &e->collectives->members[h->from];
     /* Shared hops of collectives are distinguished by their sender. */
-    int32_t number = collective_of_tensor(&e->program->collectives[m->group])
+    int32_t number = program_collective_in_rounds(&e->program->collectives[m->group])
                          ? e->collectives->n_hops + h->from
                          : hop;
     if (e->jitter)

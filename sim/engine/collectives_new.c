@@ -7,6 +7,7 @@
 static int32_t hops_of(const struct collective *g)
 {
     if (collectives_ranks(g) < 2 || g->each_call || g->algorithm == ALGORITHM_LOCAL) return 0;
+    if (program_collective_in_rounds(g)) return 0; /* shared: find_collective_hops */
     if (g->flow_link) return 1;
     if (g->stands_for && g->stands_ns >= 0) return 0;
     return program_collective_rings(g) ? g->n_members : 2 * (g->n_members - 1);
@@ -128,7 +129,7 @@ static void see_group(struct seeing *s, int32_t group)
         }
 }
 
-/* After the hops of gradient all-reduces: one for every two lanes and link, shared by all collectives inside calls. */
+/* After the hops of rings and chains: one for every two lanes and link, shared by all collectives in rounds. */
 static void find_collective_hops(struct engine *e)
 {
     const struct program *p = e->program;
@@ -147,7 +148,7 @@ static void find_collective_hops(struct engine *e)
     s.seen = ARENA_ARRAY(e->arena, struct seen_hop, s.n_seen);
     c->hops = ARENA_ARRAY(e->arena, struct hop, s.capacity);
     for (int32_t i = 0; i < p->n_collectives; i++)
-        if (collective_of_tensor(&p->collectives[i])) see_group(&s, i);
+        if (program_collective_in_rounds(&p->collectives[i])) see_group(&s, i);
 }
 
 /* --- instructions --- */
@@ -192,6 +193,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
         r->price_ns = collective_price_ns(k, p, g, NULL);
         r->n_launches = g->n_members, r->together = r->price_ns >= 0 || g->flow_link;
         for (int32_t m = 0; m < g->n_members; m++) r->n_members += collective_like(g, m) == m;
+        if (!g->each_call && g->like) r->n_launches = r->n_members;
     }
     int32_t n_reduces = c->n_hops;
     find_collective_hops(e);

@@ -74,7 +74,7 @@ int32_t fold_path(struct folding *f, int32_t link, int32_t direction)
 
 int32_t fold_member_path(struct folding *f, const struct collective *g, int32_t i, int32_t k)
 {
-    bool pairs = collective_of_tensor(g) && g->algorithm != ALGORITHM_RING;
+    bool pairs = program_collective_in_rounds(g) && g->algorithm != ALGORITHM_RING;
     bool back = g->algorithm == ALGORITHM_CHAIN && k < i;
     int32_t at = pairs ? i * g->n_members + k : i;
     const int32_t *link = pairs ? g->pair_link : back ? g->back_link : g->link;

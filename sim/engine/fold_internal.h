@@ -2,7 +2,7 @@
  *
  *   fold.c           order of the steps; lanes that must stay separate
  *   fold_lanes.c     a lane by itself: its instructions, and where they name channels and collectives
- *   fold_rounds.c    members of collectives of tensors, and whom they send to
+ *   fold_rounds.c    members of collectives in rounds, and whom they send to
  *   fold_flows.c     paths of messages over links, and who sends there
  *   fold_colours.c   refinement
  *   fold_links.c     links of the folded program, and how many messages one stands for
@@ -51,7 +51,7 @@ struct folding_flow {
     int32_t from_lane, to_lane;
 };
 
-/* The messages of a tensor collective's members, shared by all collectives of equal rounds. */
+/* The messages of the members of a collective in rounds, shared by all collectives of equal rounds. */
 struct folding_rounds {
     int32_t *first_to,
         *to; /* members to which member i sends, in the order of its rounds: to[first_to[i]] … */
@@ -79,7 +79,7 @@ struct folding {
     uint64_t *channel;       /* (n_channels) colours */
     uint64_t *base;          /* (members of the current collective) a member by itself … */
     uint64_t *member;        /* (members of all collectives) … as it sees all others */
-    const struct folding_rounds **rounds; /* (n_collectives) of tensors, except rings; else NULL */
+    const struct folding_rounds **rounds; /* (n_collectives) in rounds, except rings; else NULL */
     /* (n_collectives) The first collective of the same members, who send to the same partners on the same links: a sharded stage has
      * hundreds of them. Their messages are coloured together, as flows of the first one. */
     int32_t *first_alike;
@@ -124,7 +124,7 @@ static inline bool fold_moves(const struct folding *f, int32_t group)
 static inline bool fold_meets(const struct folding *f, int32_t group)
 {
     const struct collective *g = &f->p->collectives[group];
-    if (collective_of_tensor(g)) return false;
+    if (program_collective_in_rounds(g)) return false;
     if (g->algorithm == ALGORITHM_LOCAL && !g->each_call) return false;
     return g->each_call || f->price_ns[group] >= 0 || g->flow_link;
 }

@@ -175,7 +175,7 @@ static void take_links(struct quotient *q, int32_t group, int32_t n, struct coll
     out->pair_direction = unknown(f->arena, g->pair_direction, all);
     if (fold_moves(f, group)) {
         fold_visit_group(f, group, take_hop, &t);
-    } else if (!collective_of_tensor(g)) {
+    } else if (!program_collective_in_rounds(g)) {
         take_price(q, g->link, g->direction, out->link, out->direction, n);
         take_price(q, g->back_link, g->back_direction, out->back_link, out->back_direction, n);
     }
@@ -227,7 +227,7 @@ static void take_group(struct quotient *q, int32_t group, struct collective *out
         out->members[m].stage = new_stage(q, g->members[m].stage);
     }
     out->n_members = n;
-    if (collective_of_tensor(g)) out->like = likes(f, group);
+    if (program_collective_in_rounds(g)) out->like = likes(f, group);
     take_links(q, group, n, out);
 }
 

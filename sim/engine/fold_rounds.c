@@ -1,4 +1,4 @@
-/* Whom each member of a tensor's collective sends to. The rounds of a collective follow from its kind, algorithm, shape, cuts
+/* Whom each member of a collective in rounds sends to. The rounds of a collective follow from its kind, algorithm, shape, cuts
  * and tiers, so they are listed once for all collectives in which these are equal. */
 #include "sim/engine/fold_internal.h"
 
@@ -21,7 +21,7 @@ static uint64_t rounds_key(const struct collective *g)
 {
     uint64_t h = fold_mix(fold_mix(9, (uint64_t)g->kind), (uint64_t)g->algorithm);
     h = fold_mix(fold_mix(h, (uint64_t)g->n_members), (uint64_t)dtype_bytes(g->dtype));
-    h = hash_numbers(fold_mix(h, (uint64_t)g->whole.rank), g->whole.dim, g->whole.rank);
+    h = hash_numbers(fold_mix(fold_mix(h, (uint64_t)g->elements), (uint64_t)g->whole.rank), g->whole.dim, g->whole.rank);
     h = hash_cut(hash_cut(h, &g->from, g->n_members), &g->to, g->n_members);
     for (int32_t i = 0; g->tier && i < g->n_members; i++) h = fold_mix(h, (uint64_t)g->tier[i]);
     return h;
@@ -87,7 +87,7 @@ static void find_alike(struct folding *f)
     fold_names_new(f->scratch, n, &keys);
     for (int32_t i = 0; i < f->p->n_collectives; i++) {
         f->first_alike[i] = i;
-        if (collective_of_tensor(&f->p->collectives[i]) && fold_moves(f, i)) {
+        if (program_collective_in_rounds(&f->p->collectives[i]) && fold_moves(f, i)) {
             int32_t before = keys.count, at = fold_name(&keys, traffic_key(f, i));
             if (at == before) first[at] = i;
             f->first_alike[i] = first[at];
@@ -110,7 +110,7 @@ void fold_rounds(struct folding *f)
     fold_names_new(f->scratch, n, &keys);
     for (int32_t i = 0; i < f->p->n_collectives; i++) {
         const struct collective *g = &f->p->collectives[i];
-        if (!collective_of_tensor(g) || g->algorithm == ALGORITHM_RING || g->n_members < 2)
+        if (!program_collective_in_rounds(g) || g->algorithm == ALGORITHM_RING || g->n_members < 2)
             continue;
         int32_t at = fold_name(&keys, rounds_key(g));
         if (!known[at]) known[at] = list_rounds(f->scratch, g);

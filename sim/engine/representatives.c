@@ -46,7 +46,7 @@ bool representatives_make(struct arena *a, const struct program *p, struct cost 
         const struct collective *g = &p->collectives[of[i]];
         struct collective *x = &out->collectives[i];
         if (x->n_members == g->n_members) continue;
-        if (collective_of_tensor(g)) return false;
+        if (program_collective_in_rounds(g)) return false;
         if (program_collective_rings(g)) take_slowest(p, k, g, keep, x);
         if (!x->stands_for) x->stands_ns = collective_price_ns(k, p, g, NULL);
         if (!x->stands_for) x->stands_for = g->n_members;

@@ -43,7 +43,7 @@ static bool in_several_groups(const struct program *p, const struct collective *
 /* Many ranks, or some whose places keep equal lanes separate; and no price. */
 static bool may_apply(const struct program *p, const struct collective *g, struct cost *k)
 {
-    if (collective_of_tensor(g) || g->algorithm == ALGORITHM_LOCAL) return false;
+    if (program_collective_in_rounds(g) || g->algorithm == ALGORITHM_LOCAL) return false;
     if (g->n_members <= RING_FLOW_GROUPED || g->each_call || g->stands_for) return false;
     if (g->n_members <= RING_FLOW_RANKS && !in_several_groups(p, g)) return false;
     return collective_price_ns(k, p, g, NULL) < 0;

@@ -182,7 +182,7 @@ static struct hop collective_hop_of(const struct collective *g, int32_t m, int32
 static struct hop send_hop(const struct collective *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
-    if (collective_of_tensor(g)) return collective_hop_of(g, m, part, true);
+    if (program_collective_in_rounds(g)) return collective_hop_of(g, m, part, true);
     if (program_collective_rings(g))
         return (struct hop){true, m, part, (m + 1) % n, part, g->link[m]};
     if (part == 1 && m + 1 < n) return (struct hop){true, m, 1, m + 1, 0, g->link[m]};
@@ -193,7 +193,7 @@ static struct hop send_hop(const struct collective *g, int32_t m, int32_t part)
 static struct hop receive_hop(const struct collective *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
-    if (collective_of_tensor(g)) return collective_hop_of(g, m, part, false);
+    if (program_collective_in_rounds(g)) return collective_hop_of(g, m, part, false);
     if (program_collective_rings(g)) return send_hop(g, (m + n - 1) % n, part);
     if (part == 0 && m > 0) return send_hop(g, m - 1, 1);
     if (part == 2 && m + 1 < n) return send_hop(g, m + 1, 3);

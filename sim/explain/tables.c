@@ -60,12 +60,12 @@ static enum status use_links(struct explanation *t, struct error *err)
         for (int32_t m = 0; m < p->collectives[i].n_members && p->collectives[i].n_members > 1;
              m++) {
             const struct collective *g = &p->collectives[i];
-            for (int32_t k = 0; collective_of_tensor(g) && k < g->n_members; k++) {
+            for (int32_t k = 0; program_collective_in_rounds(g) && k < g->n_members; k++) {
                 int32_t link, direction;
                 program_collective_link(g, m, k, &link, &direction);
                 TRY(use_link(t, link, err));
             }
-            if (collective_of_tensor(g)) continue;
+            if (program_collective_in_rounds(g)) continue;
             bool ring = program_collective_rings(g), chain = g->algorithm == ALGORITHM_CHAIN;
             if (ring || (chain && m + 1 < g->n_members)) TRY(use_link(t, g->link[m], err));
             if (chain && m > 0 && g->back_link) TRY(use_link(t, g->back_link[m], err));

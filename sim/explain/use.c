@@ -97,7 +97,7 @@ static void use_waits(const struct explanation *t, struct explain *x,
 static int32_t part_link(const struct collective *g, int32_t member, int32_t part,
                          int32_t *receiver)
 {
-    if (collective_of_tensor(g)) {
+    if (program_collective_in_rounds(g)) {
         int32_t link, direction;
         *receiver = collective_round(g, member, part).to;
         if (*receiver < 0) return -1;

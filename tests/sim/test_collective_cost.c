@@ -164,6 +164,29 @@ START_TEST(alpha_and_beta_forms_of_every_algorithm)
 }
 END_TEST
 
+/* Thakur et al.: 2 log2(n) α + 2 (n-1)/n S/B for a power of two, two messages of the whole vector more otherwise; two trees of half of the
+ * vector: 2 ⌈log2 n⌉ (α + S/2B), less the latencies of the way down behind which other messages leave if n is no power of two. */
+START_TEST(few_rounds_take_the_logarithm_of_the_latencies)
+{
+    const int64_t a = 7000, s = 64 * 1024;
+    for (int32_t n = 2; n <= 17; n++) {
+        int32_t p = 1, log = 0, up = 0, hops = 0;
+        while (2 * p <= n) p *= 2, log++;
+        while (1 << up < n) up++;
+        for (int32_t x = 1; x < n; x++) hops = __builtin_popcount((unsigned)x) > hops ? __builtin_popcount((unsigned)x) : hops;
+        struct mesh *m = mesh_new(arena, n, 1e9, 7e-6);
+        struct collective_case c = {.kind = COLLECTIVE_ALL_REDUCE, .n_members = n, .elements = s, .element_bytes = 1};
+        c.algorithm = ALGORITHM_HALVING_DOUBLING;
+        ck_assert_int_eq(mesh_closed(m, &c, NULL, NULL), 2 * log * a + 2 * (s - s / p) + (n > p ? 2 * (a + s) : 0));
+        c.algorithm = ALGORITHM_DOUBLE_TREE;
+        int64_t trees = mesh_closed(m, &c, NULL, NULL), most = 2 * up * (a + s / 2);
+        ck_assert_int_le(trees, most);
+        ck_assert_int_ge(trees, n == p ? most : most - (up - hops) * a);
+        arena_reset(arena);
+    }
+}
+END_TEST
+
 START_TEST(the_largest_shard_rules_padded_gathers_and_not_grouped_ones)
 {
     struct mesh *m = mesh_new(arena, 4, 1e9, 0);
@@ -283,7 +306,7 @@ static const struct {
       .algorithm = ALGORITHM_PADDED,
       .n_members = 2,
       .element_bytes = 1},
-     "choose ring, tree, leader, hierarchical, chain"},
+     "choose ring, tree, leader, hierarchical, halving-doubling, double-tree, chain"},
     {{.n_members = 0, .element_bytes = 1}, "0 members"},
     {{.n_members = 2, .elements = -1, .element_bytes = 1}, "-1 elements"},
     {{.n_members = 2, .elements = INT64_MAX / 2, .element_bytes = 4}, "1 PiB"},
@@ -346,6 +369,7 @@ Suite *collective_cost_suite(void)
     tcase_add_test(c, the_exact_forms_give_the_example_too);
     tcase_add_test(c, the_slowest_hop_rules_a_ring);
     tcase_add_test(c, alpha_and_beta_forms_of_every_algorithm);
+    tcase_add_test(c, few_rounds_take_the_logarithm_of_the_latencies);
     tcase_add_test(c, the_largest_shard_rules_padded_gathers_and_not_grouped_ones);
     tcase_add_test(c, uneven_chunks_cost_what_the_longest_costs_on_even_hops);
     tcase_add_test(c, a_late_member_delays_a_ring_by_its_delay);

@@ -135,8 +135,11 @@ bool island_plans_unite(struct island_task *f, const struct island_division *d, 
         if (own.microbatch != p->microbatch) return false;
         for (int32_t r = 0; r < there.n_replicas; r++, at++) {
             p->replicas[at] = there.replicas[r], island[at] = i;
-            for (int32_t s = 0; s < there.replicas[r].n_stages && !zero; s++)
-                p->replicas[at].stages[s].zero = 0, p->replicas[at].stages[s].hybrid_shard = false;
+            for (int32_t s = 0; s < there.replicas[r].n_stages; s++) {
+                struct plan_stage *y = &p->replicas[at].stages[s];
+                y->all_reduce = ALGORITHM_RING; /* an island may be one replica */
+                if (!zero) y->zero = 0, y->hybrid_shard = false;
+            }
         }
     }
     p->n_replicas = n_replicas, *of = island;

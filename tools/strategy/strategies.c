@@ -225,7 +225,8 @@ static enum status try_sync(struct island_task *f, const struct search_plan *syn
     if (missing) return OK;
     for (int32_t r = 0; r < p.n_replicas && !change->zero; r++)
         for (int32_t s = 0; s < p.replicas[r].n_stages; s++)
-            p.replicas[r].stages[s].zero = 0, p.replicas[r].stages[s].hybrid_shard = false;
+            p.replicas[r].stages[s].zero = 0, p.replicas[r].stages[s].hybrid_shard = false,
+            p.replicas[r].stages[s].all_reduce = ALGORITHM_RING;
     apply(change, &p, 0, NULL);
     TRY(try_plan(f, &p, x, &why, err));
     if (why) note(f, f->base ? f->base : "the synchronous plan", why, x);
