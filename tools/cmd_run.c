@@ -48,14 +48,18 @@ static double samples_per_s(const struct program *p, const struct run_result *r)
     return applied(p, r) * (p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s);
 }
 
-static void print_training(const struct program *p, const struct run_result *r, struct json *json)
+static void print_training(const struct program *p, const struct plan *plan, const struct run_result *r, struct json *json)
 {
     struct arena *a = arena_new();
     struct server_counts counts = {0};
     for (int64_t i = 0; i < r->arrivals.n; i++)
         server_order_count(&counts, &p->server, r->arrivals.list[i].staleness, r->arrivals.list[i].dropped);
-    common_print_local_sgd(a, &p->outer, &p->optimizer, program_islands(p), json);
-    common_print_servers(a, &p->server, &counts, json);
+    if (plan) {
+        common_print_training(a, plan, &counts, json);
+    } else { /* what a program file states */
+        common_print_local_sgd(a, &p->outer, &p->optimizer, program_islands(p), json);
+        common_print_servers(a, &p->server, &counts, json);
+    }
     arena_free(a);
 }
 
@@ -100,7 +104,7 @@ static void print_noise(const struct program *p, const struct gradient_noise *x)
     }
 }
 
-static void print_json(const struct program *p, const struct run_result *r, const struct restart *restart)
+static void print_json(const struct program *p, const struct plan *plan, const struct run_result *r, const struct restart *restart)
 {
     struct json j;
     common_json_begin(&j);
@@ -110,8 +114,10 @@ static void print_json(const struct program *p, const struct run_result *r, cons
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "first_step", r->first_step);
     json_put_int(&j, "steps", r->steps);
-    json_put_double(&j, "learning_rate", p->optimizer.lr);
-    print_training(p, r, &j);
+    struct arena *a = arena_new(); /* print_training prints a rate of a rule */
+    if (!plan || !optimizer_describe_lr(a, &plan->job.optimizer, plan->job.global_batch)) json_put_double(&j, "learning_rate", p->optimizer.lr);
+    arena_free(a);
+    print_training(p, plan, r, &j);
     restart_print(restart, &j);
     if (r->n_ended_workers) {
         json_put_list_line(&j, "ended_workers");
@@ -132,13 +138,6 @@ static void print_json(const struct program *p, const struct run_result *r, cons
     if (applied(p, r) < 1) json_put_double(&j, "applied", applied(p, r));
     if (r->blas_share > 0) json_put_double(&j, "blas_share", r->blas_share);
     common_json_end(&j);
-}
-
-static void print_lr(const struct plan *plan)
-{
-    struct arena *a = arena_new();
-    common_print_lr(a, &plan->job, NULL);
-    arena_free(a);
 }
 
 static const char *loss_text(char buffer[32], double loss)
@@ -174,8 +173,7 @@ static void print_text(const struct program *p, const struct plan *plan, const s
            (long long)(r->first_step + r->steps));
     if (r->loss_scale > 0) print_scale(r);
     if (p->gradient_noise) print_noise(p, &r->noise);
-    print_training(p, r, NULL);
-    if (plan) print_lr(plan);
+    print_training(p, plan, r, NULL);
     for (int32_t i = 0; i < r->n_ended_workers; i++)
         printf(i ? ", %d" : "  workers that ended before the others: %d", (int)r->ended_workers[i]);
     if (r->n_ended_workers) puts("; losses of all steps leave them out");
@@ -224,7 +222,7 @@ static enum status write_outputs(void *owner, struct error *err)
     }
     if (x->arrivals) TRY(arrivals_write(x->arrivals, &x->r.arrivals, x->program->plan_hash, x->r.first_step, err));
     if (x->as_json)
-        print_json(x->program, &x->r, x->restart);
+        print_json(x->program, x->plan, &x->r, x->restart);
     else
         print_text(x->program, x->plan, &x->r, x->restart);
     errno = 0;
