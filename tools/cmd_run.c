@@ -189,6 +189,9 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
     TRY(common_plan(a, q->plan, plan, err));
     const char *why = common_never_run(a, plan);
     if (why) return error_set(err, ERR_INPUT, "%s: %s", q->plan, why);
+    if (q->deterministic && !plan->deterministic)
+        for (int32_t r = 0; r < plan->n_replicas; r++) /* sums in order have an algorithm of their own */
+            for (int32_t i = 0; i < plan->replicas[r].n_stages; i++) plan->replicas[r].stages[i].all_reduce = ALGORITHM_RING;
     plan->deterministic |= q->deterministic;
     if (q->seed) plan->seed = plan->job.seed = (uint64_t)q->seed;
     return common_lower(a, plan, true, program, err);
@@ -242,12 +245,12 @@ static int run_rank(void *owner, int32_t rank)
     return (int)status;
 }
 
-/* SIGINT, SIGTERM and SIGHUP end a run with --save behind a step. */
+/* SIGINT, SIGTERM and SIGHUP end a run with --save after a step. */
 static void stop_early(void *owner)
 {
     struct outputs *x = owner;
     early_stop_request(&x->shared->stop, x->program->n_devices);
-    log_warn("interrupted: the run ends behind this step with a checkpoint; a second signal ends it at once");
+    log_warn("interrupted: the run ends after this step with a checkpoint; a second signal ends it at once");
 }
 
 /* With ssp and asp, rank 0 is a server, whose results are printed even if a worker has ended. */
@@ -278,7 +281,7 @@ static enum status run_forked(struct outputs *x, struct error *err)
 static struct early_stop alone;
 static void stop_alone(int signal_number)
 {
-    static const char text[] = "musher: interrupted: the run ends behind this step with a checkpoint; a second signal ends it at once\n";
+    static const char text[] = "musher: interrupted: the run ends after this step with a checkpoint; a second signal ends it at once\n";
     if (alone.requested) raise(SIGQUIT);
     early_stop_request(&alone, 1);
     (void)signal_number;

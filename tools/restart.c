@@ -82,6 +82,10 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
     struct error none;
     *err = *failure;
     if (failure->code != ERR_RANK || r->n == r->max) return false;
+    if (faults->signalled) {
+        error_set(err, ERR_INTERRUPTED, "interrupted while the run ended: %s; the newest checkpoint is in %s", failure->text, o->save);
+        return false;
+    }
     struct restart_event *e = &r->events[r->n];
     *e = (struct restart_event){.why = arena_strdup(r->a, failure->text)};
     bool found = checkpoint_find(r->a, o->save, &c, &none) == OK;

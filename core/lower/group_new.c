@@ -152,7 +152,7 @@ enum status lower_groups_check_rounds(const struct lowering *l, struct error *er
         const char *misfit = collective_misfit(b->plan->all_reduce, 0, false);
         return lower_error(l, b, err, ERR_INPUT,
                            "all_reduce: no gradient all-reduce of the plan can be %s; it takes place between two or more devices%s%s, "
-                           "without deterministic, codes, zero (but between the nodes of hybrid_shard) and shards that differ between replicas",
+                           "in every step, without deterministic, codes, zero (but between the nodes of hybrid_shard), parameter_server and shards that differ between replicas; remove all_reduce",
                            collective_algorithm_name(b->plan->all_reduce), misfit ? ", " : "", misfit ? misfit : "");
     }
     return OK;

@@ -98,7 +98,7 @@ static enum status check_updates(const struct node *n, struct plan_local_sgd *x,
     struct outer_optimizer *o = &x->outer;
     bool equal = true;
     if (o->n_updates && o->n_updates != x->n_islands)
-        return node_error(n, err, "%" PRId32 " numbers of updates of %" PRId32 " islands", o->n_updates, x->n_islands);
+        return node_error(n, err, "has %" PRId32 "; must be one number, or one for each of the %" PRId32 " islands", o->n_updates, x->n_islands);
     for (int32_t i = 0; i < o->n_updates; i++) equal &= o->updates[i] == o->every;
     if (equal) o->n_updates = 0;
     return OK;

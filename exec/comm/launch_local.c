@@ -278,6 +278,7 @@ enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, vo
     c.said = said;
     end_signals_watch(c.old);
     enum status status = launch(&c, body, owner, 1e9, err);
+    if (faults) faults->signalled = end_signals_caught() > 0;
     end_signals_unwatch(c.old);
     munmap(said, sizeof *c.said);
     return status;

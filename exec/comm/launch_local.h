@@ -25,6 +25,7 @@ MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, do
 /* Ranks that failed by themselves, not because of another one: killed, ended with an error of their own, stopped, or not ended in time. */
 struct launch_faults {
     int32_t n, rank[LOCAL_RANKS_MAX];
+    bool signalled; /* SIGINT, SIGTERM or SIGHUP came meanwhile */
 };
 /* The ranks of a program's run: without a limit of time. Ranks from `expendable` on may end before the others, which go on
  * (comm_expendable), and are killed once they have been stopped for half of comm_limit_ns: ERR_RANK with the number of such ranks and how the first one ended, after all others have succeeded. The first

@@ -11,7 +11,6 @@
 #include "exec/comm/local_internal.h"
 
 #include "core/base/arena.h"
-#include "core/base/log.h"
 #include "exec/clock.h"
 #include "exec/comm/launch.h"
 #include "exec/comm/launch_local.h"
@@ -97,7 +96,7 @@ __attribute__((noreturn)) static void die(struct comm *c)
 {
     struct error err;
     (void)report_dead(c, &err);
-    log_error("%s", err.text);
+    launch_report_alone(&err);
     _exit(ERR_RANK);
 }
 

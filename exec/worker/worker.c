@@ -426,8 +426,8 @@ static enum status run(struct worker *w, const struct program *p, const struct r
         status = saver_save(&w->saver, w->progress.first_step + w->rank.o->steps, err);
     if (status == OK) status = conclude(w, out, err);
     if (status == OK && w->asked)
-        status = error_set(err, ERR_INTERRUPTED, "interrupted after %" PRId64 " of %" PRId64 " steps; the checkpoint of step %" PRId64 " is in %s", w->rank.o->steps,
-                           w->asked, w->progress.first_step + w->rank.o->steps, w->rank.o->save);
+        status = error_set(err, ERR_INTERRUPTED, "interrupted after step %" PRId64 " of %" PRId64 "; its checkpoint is in %s",
+                           w->progress.first_step + w->rank.o->steps, w->progress.first_step + w->asked, w->rank.o->save);
     return status;
 }
 

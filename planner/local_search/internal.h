@@ -29,6 +29,7 @@ struct local_search_move {
     bool repeats;   /* a variant that shortens the iteration is applied again */
     bool stages;    /* changes devices, stages or memory: only where the task asks for it */
     bool sizes;     /* tried at all microbatch sizes */
+    bool last;      /* tried only in a pass in which no other move has helped, because its evaluations would end the search of these earlier */
     int32_t least_percent; /* of the iteration, that a variant must save to be taken; 0: anything */
 };
 

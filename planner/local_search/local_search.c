@@ -193,7 +193,7 @@ static enum status search(struct local_search *x, struct error *err)
         find_groups(x);
         if (x->task->orders_only) n = LOCAL_SEARCH_ORDERS;
         for (int32_t k = 0; k < n && !over(x); k++)
-            if (x->task->stages || !m[k].stages) TRY(try_move(x, &m[k], err));
+            if ((x->task->stages || !m[k].stages) && !(m[k].last && x->better)) TRY(try_move(x, &m[k], err));
     } while (x->better && !x->task->orders_only && !over(x));
     return OK;
 }

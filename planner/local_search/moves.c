@@ -187,7 +187,7 @@ static int32_t count_all_reduces(const struct local_search *x)
 {
     bool sums = x->plan.n_replicas > 1, few = x->s->n_devices <= LOCAL_SEARCH_STAGES_DEVICES;
     for (int32_t i = 0; i < x->plan.replicas->n_stages; i++) sums |= plan_stage_devices(&x->plan.replicas->stages[i]) > 1;
-    return few && sums && !space_awaits(x->s) && !x->plan.deterministic && !has_prices(x) ? ALL_REDUCES * (1 + x->plan.replicas->n_stages) : 0;
+    return few && sums && !x->task->score.of_plans && !space_awaits(x->s) && !x->plan.deterministic && !has_prices(x) ? ALL_REDUCES * (1 + x->plan.replicas->n_stages) : 0;
 }
 
 static bool make_all_reduce(const struct local_search *x, struct plan *p, int32_t variant)
@@ -231,7 +231,7 @@ static const struct local_search_move moves[] = {
     {"stages exchanged", stage_rows_count_swaps, stage_rows_swap, .stages = true},
     {"sequences moved", stage_rows_count_sequences, stage_rows_sequence, .repeats = true, .stages = true},
     /* 1 %: less is below the simulator's accuracy, and a ring is what every library has */
-    {"all-reduce algorithms", count_all_reduces, make_all_reduce, .repeats = false, .least_percent = 1},
+    {"all-reduce algorithms", count_all_reduces, make_all_reduce, .repeats = false, .last = true, .least_percent = 1},
 };
 
 const struct local_search_move *local_search_moves(int32_t *n)

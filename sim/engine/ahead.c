@@ -57,11 +57,11 @@ static struct senders *find_senders(const struct engine *e)
     return s;
 }
 
-/* Its members exchange messages in parts. */
+/* Its members exchange messages in parts. Gradient all-reduces in rounds have events, because groups that overlap share their hops. */
 static bool may_be_able(const struct engine *e, int32_t group)
 {
     const struct collective *g = &e->program->collectives[group];
-    bool messages = program_collective_in_rounds(g) || (program_collective_rings(g) && !g->each_call && !g->flow_link &&
+    bool messages = collective_of_tensor(g) || (program_collective_rings(g) && !g->each_call && !g->flow_link &&
                                                 g->elements >= collectives_ranks(g));
     return messages && collectives_ranks(g) > 1 && e->collectives->rendezvous[group].price_ns < 0;
 }

@@ -6,14 +6,17 @@ two_stages > "$scratch/plan.yaml"
 
 # The output of rank 0 at the end may take longer than MUSHER_TIMEOUT; its death or stop meanwhile is detected.
 limit=$((3 * ${SLOWDOWN:-1}))
+launcher=()
 # ends NAME CODE TEXT SHIM...: a run whose trace is written to the disk that DISK_* describe
 ends() {
     shims "${@:4}"
-    MUSHER_TIMEOUT=$limit DISK_NAME=end.trace says "$1" "$2" "$3" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1 --data LICENSE --trace "$scratch/end.trace"
+    MUSHER_TIMEOUT=$limit DISK_NAME=end.trace says "$1" "$2" "$3" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" "${launcher[@]}" --steps 1 --data LICENSE --trace "$scratch/end.trace"
 }
 DISK_SECONDS=$((2 * limit)) ends "a trace that is slow to write" 0 "per iteration" disk
 [[ -s $scratch/end.trace ]] && ok "and is written" || not_ok "and is written" "$(ls "$scratch")"
+launcher=(--launcher mpirun) # forked ranks need a shared file
 DISK_SECONDS=$((2 * limit)) ends "and without liveness checks between ranks" 0 "per iteration" disk no_memfd
+launcher=()
 DISK_SIGNAL=9 ends "rank 0 killed while it writes" 7 "rank 0 was killed by signal 9" disk
 DISK_SIGNAL=19 ends "rank 0 stopped while it writes" 7 "rank 0 (n.0) is stopped" disk
 

@@ -85,7 +85,7 @@ for plan in plan alone; do
         wait $run
         code=$?
         steps=$(numbers first | wc -l)
-        [[ $code == 130 && $steps -gt 0 ]] && has "$plan, SIG$signal: ends early with exit code 130" err "interrupted after $steps of 100000 steps; the checkpoint of step $steps is in $scratch/early" ||
+        [[ $code == 130 && $steps -gt 0 ]] && has "$plan, SIG$signal: ends early with exit code 130" err "interrupted after step $steps of 100000; its checkpoint is in $scratch/early" ||
             not_ok "$plan, SIG$signal: ends early with exit code 130" "$code, $steps steps: $(head -c 300 "$scratch/err")"
         [[ $(grep -c '"schema"' "$scratch/first") == 1 ]]
         check "prints its steps once" $?

@@ -53,7 +53,7 @@ same "plot" sim.trace "$MUSHER" plot - -o p.json
 [ $? = 2 ] && grep -q "can be read only once" err && ok "standard input is one file" || not_ok "standard input is one file" "$(cat err)"
 yes | timeout 60 "$MUSHER" compare - sim.trace > out 2> err
 [ $? = 3 ] && ok "an endless input ends" || not_ok "an endless input ends" "$(cat err)"
-"$MUSHER" run - --data sim.trace < plan.yaml > out 2> err
+"$MUSHER" run - --launcher mpirun --data sim.trace < plan.yaml > out 2> err
 code=$?
 if grep -q 'device: n.1' plan.yaml; then
     [ $code = 2 ] && grep -q "pass it as a file" err && ok "ranks read a file" || not_ok "ranks read a file" "$(cat err)"

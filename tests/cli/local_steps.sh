@@ -208,7 +208,7 @@ refused() {
     check "refused: $1" $?
 }
 refused 'every\[1\]: must divide the largest number, 8, .*found 3' '{every: [8, 3]}'
-refused 'every: 3 numbers of updates of 2 islands' '{every: [8, 4, 4]}'
+refused 'every: has 3; must be one number, or one for each of the 2 islands' '{every: [8, 4, 4]}'
 refused 'every: must not be empty' '{every: []}'
 refused 'every\[0\].*from 1 to' '{every: [0, 4]}'
 refused 'local_sgd.fragments: fragment 0 is exchanged in step 3, but all islands have updated in multiples of 2 steps only' '{every: [6, 3], fragments: 2}'

@@ -84,15 +84,28 @@ unset MUSHER_TIMEOUT
 rm -rf "$scratch/saved"
 "$MUSHER" run "$scratch/whole.yaml" --data "$text" --steps 2000000 --save "$scratch/saved" --max-restarts 2 >"$scratch/out" 2>"$scratch/err" &
 run=$!
-for _ in 1 2 3; do
+while kill -0 $run 2>/dev/null; do # each start lasts until its second rank is killed
     ranks_are_there
-    kill -KILL "${pids[1]}" 2>/dev/null
-    until ! kill -0 "${pids[0]}" 2>/dev/null; do sleep 0.05; done
+    kill -KILL "${pids[1]:-}" 2>/dev/null
+    sleep 0.3
 done
 wait $run
 code=$?
 [[ $code == 7 && $(grep -c "restart . of 2 after step 0" "$scratch/err") == 2 ]] && tail -n 1 "$scratch/err" | grep -q "^musher: rank 1 was killed by signal 9"
 check "after the last restart the failure is the error, with exit code 7" $?
+
+# a signal beside a failure is not lost
+rm -rf "$scratch/saved"
+"$MUSHER" run "$scratch/whole.yaml" --data "$text" --steps 2000000 --save "$scratch/saved" --save-every 5 --max-restarts 2 >"$scratch/out" 2>"$scratch/err" &
+run=$!
+until [[ -n $(newest) ]] || ! kill -0 $run 2>/dev/null; do sleep 0.02; done
+ranks_are_there
+kill -KILL "${pids[1]}"
+kill -TERM $run
+wait $run
+code=$?
+[[ $code == 130 ]] && grep -q "interrupted" "$scratch/err" && ! grep -q restart "$scratch/err"
+check "a run that gets SIGTERM while a rank fails does not start again" $?
 
 "$MUSHER" lower -q "$scratch/whole.yaml" -o "$scratch/whole.program" >/dev/null
 says "--elastic of a program file" 2 "pass the plan" "$MUSHER" run "$scratch/whole.program" --data "$text" --save "$scratch/x" --max-restarts 1 --elastic
