@@ -160,8 +160,7 @@ static const char *carrying_name(const struct writer *w, int32_t channel, bool r
     return names[w->l->p->channels[channel].gradient][received];
 }
 
-/* On a blocking link (OP_message) both ends are busy while a message passes: the sender from its
- * issue, the receiver from its receive. */
+/* On a blocking link (OP_message) both ends are busy while a message passes: the sender from its issue, the receiver from its receive. */
 static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel, int32_t slot, bool received)
 {
     if (link < 0) return;
@@ -182,15 +181,13 @@ static void add_assembly(struct writer *w, const struct crossing *x, enum phase 
 {
     const struct stage_build *b = w->b;
     if (x->link < 0) return;
-    writer_op(w,
-              &(struct program_op){
-                  .kind = OP_assemble,
-                  .phase = phase,
-                  .attrs = {.tp = x->parts > 1 ? b->n_shards : 0},
-                  .name = arena_join(w->l->a, carrying_name(w, x->channel, true), ".assemble"),
-                  .layer = phase == PHASE_F ? b->s->first_layer : b->s->last_layer,
-                  .n_inputs = 1,
-                  .input = {slot}});
+    writer_op(w, &(struct program_op){.kind = OP_assemble,
+                                      .phase = phase,
+                                      .attrs = {.tp = x->parts > 1 ? b->n_shards : 0},
+                                      .name = arena_join(w->l->a, carrying_name(w, x->channel, true), ".assemble"),
+                                      .layer = phase == PHASE_F ? b->s->first_layer : b->s->last_layer,
+                                      .n_inputs = 1,
+                                      .input = {slot}});
 }
 
 /* The stage's layer next to the cut that a message crosses. */
@@ -214,8 +211,7 @@ static void add_piece(struct writer *w, enum op_kind kind, enum phase phase, con
     writer_op(w, &(struct program_op){.kind = kind,
                                      .phase = phase,
                                      .attrs = attrs,
-                                     .name = arena_printf(w->l->a, "%s.%s%" PRId64, name,
-                                                          op_kind_name(kind), attrs.start),
+                                     .name = arena_printf(w->l->a, "%s.%s%" PRId64, name, op_kind_name(kind), attrs.start),
                                      .layer = cut_layer(b, phase, kind == OP_slice),
                                      .n_inputs = 1,
                                      .n_outputs = 1,
@@ -355,8 +351,7 @@ static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
     int32_t first = forward, last = forward;
     if (forward < 0 || (*done >= 0 && lower_same_block(w->h, forward, *done))) return;
     while (first > 0 && lower_same_block(w->h, forward, first - 1)) first--;
-    while (last + 1 < w->h->v->g->n_forward && lower_same_block(w->h, forward, last + 1))
-        last++;
+    while (last + 1 < w->h->v->g->n_forward && lower_same_block(w->h, forward, last + 1)) last++;
     *done = forward;
     run_again(w, first, last);
 }

@@ -1,17 +1,13 @@
 /* core/lower/slots.c - a slot for every tensor of a stage.
  *
- * A tensor that lives across procedures is in a buffer ring, one ring for each pair of birth and
- * death (and for each channel, whose messages have their own timing). A tensor within one
- * procedure is in scratch (core/lower/scratch.c). Parameters,
- * gradients and optimizer state have the same order and the same offsets in their regions,
- * decayed parameters first, so one flat update covers each half. A parameter starts at a multiple
- * of 64 bytes; the padding is zero and stays zero under adamw and sgd.
- * In half precision gradients, optimizer state and master parameters are fp32 (dtype_master), so their
- * offsets are twice the parameters'. The master follows the state; updates change it and write the
- * parameter from it.
- * With recompute a forward tensor has two slots: one in F, one in the backward.
- * If a tensor is sent or received in pieces (core/lower/channels.c), the pieces have their messages' lifetimes and the tensor that
- * of its readers.
+ * A tensor that lives across procedures is in a buffer ring, one ring for each pair of birth and death (and for each channel, whose
+ * messages have their own timing). A tensor within one procedure is in scratch (core/lower/scratch.c). Parameters, gradients and optimizer
+ * state have the same order and the same offsets in their regions, decayed parameters first, so one flat update covers each half. A
+ * parameter starts at a multiple of 64 bytes; the padding is zero and stays zero under adamw and sgd. In half precision gradients,
+ * optimizer state and master parameters are fp32 (dtype_master), so their offsets are twice the parameters'. The master follows the state;
+ * updates change it and write the parameter from it. With recompute a forward tensor has two slots: one in F, one in the backward. If a
+ * tensor is sent or received in pieces (core/lower/channels.c), the pieces have their messages' lifetimes and the tensor that of its
+ * readers.
  */
 #include "core/lower/slots.h"
 

@@ -1,15 +1,13 @@
 /* core/program/program.h - the program: what the simulator and the executor both run, procedures × lanes.
  *
- * A *stage* holds the code and the memory layout of one (replica, stage): slots, buffer rings and procedures.
- * A *procedure* is a list of instructions. A *lane* is one device's instruction stream: ordered calls of procedures, each with
- * a microbatch number. A device owns one stage, or several *chunks* (virtual stages of one replica), which share its
- * compute stream. Orders are run-length coded and never unrolled, so the size of a program does not grow with the number of
- * microbatches. Lowering makes all decisions; the interpreters (sim/engine/sim, exec/worker/worker) make
- * none. The file format (program_write, program_read) is line based and needs no library.
+ * A *stage* holds the code and the memory layout of one (replica, stage): slots, buffer rings and procedures. A *procedure* is a list of instructions. A *lane*
+ * is one device's instruction stream: ordered calls of procedures, each with a microbatch number. A device owns one stage, or several *chunks* (virtual stages
+ * of one replica), which share its compute stream. Orders are run-length coded and never unrolled, so the size of a program does not grow with the number of
+ * microbatches. Lowering makes all decisions; the interpreters (sim/engine/sim, exec/worker/worker) make none. The file format (program_write, program_read) is
+ * line based and needs no library.
  *
- * Sequence numbers. A stage numbers its microbatches over all steps: seq = step · microbatches + microbatch.
- * A buffer ring has `count` buffers; sequence number seq uses buffer seq mod count. Lowering has proved that lifetimes within
- * one buffer never overlap.
+ * Sequence numbers. A stage numbers its microbatches over all steps: seq = step · microbatches + microbatch. A buffer ring has `count` buffers; sequence number
+ * seq uses buffer seq mod count. Lowering has proved that lifetimes within one buffer never overlap.
  *
  * Instructions. The compute stream of a lane executes the instructions of its calls in order.
  *   COMPUTE op        Runs one operator.
@@ -32,31 +30,27 @@
  *                     A collective without a tensor models equal devices that are simulated as one: it starts when the last
  *                     member has arrived, takes 2(n−1) steps of the longest chunk over the slowest hop of the ring, and occupies no
  *                     collective stream. It is simulated only; program files contain none.
- * Periods. A procedure with a period P > 0 and an offset o > 0 is executed only in the steps number o, o + P, o + 2P …, counted from 1 over
- * the whole training; in all other steps its calls do nothing. Local SGD exchanges parameters between islands in such procedures
- * (core/program/period.h), and an island that makes fewer updates than others has its updates in such procedures. The collectives that
- * they launch are `repeated`; one that was launched in an earlier step is awaited like one of this step.
+ * Periods. A procedure with a period P > 0 and an offset o > 0 is executed only in the steps number o, o + P, o + 2P …, counted from 1 over the whole training;
+ * in all other steps its calls do nothing. Local SGD exchanges parameters between islands in such procedures (core/program/period.h), and an island that makes
+ * fewer updates than others has its updates in such procedures. The collectives that they launch are `repeated`; one that was launched in an earlier step is
+ * awaited like one of this step.
  * Ahead. The calls of a procedure F "ahead" are of the following step (core/program/ahead.h).
- * Parameter servers (core/model/parameter_server.h). Every worker is a replica of one stage. Its U sends its gradients, each to the server
- * of the parameter, over channels `by_step`: message c is of step c. It then receives the parameters. A server's lane calls U, with BSP
- * the only one: it receives all gradients of a step, adds them in the order of the workers, updates, and sends the parameters to all.
- * Else it calls two procedures U for each worker in turn, "push" and "pull": push receives a worker's gradients and updates; pull
- * copies the parameters to the slots of these gradients and sends them. The order of the lane is that of equal workers, which the
- * deadlock check plays; the interpreters call a push when all its messages have arrived, with the worker's own step as the message
- * number, and a pull as soon as the mode allows it (core/program/server_order.h).
- * A call starts with an implied wait: before a call of microbatch seq writes a slot of a buffer ring with
- * `sent` (a channel's source), message seq − count of that channel must have left (end of its link occupancy).
- * A message starts when it has been issued, its receive is posted, the previous message of the same channel has left (on a
- * fluid link: has started), and the link is free. Its receive is posted when the call that consumed
- * message seq − receive_ahead of the channel has ended (the first receive_ahead: from the start).
- * It occupies the link for bytes / bandwidth and arrives `latency` later; the source slot is free at the end of the
- * occupancy. A channel within one device (link -1) is a free copy, made when the message has been issued and its receive is
- * posted, by the same rules.
+ * Parameter servers (core/model/parameter_server.h). Every worker is a replica of one stage. Its U sends its gradients, each to the server of the parameter, over channels `by_step`: message c is of step c. It then receives
+ * the parameters. A server's lane calls U, with BSP the only one: it receives all gradients of a step, adds them in the order of the workers, updates, and
+ * sends the parameters to all. Else it calls two procedures U for each worker in turn, "push" and "pull": push receives a worker's gradients and updates; pull
+ * copies the parameters to the slots of these gradients and sends them. The order of the lane is that of equal workers, which the deadlock check plays; the
+ * interpreters call a push when all its messages have arrived, with the worker's own step as the message number, and a pull as soon as the mode allows it
+ * (core/program/server_order.h). A call starts with an implied wait: before a call of microbatch seq writes a slot of a buffer ring with `sent` (a channel's
+ * source), message seq − count of that channel must have left (end of its link occupancy). A message starts when it has been issued, its receive is posted, the
+ * previous message of the same channel has left (on a fluid link: has started), and the link is free. Its receive is posted when the call that consumed message
+ * seq − receive_ahead of the channel has ended (the first receive_ahead: from the start). It occupies the link for bytes / bandwidth and arrives `latency`
+ * later; the source slot is free at the end of the occupancy. A channel within one device (link -1) is a free copy, made when the message has been issued and
+ * its receive is posted, by the same rules.
  *
- * Collectives of segments. COLLECTIVE_START operates on a list of segments (slots) of each member; after an all-reduce all members
- * hold the same bits. A device launches a collective once a step, whichever of its stages is the member. A member's `within` limits a
- * segment to a region: members with different shards of a parameter reduce the intersection of their shards. If several members
- * hold the same non-partial value, one contributes it and the others (`silent`) contribute zero.
+ * Collectives of segments. COLLECTIVE_START operates on a list of segments (slots) of each member; after an all-reduce all members hold the same bits. A device
+ * launches a collective once a step, whichever of its stages is the member. A member's `within` limits a segment to a region: members with different shards of
+ * a parameter reduce the intersection of their shards. If several members hold the same non-partial value, one contributes it and the others (`silent`)
+ * contribute zero.
  *   all-reduce by RING: n−1 steps of reduce-scatter and n−1 of all-gather over the members in order; step k: member i sends
  *   to i+1. Chunk c of n holds elements [c·E/n, (c+1)·E/n). In reduce-scatter step k (0-based) member i sends
  *   chunk (i − k) mod n and adds what it receives, chunk (i − 1 − k) mod n; in all-gather step k it sends
@@ -77,17 +71,15 @@
  *   the k-th launches form one execution.
  *   all-reduce LOCAL: the members are chunks of one device, which adds their segments in the order of members and writes the
  *   result to each. No links, no time.
- * A device has one collective stream. It runs gradient all-reduces and collectives of tensors one after the other, so one order of
- * all of them must be valid on every device.
- * A ring or chain message counts as issued and posted when both ends have reached its step.
- * Only messages take time. The additions and copies of a collective cost nothing in the simulator and on emulated devices, because
- * the executor's communication thread does them off the compute stream, at the host's speed, without advancing the virtual clocks.
- * On real devices they delay the collective. ACCUMULATE operators cost time as every operator does; a CHAIN that
- * adds microbatches kept separately contains none, so its additions are free.
+ * A device has one collective stream. It runs gradient all-reduces and collectives of tensors one after the other, so one order of all of them must be valid on
+ * every device. A ring or chain message counts as issued and posted when both ends have reached its step.
+ * Only messages take time. The additions and copies of a collective cost nothing in the simulator and on emulated devices, because the executor's communication
+ * thread does them off the compute stream, at the host's speed, without advancing the virtual clocks.
+ * On real devices they delay the collective. ACCUMULATE operators cost time as every operator does; a CHAIN that adds microbatches kept separately contains
+ * none, so its additions are free.
  *
- * Steps. Orders describe one step, and every step runs them again: the microbatches of step k have sequence numbers
- * from k · microbatches on. `steps` is the number of steps the plan was made for, used if no other number is given; an interpreter
- * runs exactly the number of steps it is given.
+ * Steps. Orders describe one step, and every step runs them again: the microbatches of step k have sequence numbers from k · microbatches on. `steps` is the
+ * number of steps the plan was made for, used if no other number is given; an interpreter runs exactly the number of steps it is given.
  */
 #ifndef CORE_PROGRAM_PROGRAM_H
 #define CORE_PROGRAM_PROGRAM_H

@@ -1,10 +1,8 @@
 /* core/program/write.c - writes a program as lines of words.
  *
- * One record a line: a keyword, numbers, names. Counts precede their items.
- * A name is a word in which spaces, percent signs and control bytes are written %XX; the
- * empty name is a single percent sign. Doubles have 17 digits, which restore every bit. Derived
- * values are omitted: bytes of slots, shapes and keys of operators.
- * program_parse (core/program/io.c) reads the same records in the same order.
+ * One record a line: a keyword, numbers, names. Counts precede their items. A name is a word in which spaces, percent signs and control
+ * bytes are written %XX; the empty name is a single percent sign. Doubles have 17 digits, which restore every bit. Derived values are
+ * omitted: bytes of slots, shapes and keys of operators. program_parse (core/program/io.c) reads the same records in the same order.
  */
 #include "core/base/arena.h"
 #include "core/program/lines.h"
@@ -38,8 +36,7 @@ static void write_head(struct lines *out, const struct program *p)
     snprintf(text, sizeof text, " %016" PRIx64 " %" PRIu64, p->plan_hash, p->seed);
     lines_text(out, text), put_word(out, dtype_name(p->dtype));
     put(out, p->emulated), put(out, p->deterministic);
-    put(out, p->steps), put(out, p->microbatch), put(out, p->sequence_length),
-        put(out, p->vocabulary), put(out, p->microbatches);
+    put(out, p->steps), put(out, p->microbatch), put(out, p->sequence_length), put(out, p->vocabulary), put(out, p->microbatches);
     if (p->pixels) lines_text(out, "\nimages"), put(out, p->pixels);
     program_write_training(out, p);
     program_write_server(out, &p->server);
