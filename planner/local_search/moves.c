@@ -166,6 +166,8 @@ static bool make_shares(const struct local_search *x, struct plan *p, int32_t va
 
 static const enum collective_algorithm all_reduces[] = {ALGORITHM_RING, ALGORITHM_HIERARCHICAL, ALGORITHM_HALVING_DOUBLING,
                                                         ALGORITHM_DOUBLE_TREE};
+/* Devices of the cluster: with more, the evaluations spent on algorithms end other moves earlier (GPT on 16 GPUs: 13.5 in place of 13.2 ms). */
+enum { ALL_REDUCE_DEVICES = 12 };
 #define ALL_REDUCES ((int32_t)(sizeof all_reduces / sizeof *all_reduces))
 
 /* Whether all-reduces over the devices of the first layer have a measured price, or that of NCCL's model, by which NCCL chooses among its
@@ -185,9 +187,9 @@ static bool has_prices(const struct local_search *x)
  * algorithm that it does not have. */
 static int32_t count_all_reduces(const struct local_search *x)
 {
-    bool sums = x->plan.n_replicas > 1, few = x->s->n_devices <= LOCAL_SEARCH_STAGES_DEVICES;
+    bool sums = x->plan.n_replicas > 1, few = x->s->n_devices <= ALL_REDUCE_DEVICES;
     for (int32_t i = 0; i < x->plan.replicas->n_stages; i++) sums |= plan_stage_devices(&x->plan.replicas->stages[i]) > 1;
-    return few && sums && !x->task->score.of_plans && !space_awaits(x->s) && !x->plan.deterministic && !has_prices(x) ? ALL_REDUCES * (1 + x->plan.replicas->n_stages) : 0;
+    return few && sums && !space_awaits(x->s) && !x->plan.deterministic && !has_prices(x) ? ALL_REDUCES * (1 + x->plan.replicas->n_stages) : 0;
 }
 
 static bool make_all_reduce(const struct local_search *x, struct plan *p, int32_t variant)
