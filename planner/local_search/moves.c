@@ -166,8 +166,6 @@ static bool make_shares(const struct local_search *x, struct plan *p, int32_t va
 
 static const enum collective_algorithm all_reduces[] = {ALGORITHM_RING, ALGORITHM_HIERARCHICAL, ALGORITHM_HALVING_DOUBLING,
                                                         ALGORITHM_DOUBLE_TREE};
-/* Devices of the cluster: with more, the evaluations spent on algorithms end other moves earlier (GPT on 16 GPUs: 13.5 in place of 13.2 ms). */
-enum { ALL_REDUCE_DEVICES = 12 };
 #define ALL_REDUCES ((int32_t)(sizeof all_reduces / sizeof *all_reduces))
 
 /* Whether all-reduces over the devices of the first layer have a measured price, or that of NCCL's model, by which NCCL chooses among its
@@ -183,11 +181,12 @@ static bool has_prices(const struct local_search *x)
            collective_price_devices_ns(x->s->cost, COLLECTIVE_ALL_REDUCE, ALGORITHM_RING, device, n, bytes, NULL) >= 0;
 }
 
-/* Of all layers, or of those of one stage: variant = stages · algorithm + stage, stage 0 for all, else counted from 1. ZeRO 1 is left for an
+/* On clusters that the exact search covers: on larger ones the evaluations spent on algorithms end other moves earlier (GPT on 16 GPUs:
+ * 13.5 in place of 13.2 ms). Of all layers, or of those of one stage: variant = stages · algorithm + stage, stage 0 for all, else counted from 1. ZeRO 1 is left for an
  * algorithm that it does not have. */
 static int32_t count_all_reduces(const struct local_search *x)
 {
-    bool sums = x->plan.n_replicas > 1, few = x->s->n_devices <= ALL_REDUCE_DEVICES;
+    bool sums = x->plan.n_replicas > 1, few = x->s->n_devices <= SPACE_TABLES_MAX;
     for (int32_t i = 0; i < x->plan.replicas->n_stages; i++) sums |= plan_stage_devices(&x->plan.replicas->stages[i]) > 1;
     return few && sums && !space_awaits(x->s) && !x->plan.deterministic && !has_prices(x) ? ALL_REDUCES * (1 + x->plan.replicas->n_stages) : 0;
 }
