@@ -25,9 +25,10 @@ plan whole ""
 "$MUSHER" run -q "$scratch/whole.yaml" --data "$text" --steps $steps --save "$scratch/undisturbed" --json >"$scratch/undisturbed.json" 2>"$scratch/err" && ok "an undisturbed run" || not_ok "an undisturbed run" "$(cat "$scratch/err")"
 numbers() { sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$1" | tr ',' '\n' | tr -d ' '; }
 newest() { ls -d "$scratch/saved/step-"* 2>/dev/null | tail -n 1; }
+# ranks_are_there [N]: waits for N ranks (2) or the end of the run; their processes in pids
 ranks_are_there() {
     pids=()
-    until ((${#pids[@]} >= 2)) || ! kill -0 $run 2>/dev/null; do
+    until ((${#pids[@]} >= ${1:-2})) || ! kill -0 $run 2>/dev/null; do
         read -ra pids <<<"$(cat /proc/$run/task/*/children 2>/dev/null)"
         sleep 0.02
     done
@@ -43,7 +44,7 @@ disturbed() {
         IFS=: read -r signal rank step <<<"$one"
         wanted=$scratch/saved/step-$(printf %08d "$step")
         until [[ $(newest) > $wanted || $(newest) == "$wanted" ]] || ! kill -0 $run 2>/dev/null; do sleep 0.02; done
-        ranks_are_there
+        ranks_are_there $((rank + 1))
         kill "-$signal" "${pids[$rank]:-}" 2>/dev/null && sent=$((sent + 1))
     done
     wait $run
