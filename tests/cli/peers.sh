@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/peers.sh - MPI runs whose ranks have GPUs (the stand-in's): a rank that dies or stops ends the run with its name,
+# tests/cli/peers.sh - runs whose ranks have GPUs (the stand-in's): under MPI, a rank that dies or stops ends the run with its name,
 # in every state of the others; several ranks share one GPU; a link's settings reach NCCL; links and collectives are profiled.
 set -u
 . tests/cli/common.inc
@@ -116,7 +116,7 @@ export MUSHER_TIMEOUT=$((6 * ${SLOWDOWN:-1}))
 # strike NAME PLAN RANK CALL SIGNAL TEXT
 strike() {
     export STANDIN_SIGNAL_AT=$4:$5:$3
-    says "$1" 7 "$6" "$MUSHER" run "$scratch/$2.yaml" --data LICENSE --steps 100 --save "$scratch/save" --save-every 2 --trace "$scratch/trace"
+    says "$1" 7 "$6" "$MUSHER" run "$scratch/$2.yaml" --launcher mpirun --data LICENSE --steps 100 --save "$scratch/save" --save-every 2 --trace "$scratch/trace"
     unset STANDIN_SIGNAL_AT
     for _ in $(seq 600); do
         [[ $(left) == 0 ]] && break
