@@ -10,7 +10,7 @@ libgsl-dev: statistics and robust fits
 libsqlite3-dev: profile database
 libopenblas-dev: matrix products of the host executor
 libopenmpi-dev: messages between ranks
-openmpi-bin: start of the ranks (mpirun)
+openmpi-bin: start of the ranks of several hosts (mpirun)
 libyaml-dev: YAML parser
 libjansson-dev: JSON parser
 libigraph-dev: graphs of operators and devices
