@@ -8,7 +8,7 @@
 # make validate     predictions beside published measurements and plans
 # make gpu-files    files for a machine with a CUDA GPU, in build/gpu: copy the folder to that machine (docs/gpu.md)
 # make gpu-check    on the GPU machine: tests of kernels, training, ranks, collectives and peer failure; compute-sanitizer if time permits
-# make gpu-run      on the GPU machine: operator times, and three plans on emulated unequal devices
+# make gpu-run      on the GPU machine: operator times, three plans on emulated unequal devices, two with host memory
 # make gpu-bench    on the GPU machine: kernels beside their lower bounds, GPT-2 beside PyTorch
 # make gpu-sanitize on the GPU machine: kernels under compute-sanitizer
 # make gpu-predict  predictions beside the results of gpu-run, copied to build/gpu-out

@@ -26,20 +26,21 @@ printf 'x -1\n' > "$scratch/bad/runs"
 says "a wrong number of steps is refused" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
 
 # ---- on this machine
-says "files are written" 0 "24 checks" tests/gpu/files.sh "$there/gpu"
+says "files are written" 0 "28 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
 # ---- on the GPU machine, the first call
 timeout $((600 * ${SLOWDOWN:-1})) tests/gpu/gpu.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
 code=$?
 ((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
-for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero1 zero2{,-fp16} overflow shares3{,-bf16} collectives dead; do
+for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero1 zero2{,-fp16} overflow double-tree offload-{optimizer,blocks,bf16} shares3{,-bf16} collectives dead; do
     grep -q "^ok $check:" "$scratch/out" && ok "gpu-check: $check" || not_ok "gpu-check: $check" "$(grep "$check" "$scratch/out")"
 done
 grep -q "^ok overflow: .*, [1-5] steps skipped" "$scratch/out" && ok "steps that overflow are skipped there as here" ||
     not_ok "steps that overflow are skipped there as here" "$(grep overflow "$scratch/out")"
-has "and no other" out "24 passed, 0 failed"
+has "and no other" out "28 passed, 0 failed"
 has "benches and plans ran" out "5 ran, 0 failed"
+has "and those of host memory" out "4 ran, 0 failed"
 
 # ---- on the GPU machine, the second call
 printf 'torch eager tiny 1000 3.5 2.0 1000000\ntorch compile tiny 2000 3.5 2.0 2000000\n' > "$scratch/torch"
@@ -69,14 +70,14 @@ back=$scratch/back/gpu-out
 mkdir "$scratch/back"
 tar -xzf "$scratch/got/gpu-1.tar.gz" -C "$scratch/back"
 says "predictions beside runs" 0 "calibrated" tests/gpu/predict.sh table "$there/gpu" "$back"
-for plan in even uneven parallel; do grep -q "^$plan .* ms .* %" "$scratch/out" && ok "of plan $plan" || not_ok "of plan $plan" "$(cat "$scratch/out")"; done
+for plan in even uneven parallel state activations; do grep -q "^$plan .* ms .* %" "$scratch/out" && ok "of plan $plan" || not_ok "of plan $plan" "$(cat "$scratch/out")"; done
 for plan in even uneven parallel; do
     "$MUSHER" simulate "$there/gpu/$plan.yaml" --db "$back/predict.db" --profile 1 --trace "$back/$plan.trace" > /dev/null
     sed -i '1s/"source":"sim"/"source":"cuda"/' "$back/$plan.trace"
 done
 says "predictions beside runs as predicted" 0 "calibrated on these runs" tests/gpu/predict.sh table "$there/gpu" "$back"
 [[ $(grep -c '+0\.0 % .* +0\.0 %$' "$scratch/out") == 3 ]] && ok "are off by nothing" || not_ok "are off by nothing" "$(cat "$scratch/out")"
-jq -e '(.plans | length) == 3 and all(.plans[]; .calibrated_ns == .measured_ns and .measured_ns > 0)' "$back/predict.json" > /dev/null &&
+jq -e '(.plans | length) == 5 and all(.plans[:3][]; .calibrated_ns == .measured_ns and .measured_ns > 0)' "$back/predict.json" > /dev/null &&
     ok "in JSON too" || not_ok "in JSON too" "$(cat "$back/predict.json")"
 
 # ---- inconsistent files are refused

@@ -42,10 +42,11 @@ job() {
     printf 'optimizer: {kind: adamw, lr: 3e-4, weight_decay: 0.01}\n'
 }
 
-# cluster DEVICE N: N devices that are all GPU 0 of this machine, each in a node of its own: a.0, b.0, …
+# cluster DEVICE N: N devices that are all GPU 0 of this machine, each in a node of its own: a.0, b.0, …; $type: other keys of their type
+type=
 cluster() {
     local names=(a b c d)
-    printf 'version: 1\nname: gpus\ndevice_types:\n  - {name: gpu, device: %s, memory: 30 GiB}\nnodes:\n' "$1"
+    printf 'version: 1\nname: gpus\ndevice_types:\n  - {name: gpu, device: %s, memory: 30 GiB%s}\nnodes:\n' "$1" "$type"
     for ((i = 0; i < $2; i++)); do
         printf '  - {name: %s, host: localhost, devices: [{type: gpu, index: 0}]}\n' "${names[i]}"
     done
@@ -168,6 +169,14 @@ coded() { # NAME HEAD
 coded int8 $'compression: {gradients: int8}\n'
 coded power-sgd $'compression: {gradients: {kind: power-sgd, rank: 2}}\n'
 coded streaming $'compression: {outer: bf16}\nlocal_sgd: {every: 2, outer: nesterov, fragments: 2, delay: 1}\n'
+# Gradient all-reduces that are messages.
+check double-tree gpt fp32 3 1e-4 "$steps" "${zero2//zero: 2/all_reduce: double-tree}"
+# The optimizer's state in host memory; and activations, of parts that are blocks (two stages) and of one part (all of a model).
+type=', offload: optimizer'
+check offload-optimizer gpt bf16 1 2e-2 "$steps" "$(one "$end")"
+type=
+check offload-blocks gpt fp32 2 1e-4 "$steps" "${pipe2//, device:/, offload: activations, device:}"
+check offload-bf16 gpt bf16 2 2e-2 "$steps" "${pipe2//, device:/, offload: activations, device:}"
 # Two heads and two sequences over three devices: somebody has nothing of some operators. Some 40 collectives a microbatch:
 # fewer steps yet.
 shares3="  - microbatches: $all

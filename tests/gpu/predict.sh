@@ -1,7 +1,8 @@
 #!/bin/bash
 # tests/gpu/predict.sh - are plans for unequal devices predicted right, on the one GPU that is there? Three of its emulated
 # likes (slowdown × what the GPU takes, by the devices' virtual clocks) train GPT-2 by three plans: a pipeline cut evenly, one cut
-# by speed, and data parallel with unequal shares.
+# by speed, and data parallel with unequal shares. Two more plans, in the folder `hosted`, are of the GPU itself: its optimizer's state
+# or its activations are in host memory, and the copies are at PCIe's real speed.
 # usage: predict.sh files FOLDER       where musher has its libraries: benches, programs and plans; gpu-run runs them on the GPU
 #        predict.sh table FOLDER OUT   back there: profile of what gpu-run brought to OUT, predictions beside runs, calibration
 # The second writes OUT/predict.txt and OUT/predict.json. MUSHER=program, GPU=name of the catalogue, SMALL=1: a tiny model.
@@ -9,8 +10,16 @@ set -eu
 part=${1:?usage: predict.sh files|table FOLDER [OUT]} folder=${2:?usage: predict.sh files|table FOLDER [OUT]}
 : "${MUSHER:=build/musher}" "${GPU:=H200-SXM}" "${SMALL:=}"
 here=$(dirname "$0")
-names=(even uneven parallel)
-plans=("$folder/even.yaml" "$folder/uneven.yaml" "$folder/parallel.yaml")
+sets=(. hosted)
+select_set() { # . or hosted: $names and $plans
+    case $1 in
+        .) names=(even uneven parallel) ;;
+        hosted) names=(state activations) ;;
+    esac
+    plans=("${names[@]/#/$folder/$1/}")
+    plans=("${plans[@]/%/.yaml}")
+}
+select_set .
 number() { sed -n "s/.*\"$2\": *\\([-0-9.e]*\\).*/\\1/p" "$1" | head -n 1; }
 
 if [[ $part == files ]]; then
@@ -60,53 +69,84 @@ J
     plan parallel "  - {microbatches: ${shares[0]}, stages: [{layers: [0, $end], device: a.0}]}
   - {microbatches: ${shares[1]}, stages: [{layers: [0, $end], device: b.0}]}
   - {microbatches: ${shares[2]}, stages: [{layers: [0, $end], device: c.0}]}"
-    : >"$folder/runs"
-    for n in "${names[@]}"; do
-        "$MUSHER" lower -q "$folder/$n.yaml" -o "$folder/$n.program" >/dev/null
-        echo "$n $steps" >>"$folder/runs"
-    done
+    mkdir -p "$folder/hosted"
+    sed '/^device_types:/,$d; s/likes/hosting/' "$folder/predict-cluster.yaml" | cat - <(cat <<J
+device_types:
+  - {name: state, device: $GPU, memory: 40 GiB, offload: optimizer}
+  - {name: activations, device: $GPU, memory: 40 GiB}
+nodes:
+  - {name: s, host: localhost, devices: [{type: state, index: 0}]}
+  - {name: a, host: localhost, devices: [{type: activations, index: 0}]}
+J
+    ) >"$folder/hosted/predict-cluster.yaml"
+    cp "$folder/predict-job.yaml" "$folder/hosted"
+    hosted() { # NAME STAGE
+        printf 'version: 1\nname: %s\nmicrobatch: 1\nreplicas:\n  - {microbatches: %s, stages: [{layers: [0, %s], %s}]}\n' "$1" "$batch" "$end" "$2"
+        sed -n '/^job:/,/^cluster:/p' "$folder/even.yaml"
+        sed 's/^/  /' "$folder/hosted/predict-cluster.yaml"
+    }
+    hosted state "device: s.0" >"$folder/hosted/state.yaml"
+    hosted activations "device: a.0, offload: activations" >"$folder/hosted/activations.yaml"
     [[ -e $folder/text.txt ]] || cp README.md "$folder/text.txt"
-    "$MUSHER" profile -q "$folder/predict-job.yaml" "$folder/predict-cluster.yaml" "${plans[@]}" $(cat "$folder/measured") --emit "$folder" >/dev/null
+    cp "$folder/text.txt" "$folder/hosted/text.txt"
+    for set in "${sets[@]}"; do
+        select_set "$set"
+        : >"$folder/$set/runs"
+        for n in "${names[@]}"; do
+            "$MUSHER" lower -q "$folder/$set/$n.yaml" -o "$folder/$set/$n.program" >/dev/null
+            echo "$n $steps" >>"$folder/$set/runs"
+        done
+        "$MUSHER" profile -q "$folder/$set/predict-job.yaml" "$folder/$set/predict-cluster.yaml" "${plans[@]}" $(cat "$folder/measured") --emit "$folder/$set" >/dev/null
+    done
     exit
 fi
 
 out=$3
-db=$out/predict.db
-rm -f "$db"
-"$MUSHER" profile -q "$folder/predict-job.yaml" "$folder/predict-cluster.yaml" "${plans[@]}" $(cat "$folder/measured") \
-    --from "$out" --db "$db" >/dev/null
-predicted() { # PROFILE NAME: NAME.PROFILE.json, beside its run
-    "$MUSHER" simulate -q "$folder/$2.yaml" --db "$db" --profile "$1" --trace "$out/$2.$1.sim" >/dev/null
-    "$MUSHER" compare -q "$out/$2.$1.sim" "$out/$2.trace" --json >"$out/$2.$1.json"
+predicted() { # SET PROFILE NAME: NAME.PROFILE.json, beside its run
+    "$MUSHER" simulate -q "$folder/$1/$3.yaml" --db "$out/$1/predict.db" --profile "$2" --trace "$out/$1/$3.$2.sim" >/dev/null
+    "$MUSHER" compare -q "$out/$1/$3.$2.sim" "$out/$1/$3.trace" --json >"$out/$1/$3.$2.json"
 }
-traces=()
-for n in "${names[@]}"; do
-    predicted 1 "$n"
-    traces+=("$out/$n.trace")
-done
-# A run that is nothing like its profile teaches nothing; then there is only what the profile said.
-calibrated=2
-"$MUSHER" calibrate -q --db "$db" "${traces[@]}" --json >"$out/calibrate.json" || calibrated=1
-for n in "${names[@]}"; do predicted $calibrated "$n"; done
-held_out=$(number "$out/calibrate.json" error_held_out)
+# predict_set SET: $calibrated, the profile that its runs give (1: a run that is nothing like its profile teaches nothing), and $held_out
+predict_set() {
+    local db=$out/$1/predict.db traces n
+    select_set "$1"
+    traces=("${names[@]/#/$out/$1/}")
+    rm -f "$db"
+    "$MUSHER" profile -q "$folder/$1/predict-job.yaml" "$folder/$1/predict-cluster.yaml" "${plans[@]}" $(cat "$folder/measured") \
+        --from "$out/$1" --db "$db" >/dev/null
+    for n in "${names[@]}"; do predicted "$1" 1 "$n"; done
+    calibrated=2
+    "$MUSHER" calibrate -q --db "$db" "${traces[@]/%/.trace}" --json >"$out/$1/calibrate.json" || calibrated=1
+    for n in "${names[@]}"; do predicted "$1" $calibrated "$n"; done
+    held_out=$(number "$out/$1/calibrate.json" error_held_out)
+}
+# row SET NAME: plan, measured, profiled and calibrated nanoseconds
+row() { echo "$2 $(number "$out/$1/$2.1.json" run_iteration_ns) $(number "$out/$1/$2.1.json" sim_iteration_ns) $(number "$out/$1/$2.$calibrated.json" sim_iteration_ns)"; }
 
-{
-    printf '%-10s %12s %12s %8s %12s %8s\n' plan measured profiled error calibrated error
-    for n in "${names[@]}"; do
-        printf '%s %s %s %s\n' "$n" "$(number "$out/$n.1.json" run_iteration_ns)" "$(number "$out/$n.1.json" sim_iteration_ns)" "$(number "$out/$n.$calibrated.json" sim_iteration_ns)"
-    done | awk '{ printf "%-10s %9.2f ms %9.2f ms %+6.1f %% %9.2f ms %+6.1f %%\n", $1, $2 / 1e6, $3 / 1e6, 100 * ($3 / $2 - 1), $4 / 1e6, 100 * ($4 / $2 - 1) }'
+rows=() held_outs=() notes=()
+for set in "${sets[@]}"; do
+    [[ -e $out/$set/copies ]] || continue # its runs did not end
+    predict_set "$set"
+    for n in "${names[@]}"; do rows+=("$(row "$set" "$n")"); done
+    held_outs+=("${held_out:-null}")
     if ((calibrated == 1)); then
-        echo "not calibrated: the runs are nothing like the profile"
+        notes+=("not calibrated: the runs are nothing like the profile")
     else
-        echo "calibrated on these runs; each plan predicted from the others' runs alone: $(awk -v e="$held_out" 'BEGIN { printf "%.1f %%", 100 * e }') off"
+        notes+=("calibrated on these runs; each plan predicted from the others' runs alone: $(awk -v e="$held_out" 'BEGIN { printf "%.1f %%", 100 * e }') off")
     fi
+done
+{
+    printf '%-12s %12s %12s %8s %12s %8s\n' plan measured profiled error calibrated error
+    printf '%s\n' "${rows[@]}" |
+        awk '{ printf "%-12s %9.2f ms %9.2f ms %+6.1f %% %9.2f ms %+6.1f %%\n", $1, $2 / 1e6, $3 / 1e6, 100 * ($3 / $2 - 1), $4 / 1e6, 100 * ($4 / $2 - 1) }'
+    printf '%s\n' "${notes[@]}"
 } >"$out/predict.txt"
 {
-    printf '{\n  "schema": 1,\n  "error_held_out": %s,\n  "plans": [' "${held_out:-null}"
+    printf '{\n  "schema": 1,\n  "error_held_out": [%s],\n  "plans": [' "$(IFS=,; echo "${held_outs[*]}")"
     comma=
-    for n in "${names[@]}"; do
-        printf '%s\n    {"plan": "%s", "measured_ns": %s, "profiled_ns": %s, "calibrated_ns": %s}' "$comma" "$n" \
-            "$(number "$out/$n.1.json" run_iteration_ns)" "$(number "$out/$n.1.json" sim_iteration_ns)" "$(number "$out/$n.$calibrated.json" sim_iteration_ns)"
+    for row in "${rows[@]}"; do
+        read -r -a r <<<"$row"
+        printf '%s\n    {"plan": "%s", "measured_ns": %s, "profiled_ns": %s, "calibrated_ns": %s}' "$comma" "${r[@]}"
         comma=,
     done
     printf '\n  ]\n}\n'
