@@ -8,6 +8,7 @@
 #include "exec/comm/launch_local.h"
 #include "exec/worker/early_stop.h"
 #include "exec/worker/worker.h"
+#include "tools/adapt.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/restart.h"
@@ -26,6 +27,7 @@ struct request {
     int launcher;
     struct run_options run;
     struct restart restart;
+    struct adapt adapt;
     bool deterministic;
     int64_t seed;
 };
@@ -104,7 +106,8 @@ static void print_noise(const struct program *p, const struct gradient_noise *x)
     }
 }
 
-static void print_json(const struct program *p, const struct plan *plan, const struct run_result *r, const struct restart *restart)
+static void print_json(const struct program *p, const struct plan *plan, const struct run_result *r, const struct restart *restart,
+                       const struct adapt *adapt)
 {
     struct json j;
     common_json_begin(&j);
@@ -119,6 +122,7 @@ static void print_json(const struct program *p, const struct plan *plan, const s
     arena_free(a);
     print_training(p, plan, r, &j);
     restart_print(restart, &j);
+    adapt_print(adapt, &j);
     if (r->n_ended_workers) {
         json_put_list_line(&j, "ended_workers");
         for (int32_t i = 0; i < r->n_ended_workers; i++) json_put_int(&j, NULL, r->ended_workers[i]);
@@ -160,7 +164,8 @@ static void print_scale(const struct run_result *r)
     putchar('\n');
 }
 
-static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r, const struct restart *restart)
+static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r, const struct restart *restart,
+                       const struct adapt *adapt)
 {
     char text[32], first[32], last[32];
     const char *of = r->steps < 2 ? "" : parameter_server_by_arrival(&p->server) ? "mean of each worker's " : "median of ";
@@ -178,6 +183,7 @@ static void print_text(const struct program *p, const struct plan *plan, const s
         printf(i ? ", %d" : "  workers that ended before the others: %d", (int)r->ended_workers[i]);
     if (r->n_ended_workers) puts("; losses of all steps leave them out");
     restart_print(restart, NULL);
+    adapt_print(adapt, NULL);
     if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
 }
 
@@ -207,17 +213,20 @@ struct outputs {
     struct run_result r;
     bool as_json;
     struct restart *restart;
+    struct adapt *adapt;
     struct shared *shared; /* by forked ranks and their parent; else NULL */
 };
 
 struct shared {
     bool printed; /* the object of --json, by rank 0 */
+    bool adapts; /* the early stop is one of adapt_look: another start follows */
     struct early_stop stop;
 };
 
 static enum status write_outputs(void *owner, struct error *err)
 {
     struct outputs *x = owner;
+    if (x->shared && x->shared->adapts && x->r.steps < x->options->steps) return OK;
     common_warn_of_period(&x->program->outer, x->r.steps);
     if (x->trace) {
         if (x->plan) x->r.trace->plan_text = common_plan_text(x->a, x->plan);
@@ -225,9 +234,9 @@ static enum status write_outputs(void *owner, struct error *err)
     }
     if (x->arrivals) TRY(arrivals_write(x->arrivals, &x->r.arrivals, x->program->plan_hash, x->r.first_step, err));
     if (x->as_json)
-        print_json(x->program, x->plan, &x->r, x->restart);
+        print_json(x->program, x->plan, &x->r, x->restart, x->adapt);
     else
-        print_text(x->program, x->plan, &x->r, x->restart);
+        print_text(x->program, x->plan, &x->r, x->restart, x->adapt);
     errno = 0;
     enum status status = common_flush(err);
     if (x->shared && x->as_json && status == OK) x->shared->printed = true;
@@ -253,6 +262,14 @@ static void stop_early(void *owner)
     log_warn("interrupted: the run ends after this step with a checkpoint; a second signal ends it at once");
 }
 
+static void look(void *owner)
+{
+    struct outputs *x = owner;
+    if (!adapt_look(x->adapt)) return;
+    x->shared->adapts = true;
+    early_stop_request(&x->shared->stop, x->program->n_devices);
+}
+
 /* With ssp and asp, rank 0 is a server, whose results are printed even if a worker has ended. */
 static enum status start_ranks(struct outputs *x, struct launch_faults *faults, struct error *err)
 {
@@ -262,7 +279,10 @@ static enum status start_ranks(struct outputs *x, struct launch_faults *faults, 
     if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
     x->shared = shared;
     if (stops) x->options->stop = &x->shared->stop;
-    enum status status = launch_local_run(p->n_devices, by_arrival ? p->server.n : p->n_devices, run_rank, stops ? stop_early : NULL, x, faults, err);
+    adapt_start(x->adapt, x->plan, p, x->options);
+    enum status status = launch_local_run(p->n_devices, by_arrival ? p->server.n : p->n_devices, run_rank, stops ? stop_early : NULL,
+                                          x->adapt->mode ? look : NULL, x, faults, err);
+    adapt_end(x->adapt);
     if (x->shared->printed) common_json_by_another();
     munmap(shared, sizeof *x->shared);
     return status;
@@ -272,9 +292,12 @@ static enum status run_forked(struct outputs *x, struct error *err)
 {
     struct launch_faults faults;
     struct error failure;
+    x->restart->counts = x->adapt->mode;
     TRY(restart_begin(x->restart, x->plan, x->options, err));
+    TRY(adapt_begin(x->adapt, x->restart, x->plan, err));
     while (start_ranks(x, &faults, &failure) != OK)
-        if (!restart_again(x->restart, &faults, &failure, x->plan, x->program, x->options, err)) return err->code;
+        if (!adapt_again(x->adapt, &faults, &failure, x->plan, x->program, x->options) &&
+            !restart_again(x->restart, &faults, &failure, x->plan, x->program, x->options, err)) return err->code;
     return OK;
 }
 
@@ -302,6 +325,7 @@ static enum status run_alone(struct outputs *x, struct error *err)
 }
 
 enum { LAUNCHER_AUTO, LAUNCHER_FORK, LAUNCHER_MPIRUN };
+static const char *const adapt_modes[] = {"off", "advise", "on", NULL};
 static const char *const launchers[] = {"auto", "fork", "mpirun", NULL};
 
 /* Whether the ranks are forked. */
@@ -350,6 +374,8 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     if (is_rank && program.n_devices > 1 && !strcmp(q->plan, "-"))
         return error_set(err, ERR_USAGE, "run -: each of the %" PRId32 " ranks reads the plan; pass it as a file", program.n_devices);
     if (!is_rank && program.n_devices > 1) TRY(choose_launcher(q, program.n_devices, &forked, err));
+    if (q->restart.db && !q->restart.elastic && !q->adapt.mode) return error_set(err, ERR_USAGE, "--db is for the new plans of --elastic and --adapt");
+    if (q->adapt.mode == ADAPT_ON && !q->run.save) return error_set(err, ERR_USAGE, "--adapt on stops with a checkpoint: pass --save DIR, or --adapt advise");
     if (q->run.steps == 0) q->run.steps = program.steps > 1 ? program.steps : 10;
     q->run.keep_trace = q->trace != NULL;
     struct outputs x = {.a = a,
@@ -359,12 +385,14 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                         .plan = is_plan ? &plan : NULL,
                         .options = &q->run,
                         .restart = &q->restart,
+                        .adapt = &q->adapt,
                         .as_json = as_json};
     q->restart.a = a;
     q->run.conclude = write_outputs;
     q->run.owner = &x;
     if (is_rank) return worker_run(a, &program, &q->run, &x.r, err);
     if (program.n_devices < 2) return run_alone(&x, err);
+    if (!forked && q->adapt.mode) return error_set(err, ERR_USAGE, "--adapt is for forked ranks (--launcher fork)");
     if (!forked && q->restart.max) return error_set(err, ERR_USAGE, "--max-restarts is for forked ranks (--launcher fork)");
     return forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, err);
 }
@@ -438,9 +466,15 @@ static const struct option options[] = {
     {.name = "db",
      TEXT_AT(restart.db),
      .unit = "DB",
-     .needs = "elastic",
-     .help = "profile database for the new plans of --elastic, e.g. profiles.db",
+     .help = "profile database for the new plans of --elastic and --adapt, e.g. profiles.db",
      .preset = "costs estimated from the device catalogue"},
+    {.name = "adapt",
+     CHOICE_AT(adapt.mode),
+     .unit = "MODE",
+     .choices = adapt_modes,
+     .help = "name devices and links that become slower or faster; on: take a new plan if its predicted gain exceeds the time of a change; advise: "
+             "only print it",
+     .preset = "off"},
     {.name = "launcher",
      CHOICE_AT(launcher),
      .unit = "NAME",

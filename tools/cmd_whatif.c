@@ -26,7 +26,7 @@ struct request {
     int64_t profile, evaluations, threads;
     bool together, search;
     struct objective_request aim;
-    struct texts add, without, link, offload;
+    struct texts add, without, link, offload, slow;
     struct run_length length;
 };
 
@@ -224,6 +224,7 @@ static enum status make_variants(struct arena *a, const struct request *q, const
     } lists[] = {{TEAM_ADD, "add", &q->add},
                  {TEAM_LINK, "link", &q->link},
                  {TEAM_OFFLOAD, "offload", &q->offload},
+                 {TEAM_SLOW, "slow", &q->slow},
                  {TEAM_WITHOUT, "without", &q->without}};
     struct cluster all = p->cluster, stated = p->cluster;
     if (q->add.count) {
@@ -296,11 +297,11 @@ static enum status whatif(struct arena *a, void *request, const struct common *c
     struct profile profile;
     size_t n = 0, done = 0;
     int64_t tokens;
-    size_t n_changes = q->add.count + q->without.count + q->link.count + q->offload.count;
+    size_t n_changes = q->add.count + q->without.count + q->link.count + q->offload.count + q->slow.count;
     if (!n_changes)
         return error_set(
             err, ERR_USAGE,
-            "whatif needs a change: --add NODE, --without DEVICE, --link A:B=25GB/s or --offload TYPE");
+            "whatif needs a change: --add NODE, --without DEVICE, --link A:B=25GB/s, --slow DEVICE=2 or --offload TYPE");
     struct search_options o = {.evaluations = 0};
     objective_put(&q->aim, &o);
     TRY(common_old_plan(a, q->plan, &p, err));
@@ -341,6 +342,10 @@ static const struct option options[] = {
          "changed or new link between nodes, devices or switches A and B: bandwidth and, behind "
          "a comma, latency, e.g. a:b=25GB/s,10us"},
     OPTION_OFFLOAD(offload),
+    {.name = "slow",
+     TEXTS_AT(slow),
+     .unit = "DEVICE=FACTOR",
+     .help = "device, or all devices of a node, whose operators take FACTOR times as long, because it is throttled or shared, e.g. b.0=2"},
     {.name = "latency",
      TEXT_AT(latency),
      .unit = "TIME",
@@ -375,7 +380,7 @@ static const struct option options[] = {
 
 const struct verb cmd_whatif = {
     .name = "whatif",
-    .summary = "compare a changed cluster: devices removed, nodes added, links changed, state offloaded",
+    .summary = "compare a changed cluster: devices removed or slowed down, nodes added, links changed, state offloaded",
     .about =
         "Every change is one variant. For each the output states the time of PLAN as it is and "
         "the time of the best plan found for the changed cluster, and the rate, MFU, cost and use "

@@ -16,8 +16,7 @@
 enum { EVALUATIONS = 1250 }; /* the first round of a search (planner/search.h) */
 enum { TRIED = 32 };         /* plans from which a deterministic one is taken, best first */
 
-/* The keys of a plan that a search does not write. */
-static const char *trains_differently(const struct plan *p)
+const char *restart_other_training(const struct plan *p)
 {
     if (p->servers.rule.n) return "parameter_server";
     if (p->local_sgd.outer.every) return "local_sgd";
@@ -29,12 +28,13 @@ static const char *trains_differently(const struct plan *p)
 enum status restart_begin(struct restart *r, const struct plan *plan, const struct run_options *o, struct error *err)
 {
     struct checkpoint c = {0};
-    const char *key = plan && r->elastic ? trains_differently(plan) : NULL;
+    const char *key = plan && r->elastic ? restart_other_training(plan) : NULL;
     if (r->elastic && !plan) return error_set(err, ERR_USAGE, "--elastic plans again, and a program file has no plan: pass the plan");
     if (key)
         return error_set(err, ERR_INPUT, "--elastic: the plan has %s, and new plans are of synchronous training: leave --elastic out, --max-restarts starts the same plan again", key);
     r->resume = o->resume;
-    if (r->max && o->resume) TRY(checkpoint_find(r->a, o->resume, &c, err));
+    if ((r->max || r->counts) && o->resume) TRY(checkpoint_find(r->a, o->resume, &c, err));
+    r->first = c.step;
     r->end = c.step + o->steps;
     r->events = ARENA_ARRAY(r->a, struct restart_event, (size_t)r->max + 1);
     return OK;
@@ -47,32 +47,41 @@ static const char *names_of(struct arena *a, const struct program *p, const stru
     return names;
 }
 
-static enum status plan_again(struct restart *r, const struct launch_faults *f, struct plan *plan, struct program *program, struct error *err)
+enum status restart_plan(struct arena *a, const char *db, const struct cluster *searched, const struct cluster *used, const struct plan *old,
+                         const volatile sig_atomic_t *stop, struct plan *plan, struct program *program, int64_t *out_ns, struct error *err)
 {
-    struct arena *a = r->a;
-    struct team_change change = {.kind = TEAM_WITHOUT, .text = names_of(a, program, f, ",")};
-    struct search_options o = {.top = plan->deterministic ? TRIED : 1, .evaluations = EVALUATIONS, .from = plan, .no_sharding = plan->deterministic};
+    struct search_options o = {.top = old->deterministic ? TRIED : 1, .evaluations = EVALUATIONS, .from = old, .no_sharding = old->deterministic, .stop = stop};
     struct search_result found;
     struct profile profile;
-    struct cluster left;
-    TRY(team_edit(a, &plan->cluster, &change, &left, err));
-    TRY(common_profile(a, &plan->cluster, r->db, 0, &profile, err));
-    struct job job = plan->job;
-    if (plan->deterministic) job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = plan->microbatch; /* others round differently */
-    TRY(search_plans(a, &job, &left, &profile, &o, &found, err));
+    TRY(common_profile(a, &old->cluster, db, 0, &profile, err));
+    struct job job = old->job;
+    if (old->deterministic) job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = old->microbatch; /* others round differently */
+    TRY(search_plans(a, &job, searched, &profile, &o, &found, err));
     enum status status = OK;
     for (int32_t i = 0; i < found.n_plans; i++) {
         struct plan next = found.plans[i].plan;
-        next.name = plan->name;
-        next.deterministic = plan->deterministic;
-        next.seed = plan->seed;
-        next.job = plan->job;
+        next.name = old->name;
+        next.deterministic = old->deterministic;
+        next.seed = old->seed;
+        next.job = old->job;
+        next.cluster = *used;
         status = common_lower(a, &next, true, program, err);
         if (status != OK) continue;
         *plan = next;
+        *out_ns = found.plans[i].iteration_ns;
         return OK;
     }
     return status;
+}
+
+static enum status plan_again(struct restart *r, const struct launch_faults *f, struct plan *plan, struct program *program, struct error *err)
+{
+    struct team_change change = {.kind = TEAM_WITHOUT, .text = names_of(r->a, program, f, ",")};
+    struct plan old = *plan;
+    struct cluster left;
+    int64_t ns;
+    TRY(team_edit(r->a, &plan->cluster, &change, &left, err));
+    return restart_plan(r->a, r->db, &left, &left, &old, NULL, plan, program, &ns, err);
 }
 
 bool restart_again(struct restart *r, const struct launch_faults *faults, const struct error *failure, struct plan *plan,
@@ -99,7 +108,7 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
         }
         e->replan_ns = clock_wall_ns() - begin_ns;
     }
-    e->step = c.step;
+    e->step = r->first = c.step;
     o->resume = found ? o->save : r->resume;
     o->steps = found ? r->end - c.step : o->steps;
     r->n++;

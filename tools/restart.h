@@ -12,6 +12,8 @@
 #include "exec/comm/launch_local.h"
 #include "exec/worker/worker.h"
 
+#include <signal.h>
+
 struct json;
 
 struct restart_event {
@@ -26,12 +28,20 @@ struct restart {
     int64_t max;
     bool elastic;
     const char *db; /* profile of the new plans; NULL: priors */
+    bool counts; /* steps of the whole run are needed, or max > 0 */
     struct arena *a;
     const char *resume; /* of the first start */
-    int64_t end;        /* step behind the last one */
+    int64_t first, end; /* step of the checkpoint that this start resumes, 0: none; step behind the last one */
     int32_t n;
     struct restart_event *events; /* (n) */
 };
+
+/* The key of a plan that a search does not write, because the plan trains differently; NULL: none. */
+const char *restart_other_training(const struct plan *p);
+/* A new plan of the old one's job, by warm start, for the cluster `searched`, lowered for `used`: the same devices, which may have other speeds there.
+ * stop: nonzero ends the search with its best plan so far; NULL: never. db: profile, NULL: priors. *out_ns: its predicted iteration on `searched`. ERR_INFEASIBLE: none fits. */
+MUST_CHECK enum status restart_plan(struct arena *a, const char *db, const struct cluster *searched, const struct cluster *used, const struct plan *old,
+                                    const volatile sig_atomic_t *stop, struct plan *plan, struct program *program, int64_t *out_ns, struct error *err);
 
 /* Before the first start: notes where the run begins. ERR_INPUT: the checkpoint to resume from cannot be read; --elastic and a plan that
  * trains differently, which searches do not make. plan: NULL of a program file, which --elastic refuses. */

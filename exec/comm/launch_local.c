@@ -88,6 +88,7 @@ struct children {
     struct sigaction old[END_SIGNALS];
     struct launch_faults *faults;
     void (*stop)(void *owner); /* asks the ranks to end; NULL: they are ended */
+    void (*look)(void *owner); /* at each look at the children; NULL: none */
     void *owner;
 };
 
@@ -167,6 +168,7 @@ static bool follow(struct children *c, double limit_s)
     while (c->running) {
         reap(c);
         kill_stopped(c);
+        if (c->look && c->running == c->n) c->look(c->owner);
         if (c->stop && end_signals_caught() && !asked) {
             c->stop(c->owner);
             asked = true;
@@ -268,10 +270,10 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
     return launch(&c, body, owner, limit_s, err);
 }
 
-enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void *owner, struct launch_faults *faults,
-                             struct error *err)
+enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void (*look)(void *owner), void *owner,
+                             struct launch_faults *faults, struct error *err)
 {
-    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1, .faults = faults, .stop = stop, .owner = owner};
+    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1, .faults = faults, .stop = stop, .look = look, .owner = owner};
     if (faults) faults->n = 0;
     void *said = mmap(NULL, sizeof *c.said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (said == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));

@@ -30,9 +30,10 @@ struct launch_faults {
 /* The ranks of a program's run: without a limit of time. Ranks from `expendable` on may end before the others, which go on
  * (comm_expendable), and are killed once they have been stopped for half of comm_limit_ns: ERR_RANK with the number of such ranks and how the first one ended, after all others have succeeded. The first
  * failure that another rank reported (launch_report) is the error. SIGINT, SIGTERM or SIGHUP ends the ranks by SIGQUIT: ERR_INTERRUPTED. If there is a function `stop`, the
- * first signal calls it instead, because the ranks then end by themselves, and a second signal ends them. faults: filled also on success;
+ * first signal calls it instead, because the ranks then end by themselves, and a second signal ends them. look: NULL, or called up to ten times a
+ * second while all ranks run. faults: filled also on success;
  * NULL: not needed. */
-MUST_CHECK enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void *owner,
+MUST_CHECK enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void (*look)(void *owner), void *owner,
                                         struct launch_faults *faults, struct error *err);
 /* Whether this process is a rank of launch_local_run. */
 bool launch_local_reports(void);

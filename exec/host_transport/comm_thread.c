@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "exec/comm/launch.h"
 #include "exec/host_transport/bounce.h"
+#include "exec/straggler.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -185,12 +186,15 @@ static void message_ended(void *owner, int32_t wire, int64_t number, int64_t sta
                           int64_t end_ns, int64_t bytes, int64_t at_ns)
 {
     struct comm_thread *m = owner;
+    bool sent = m->wires.wire[wire].from == m->rank;
     (void)at_ns;
     if (wire >= m->p->n_channels) {
+        if (sent) straggler_message(m->stragglers, wires_peer(&m->wires, wire), m->step, bytes, end_ns - start_ns);
         collective_message(&m->collectives, wire, end_ns);
         return;
     }
     struct span s = message_span(m, wire, number, start_ns, end_ns, bytes);
+    if (sent) straggler_message(m->stragglers, s.peer, s.step, bytes, end_ns - start_ns);
     if (bounce_carries(m->bounce, wire) && s.kind == SPAN_RECEIVE)
         bounce_arrived(m->bounce, wire, number, &s);
     else
@@ -248,6 +252,7 @@ static void carry_out(struct comm_thread *m, const struct comm_thread_order *o)
             wire_post(&m->wires, o->index, o->data, o->bytes, o->at_ns);
         break;
     case ORDER_REDUCE:
+        m->step = o->step;
         collective_add(&m->collectives,
                        (struct collective_order){o->index, o->times, o->number, o->step, o->at_ns,
                                                  o->seq, o->phase, o->after});

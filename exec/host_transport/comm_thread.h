@@ -20,6 +20,8 @@
 #include "exec/host_transport/spans.h"
 #include "exec/host_transport/wire.h"
 
+struct straggler_watch;
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -58,6 +60,8 @@ struct comm_thread {
     struct span_list spans;
     enum phase *sent_by, *received_by; /* (n_channels) phases of the calls */
     struct bounce *bounce;             /* discrete device; else NULL */
+    struct straggler_watch *stragglers; /* NULL: not watched */
+    int64_t step;                      /* of the latest collective */
 
     pthread_t thread;
     pthread_mutex_t mutex; /* protects all fields below */

@@ -1,6 +1,7 @@
 #include "exec/worker/async_issue.h"
 
 #include "exec/clock.h"
+#include "exec/straggler.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/kernel_spans.h"
 #include "exec/worker/noise_log.h"
@@ -97,7 +98,7 @@ enum status async_issue_open(struct async_issue *x, char *pinned, struct error *
     struct rank *r = x->u.r;
     struct load l = load_of(r->p, r->index);
     int64_t squares = squares_bytes(r->p, r->index);
-    x->timed = r->o->keep_trace || rank_device(r)->slowdown > 0;
+    x->timed = r->o->keep_trace || r->o->stragglers || rank_device(r)->slowdown > 0;
     x->last_event = -1;
     x->max_losses = (int32_t)l.losses;
     for (int i = 0; i < 2; i++) {
@@ -173,6 +174,7 @@ static enum status see_span(struct async_issue *x, struct error *err)
     if (s->gates)
         s->span.uneven_ppm =
             routing_uneven_ppm(s->gating, x->gates + (s->gates - 1) * x->gates_bytes);
+    straggler_operator(*x->u.stragglers, s->span.step, s->span.end_ns - s->span.begin_ns);
     kernel_spans_seen(x->u.kernels, x->u.spans, begin_ns, end_ns);
     span_list_add(x->u.spans, s->span);
     x->first_span++;

@@ -30,6 +30,7 @@
 struct chunks;
 struct device_clock;
 struct kernel_spans;
+struct straggler_watch;
 struct link_clock;
 struct noise_log;
 struct program;
@@ -74,6 +75,7 @@ struct async_issue_uses {
     const struct transports *t;
     struct device_clock *clock;
     struct span_list *spans; /* of completed operators, messages and collectives */
+    struct straggler_watch *const *stragglers; /* exec/straggler.h; *NULL: not watched */
     struct kernel_spans *kernels;
     struct step_log *log;
     struct scale_log *scales;
@@ -83,7 +85,7 @@ struct async_issue_uses {
 /* All fields belong to async_issue.c. */
 struct async_issue {
     struct async_issue_uses u;
-    bool timed;      /* spans are kept, or the device is emulated */
+    bool timed;      /* spans are kept, stragglers are looked for, or the device is emulated */
     int32_t *events; /* (n_events) timed; number n is n mod n_events */
     int64_t n_events, next_event;
     int64_t

@@ -25,6 +25,7 @@
 #define EXEC_WORKER_INTERNAL_H
 
 #include "exec/clock.h"
+#include "exec/straggler.h"
 #include "exec/worker/async_issue.h"
 #include "exec/worker/channel_ends.h"
 #include "exec/worker/chunks.h"
@@ -70,6 +71,7 @@ struct worker {
     struct arena *a;           /* the caller's: results */
     struct device_clock clock; /* of the compute thread */
     struct span_list spans;    /* of the compute thread */
+    struct straggler_watch *stragglers; /* NULL: not watched */
     int64_t cpu_ns;            /* of the compute thread while stepping */
     bool agreed; /* the failure that ends the run is common to all ranks, with the same message */
     bool real_time;

@@ -48,6 +48,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
     TRY(kernel_spans_leave(&w->kernels, err));
     int64_t end_ns = w->rank.discrete ? 0 : device_clock_end(&w->clock);
+    if (!w->rank.discrete) straggler_operator(w->stragglers, t->step, end_ns - begin_ns);
     if (!w->spans.a && !async_issue_timed(&w->ahead)) return OK;
     struct span s = {.kind = SPAN_COMPUTE,
                      .stream = STREAM_compute,

@@ -143,6 +143,7 @@ static enum status open_shared(struct worker *w, struct error *err)
         TRY(share_devices(w, (char *)shared + bytes, err));
     }
     transports_open_host(&w->transports, r, shared);
+    w->transports.comm_thread.stragglers = w->stragglers;
     TRY(comm_agree(r->comm, prepare_lane(w, err), err));
     return transports_open_devices(&w->transports, r, &w->chunks, err);
 }
@@ -156,6 +157,7 @@ static void connect_modules(struct worker *w)
                                        .t = &w->transports,
                                        .clock = &w->clock,
                                        .spans = &w->spans,
+                                       .stragglers = &w->stragglers,
                                        .kernels = &w->kernels,
                                        .log = &w->log,
                                        .scales = &w->scales,
@@ -198,6 +200,7 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     step_log_open(&w->log, r);
     noise_log_open(&w->noise, r);
     if (o->keep_trace) w->spans.a = arena_new();
+    w->stragglers = straggler_open(r->run, p, r->index, o->stragglers);
     return open_shared(w, err);
 }
 

@@ -21,6 +21,7 @@
 
 struct backend;
 struct early_stop;
+struct straggler_table;
 
 /* Fills the backend table of a device's backend name (program_device). ERR_INPUT: unknown name. */
 typedef enum status backend_maker(const char *kind, struct backend *out, struct error *err);
@@ -33,6 +34,7 @@ struct run_options {
     int64_t save_keep;         /* generations kept; 0: CHECKPOINTS_KEPT */
     const char *replay; /* log of arrivals (exec/arrivals.h) whose order parameter servers follow; NULL: the order of arrival */
     struct early_stop *stop; /* exec/worker/early_stop.h; NULL, and with servers that handle pushes by arrival: the run has all its steps */
+    struct straggler_table *stragglers; /* exec/straggler.h, of all ranks; NULL: none are looked for */
     bool keep_trace;
     bool
         keep_kernels; /* with keep_trace: kernels within operators, from the device's profiler (activity.h) */

@@ -96,6 +96,11 @@ paste <(cost "$scratch/out") <(cost "$scratch/one.json") | awk '{ if (!($1 < $2)
 says "a limit that no plan keeps" 4 "no plan within the limits" "$MUSHER" whatif "$scratch/fast.yaml" --evaluations 300 --link lan=1GB/s --objective cost --min-rate 1e6
 says "cost without prices" 3 "has no price" "$MUSHER" whatif "$old" --evaluations 50 --link lan=1GB/s --objective cost
 says "no change" 2 "whatif needs a change" "$MUSHER" whatif "$old"
+says "a slower device" 0 "slow a=2" "$MUSHER" whatif "$old" --slow a=2 --slow a=1 --evaluations 60 --json
+paste -s <(sed -n 's/.*"old_plan_ns": *\([0-9]*\).*/\1/p' "$scratch/out") | awk '{ exit !($1 == $3 && $2 > 1.2 * $1) }' && ok "the old plan takes longer then, and as long with a factor of 1" ||
+    not_ok "the old plan takes longer then, and as long with a factor of 1" "$(grep _ns "$scratch/out")"
+says "a slower device that does not exist" 3 "slow 'q': no such device or node; devices are:" "$MUSHER" whatif "$old" --slow q=2
+says "no factor" 3 "slow 'a=fast': expected DEVICE=FACTOR with a factor of 0.01 to 100, such as b.0=2" "$MUSHER" whatif "$old" --slow a=fast
 says "an unknown link" 3 "links are: bus (a:a), lan (a:b)" "$MUSHER" whatif "$old" --link wan=1GB/s
 says "an unknown end" 3 "nodes are: a, b" "$MUSHER" whatif "$old" --link a:c=1GB/s
 says "no bandwidth" 3 "such as 25GB/s" "$MUSHER" whatif "$old" --link a:b=fast

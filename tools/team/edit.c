@@ -136,6 +136,14 @@ void team_part(struct arena *a, const struct cluster *c, const bool *keep, struc
     *out = part;
 }
 
+/* A name for all devices of a node. Returns how many; *first -1: unknown. */
+static int32_t find_devices(const struct cluster *c, const char *name, int32_t *first)
+{
+    int32_t node = team_node(c, name);
+    *first = node >= 0 ? c->nodes[node].first_device : cluster_device(c, name);
+    return node >= 0 ? c->nodes[node].n_devices : 1;
+}
+
 static enum status without(struct arena *a, const struct cluster *c, const char *text,
                            struct cluster *out, struct error *err)
 {
@@ -145,8 +153,7 @@ static enum status without(struct arena *a, const struct cluster *c, const char 
     for (char *at = arena_strdup(a, text), *comma; at; at = comma) {
         comma = strchr(at, ',');
         if (comma) *comma++ = 0;
-        int32_t device = cluster_device(c, at), node = team_node(c, at), first = device, n = 1;
-        if (node >= 0) first = c->nodes[node].first_device, n = c->nodes[node].n_devices;
+        int32_t first, n = find_devices(c, at, &first);
         if (first < 0)
             return error_set(err, ERR_INPUT,
                              "without '%.100s': no such device or node; devices are: %s", at,
@@ -157,6 +164,43 @@ static enum status without(struct arena *a, const struct cluster *c, const char 
         return error_set(err, ERR_INPUT, "without %.200s: no device would remain; devices are: %s", text,
                          device_names(a, c));
     team_part(a, c, keep, out);
+    return OK;
+}
+
+/* --- slower devices --- */
+
+void team_slow(struct arena *a, const struct cluster *c, int32_t first, int32_t n, double factor, struct cluster *out)
+{
+    struct cluster made = *c;
+    made.types = ARENA_ARRAY(a, struct device_type, (size_t)(c->n_types + n));
+    made.devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
+    memcpy(made.types, c->types, (size_t)c->n_types * sizeof *c->types);
+    memcpy(made.devices, c->devices, (size_t)c->n_devices * sizeof *c->devices);
+    for (int32_t d = first, type = -1; d < first + n; d++) {
+        int32_t old = c->devices[d].type;
+        if (type < 0 || c->devices[d - 1].type != old) {
+            struct device_type *slow = &made.types[type = made.n_types++];
+            *slow = c->types[old];
+            slow->name = arena_printf(a, "%s-%s", slow->name, c->devices[d].name);
+            slow->slowdown = (slow->slowdown > 0 ? slow->slowdown : 1) * factor;
+        }
+        made.devices[d].type = type;
+    }
+    *out = made;
+}
+
+static enum status slow(struct arena *a, const struct cluster *c, const char *text, struct cluster *out, struct error *err)
+{
+    char *name = arena_strdup(a, text), *sign = strchr(name, '=');
+    int32_t first, n;
+    double factor = 0;
+    if (sign) *sign++ = 0;
+    if (!sign || !units_parse_number(sign, &factor) || !(factor >= 0.01 && factor <= 100))
+        return error_set(err, ERR_INPUT, "slow '%.100s': expected DEVICE=FACTOR with a factor of 0.01 to 100, such as b.0=2", text);
+    n = find_devices(c, name, &first);
+    if (first < 0)
+        return error_set(err, ERR_INPUT, "slow '%.100s': no such device or node; devices are: %s", name, device_names(a, c));
+    team_slow(a, c, first, n, factor, out);
     return OK;
 }
 
@@ -346,6 +390,9 @@ enum status team_edit(struct arena *a, const struct cluster *c, const struct tea
         break;
     case TEAM_OFFLOAD:
         TRY(offload(a, c, change->text, &made, err));
+        break;
+    case TEAM_SLOW:
+        TRY(slow(a, c, change->text, &made, err));
         break;
     }
     *out = made;

@@ -1,4 +1,5 @@
-/* tools/team/edit.h - changes of a cluster for `whatif` and `plan`: devices removed, a node added, a link changed, state offloaded.
+/* tools/team/edit.h - changes of a cluster for `whatif` and `plan`: devices removed or slowed down, a node added, a link changed, state
+ * offloaded.
  *
  * Every change takes a cluster and returns another one; the old one is not modified. Devices, nodes and links that remain keep
  * name and order, so that plans and profiles of the old cluster are matched by name.
@@ -23,6 +24,8 @@
  *
  *   offload  TYPE[:activations]   `offload: optimizer` (activations) of the device type, or of `all` types; `activations` and
  *                                 `optimizer` alone: of all types.
+ *   slow     DEVICE=FACTOR        each operator of the device, or of all devices of a node, takes FACTOR times as long, 0.01 to 100: a GPU that
+ *                                 is throttled or shared. FACTOR below 1: faster
  *
  * A link that is measured, not stated, has no numbers to copy: team_state_links writes the profile's into the cluster.
  * Errors: ERR_INPUT with the valid choices. Memory: the arena's; unchanged parts are shared with the old cluster.
@@ -49,7 +52,7 @@ struct arena;
                 "stage's activations may wait there for the backward"                              \
     }
 
-enum team_change_kind { TEAM_WITHOUT, TEAM_ADD, TEAM_LINK, TEAM_OFFLOAD };
+enum team_change_kind { TEAM_WITHOUT, TEAM_ADD, TEAM_LINK, TEAM_OFFLOAD, TEAM_SLOW };
 struct team_change {
     enum team_change_kind kind;
     const char *text;
@@ -75,6 +78,9 @@ MUST_CHECK enum status team_relink(struct arena *a, const struct profile *profil
 
 /* The cluster of the devices with keep[device], their nodes, and the links with both ends left. At least one is kept. */
 void team_part(struct arena *a, const struct cluster *c, const bool *keep, struct cluster *out);
+
+/* TEAM_SLOW of n devices from `first` on; *out may be the same struct as *c. */
+void team_slow(struct arena *a, const struct cluster *c, int32_t first, int32_t n, double factor, struct cluster *out);
 
 /* TEAM_ADD of team_edit. */
 MUST_CHECK enum status team_add(struct arena *a, const struct cluster *c, const char *text,

@@ -1,0 +1,347 @@
+#include "tools/adapt.h"
+
+#include "core/base/arena.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/document/json.h"
+#include "exec/checkpoint/checkpoint.h"
+#include "exec/clock.h"
+#include "tools/common.h"
+#include "tools/team/edit.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PPM 1e6
+#define NEAR 1.2 /* a factor this near to 1 is 1: a fifth of the reported change, so that a recovered device is as before */
+
+enum status adapt_begin(struct adapt *x, struct restart *r, const struct plan *plan, struct error *err)
+{
+    const char *key = plan && x->mode ? restart_other_training(plan) : NULL;
+    x->restart = r;
+    if (!x->mode) return OK;
+    if (!plan) return error_set(err, ERR_USAGE, "--adapt plans again, and a program file has no plan: pass the plan");
+    if (key) return error_set(err, ERR_INPUT, "--adapt: the plan has %s, and new plans are of synchronous training: leave --adapt out", key);
+    void *shared = mmap(NULL, sizeof *x->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
+    x->shared = shared;
+    return OK;
+}
+
+static double *ones(struct arena *a, int32_t n)
+{
+    double *factors = ARENA_ARRAY(a, double, (size_t)n + 1);
+    for (int32_t i = 0; i < n; i++) factors[i] = 1;
+    return factors;
+}
+
+/* The factors of another cluster's devices and links, by name. */
+static void follow_cluster(struct adapt *x, const struct cluster *from, const struct cluster *to)
+{
+    struct arena *a = x->restart->a;
+    double *device = ones(a, to->n_devices), *link = ones(a, to->n_links);
+    for (int32_t d = 0; from && d < from->n_devices; d++) {
+        int32_t at = cluster_device(to, from->devices[d].name);
+        if (at >= 0) device[at] = x->device[d];
+    }
+    for (int32_t i = 0; from && i < from->n_links; i++)
+        for (int32_t k = 0; k < to->n_links; k++)
+            if (!strcmp(from->links[i].name, to->links[k].name)) link[k] = x->link[i];
+    x->device = device;
+    x->link = link;
+    x->device_base = ones(a, to->n_devices);
+    x->link_base = ones(a, to->n_links);
+    memcpy(x->device_base, device, (size_t)to->n_devices * sizeof *device);
+    memcpy(x->link_base, link, (size_t)to->n_links * sizeof *link);
+}
+
+void adapt_start(struct adapt *x, const struct plan *plan, const struct program *program, struct run_options *o)
+{
+    struct arena *a = x->restart->a;
+    if (!x->mode) return;
+    struct plan *copy = ARENA_ARRAY(a, struct plan, 1); /* the caller's changes when another one is made */
+    *copy = *plan;
+    follow_cluster(x, x->plan ? &x->plan->cluster : NULL, &copy->cluster);
+    x->plan = copy;
+    x->program = program;
+    memset(&x->shared->table, 0, sizeof x->shared->table);
+    o->stragglers = &x->shared->table;
+    memset(x->seen_compute, 0, sizeof x->seen_compute);
+    memset(x->seen_link, 0, sizeof x->seen_link);
+    x->start_ns = clock_wall_ns();
+    x->pending = false;
+    x->news = NULL;
+}
+
+/* --- reports --- */
+
+static double near_one(double factor) { return factor < NEAR && factor > 1 / NEAR ? 1 : factor; }
+
+static void note(struct adapt *x, int64_t step, const char *what)
+{
+    struct arena *a = x->restart->a;
+    log_warn("step %" PRId64 ": %s", step, what);
+    x->news = x->news ? arena_printf(a, "%s; %s", x->news, what) : what;
+    if (!x->news_step || step > x->news_step) x->news_step = step;
+}
+
+static int32_t device_of(const struct adapt *x, int64_t rank) { return cluster_device(&x->plan->cluster, x->program->devices[rank].name); }
+
+static bool see_compute(struct adapt *x, int32_t rank)
+{
+    const struct straggler_report *r = &x->shared->table.ranks[rank];
+    int64_t ppm = atomic_load(&r->compute_ppm);
+    int32_t d = device_of(x, rank);
+    if (!ppm || ppm == x->seen_compute[rank] || d < 0) return false;
+    x->seen_compute[rank] = ppm;
+    x->device[d] = near_one(x->device_base[d] * (double)ppm / PPM);
+    const char *name = x->program->devices[rank].name;
+    note(x, atomic_load(&r->compute_step),
+         x->device[d] == 1 ? arena_printf(x->restart->a, "operators of %s take as long as at first", name)
+                           : arena_printf(x->restart->a, "operators of %s take %.3g times as long as at first", name, x->device[d]));
+    return true;
+}
+
+static bool see_link(struct adapt *x, int32_t rank)
+{
+    const struct straggler_report *r = &x->shared->table.ranks[rank];
+    const struct cluster *c = &x->plan->cluster;
+    int64_t ppm = atomic_load(&r->link_ppm);
+    if (!ppm || ppm == x->seen_link[rank]) return false;
+    int64_t peer = atomic_load(&r->peer);
+    int32_t direction, from = device_of(x, rank), to = device_of(x, peer), link = from < 0 || to < 0 ? -1 : cluster_link(c, from, to, &direction);
+    x->seen_link[rank] = ppm;
+    double factor = link < 0 ? 1 : near_one(x->link_base[link] * (double)ppm / PPM);
+    if (link < 0 || factor == x->link[link]) return false;
+    x->link[link] = factor;
+    note(x, atomic_load(&r->link_step),
+         arena_printf(x->restart->a, "messages from %s to %s on link %s take %.3g times as long as at first", x->program->devices[rank].name,
+                      x->program->devices[peer].name, c->links[link].name, factor));
+    return true;
+}
+
+/* --- search --- */
+
+struct adapt_search {
+    pthread_t thread;
+    struct arena *a; /* the run's; the thread alone uses it meanwhile */
+    const char *db;
+    const struct plan *old;
+    struct cluster now; /* as fast as it is now */
+    volatile sig_atomic_t stop;
+    atomic_bool ended;
+    int64_t begin_ns;
+    /* result */
+    enum status status;
+    struct error err;
+    struct plan plan;
+    struct program program;
+    int64_t old_ns, new_ns, took_ns;
+};
+
+static enum status cluster_now(struct adapt *x, struct adapt_search *s, struct error *err)
+{
+    struct cluster *c = &s->now;
+    struct profile profile;
+    bool slow_links = false;
+    *c = x->plan->cluster;
+    for (int32_t i = 0; i < c->n_links; i++) slow_links |= x->link[i] != 1;
+    if (slow_links) {
+        TRY(common_profile(s->a, c, s->db, 0, &profile, err));
+        TRY(team_state_links(s->a, &profile, c, err));
+        struct link *links = ARENA_ARRAY(s->a, struct link, (size_t)c->n_links);
+        memcpy(links, c->links, (size_t)c->n_links * sizeof *links);
+        for (int32_t i = 0; i < c->n_links; i++) links[i].bandwidth_Bps /= x->link[i];
+        c->links = links;
+    }
+    for (int32_t d = 0; d < c->n_devices; d++)
+        if (x->device[d] != 1) team_slow(s->a, c, d, 1, x->device[d], c);
+    return OK;
+}
+
+static enum status predict(struct adapt_search *s, struct error *err)
+{
+    struct plan p = *s->old;
+    struct sim_options o = {.detail = SIM_STAGE, .fold = true};
+    struct sim_result r;
+    struct profile profile;
+    struct program program;
+    p.cluster = s->now;
+    TRY(common_profile(s->a, &s->old->cluster, s->db, 0, &profile, err));
+    TRY(common_simulate(s->a, &p, &profile, &o, &r, &program, err));
+    s->old_ns = r.iteration_ns;
+    return OK;
+}
+
+static void *search(void *owner)
+{
+    struct adapt_search *s = owner;
+    s->status = predict(s, &s->err);
+    if (s->status == OK)
+        s->status = restart_plan(s->a, s->db, &s->now, &s->old->cluster, s->old, &s->stop, &s->plan, &s->program, &s->new_ns, &s->err);
+    s->took_ns = clock_wall_ns() - s->begin_ns;
+    atomic_store(&s->ended, true);
+    return NULL;
+}
+
+static void begin_search(struct adapt *x)
+{
+    struct arena *a = arena_new(); /* lives as long as the plan, which may be taken */
+    struct adapt_search *s = ARENA_ARRAY(a, struct adapt_search, 1);
+    struct error err;
+    *s = (struct adapt_search){.a = a, .db = x->restart->db, .old = x->plan, .begin_ns = clock_wall_ns()};
+    int failed = 0;
+    if (cluster_now(x, s, &err) != OK || (failed = pthread_create(&s->thread, NULL, search, s))) {
+        log_warn("the plan stays: %s", failed ? strerror(failed) : err.text);
+        arena_free(a);
+        x->news = NULL;
+        return;
+    }
+    x->search = s;
+}
+
+void adapt_end(struct adapt *x)
+{
+    if (!x->search) return;
+    x->search->stop = 1;
+    pthread_join(x->search->thread, NULL);
+    arena_free(x->search->a);
+    x->search = NULL;
+}
+
+/* --- decision --- */
+
+static int64_t steps_left(const struct adapt *x)
+{
+    int64_t done = 0;
+    for (int32_t i = 0; i < x->program->n_devices; i++) {
+        int64_t step = atomic_load(&x->shared->table.ranks[i].step);
+        if (step > done) done = step;
+    }
+    return x->restart->end - x->restart->first - done;
+}
+
+/* Why a change does not pay; NULL: it does. */
+static const char *does_not_pay(struct adapt *x, const struct adapt_event *e)
+{
+    struct arena *a = x->restart->a;
+    char gain[32], cost[32], was[32], is[32];
+    int64_t left = steps_left(x), gained_ns = (e->old_ns - e->new_ns) * left;
+    units_print_ns(was, e->old_ns), units_print_ns(is, e->new_ns);
+    if ((double)(e->old_ns - e->new_ns) < ADAPT_GAIN * (double)e->old_ns)
+        return arena_printf(a, "the best plan found takes %s in place of %s per iteration, which is less than %g %% faster", is, was, 100 * ADAPT_GAIN);
+    units_print_ns(gain, gained_ns), units_print_ns(cost, e->cost_ns);
+    if (gained_ns <= e->cost_ns)
+        return arena_printf(a, "the best plan found takes %s in place of %s per iteration, %s less for the %" PRId64 " steps that are left, and a change takes %s",
+                            is, was, gain, left, cost);
+    if (x->mode == ADAPT_ON) return NULL;
+    return arena_printf(a, "advice only: a new plan would take %s in place of %s per iteration, %s less for the %" PRId64 " steps that are left, and a change %s",
+                        is, was, gain, left, cost);
+}
+
+static void keep_event(struct adapt *x, const struct adapt_event *e)
+{
+    int32_t n = atomic_load(&x->shared->n);
+    if (n == ADAPT_EVENTS_MAX) return;
+    x->shared->events[n] = *e;
+    atomic_store(&x->shared->n, n + 1);
+}
+
+/* The search has ended. */
+static void decide(struct adapt *x)
+{
+    struct adapt_search *s = x->search;
+    struct adapt_event e = {
+        .step = x->restart->first + x->news_step, .cost_ns = x->cost_ns, .old_ns = s->old_ns, .new_ns = s->new_ns, .replan_ns = s->took_ns};
+    pthread_join(s->thread, NULL);
+    snprintf(e.what, sizeof e.what, "%s", x->news);
+    if (s->status == OK) snprintf(e.plan, sizeof e.plan, "%s", plan_describe(s->a, &s->plan));
+    const char *why = s->status == OK ? does_not_pay(x, &e) : arena_printf(x->restart->a, "no other plan: %s", s->err.text);
+    snprintf(e.why, sizeof e.why, "%s", why ? why : "");
+    x->pending = e.taken = !why;
+    keep_event(x, &e);
+    x->search = NULL;
+    x->news = NULL;
+    x->news_step = 0;
+    if (why) {
+        log_warn("the plan stays: %s", why);
+        arena_free(s->a);
+        return;
+    }
+    char was[32], is[32];
+    x->next = s->plan;
+    x->next_program = s->program;
+    log_warn("a new plan is taken: %s; predicted %s in place of %s per iteration", e.plan, units_print_ns(is, e.new_ns), units_print_ns(was, e.old_ns));
+}
+
+bool adapt_look(struct adapt *x)
+{
+    bool news = false;
+    if (!x->mode || x->pending) return false;
+    if (!x->cost_ns && atomic_load(&x->shared->table.ranks[0].step)) x->cost_ns = 2 * (clock_wall_ns() - x->start_ns);
+    for (int32_t i = 0; i < x->program->n_devices; i++) {
+        news |= see_compute(x, i);
+        news |= see_link(x, i);
+    }
+    if (news) adapt_end(x); /* what is searched is no longer the question */
+    if (!x->news || news) return false; /* other ranks may report the same cause */
+    if (!x->search) {
+        begin_search(x);
+        return false;
+    }
+    if (atomic_load(&x->search->ended))
+        decide(x);
+    else if (clock_wall_ns() - x->search->begin_ns > ADAPT_SEARCH_S * INT64_C(1000000000))
+        x->search->stop = 1;
+    return x->pending;
+}
+
+bool adapt_again(struct adapt *x, const struct launch_faults *faults, const struct error *failure, struct plan *plan, struct program *program,
+                 struct run_options *o)
+{
+    struct checkpoint c = {0};
+    struct error none;
+    if (!x->pending || failure->code != ERR_INTERRUPTED || faults->signalled) return false;
+    if (checkpoint_find(x->restart->a, o->save, &c, &none) != OK || c.step >= x->restart->end) return false;
+    *plan = x->next;
+    *program = x->next_program;
+    o->resume = o->save;
+    o->steps = x->restart->end - c.step;
+    x->restart->first = c.step;
+    return true;
+}
+
+void adapt_print(const struct adapt *x, struct json *json)
+{
+    char was[32], is[32], time[32];
+    int32_t n = x->shared ? atomic_load(&x->shared->n) : 0;
+    if (json && n) json_put_list(json, "adaptations");
+    for (int32_t i = 0; i < n; i++) {
+        const struct adapt_event *e = &x->shared->events[i];
+        if (json) {
+            json_put_object(json, NULL);
+            json_put_int(json, "step", e->step);
+            json_put_text(json, "what", e->what);
+            json_put_bool(json, "taken", e->taken);
+            if (*e->why) json_put_text(json, "why", e->why);
+            if (e->old_ns) json_put_int(json, "old_ns", e->old_ns);
+            if (e->new_ns) json_put_int(json, "new_ns", e->new_ns);
+            if (*e->plan) json_put_text(json, "plan", e->plan);
+            json_put_int(json, "replan_ns", e->replan_ns);
+            json_put_int(json, "cost_ns", e->cost_ns);
+            json_close(json);
+        } else if (e->taken) {
+            printf("  adapted    after step %" PRId64 ": %s; predicted %s in place of %s per iteration, planned in %s: %s\n", e->step, e->what,
+                   units_print_ns(is, e->new_ns), units_print_ns(was, e->old_ns), units_print_ns(time, e->replan_ns), e->plan);
+        } else {
+            printf("  unchanged  after step %" PRId64 ": %s; %s\n", e->step, e->what, e->why);
+        }
+    }
+    if (json && n) json_close(json);
+}

@@ -1,0 +1,80 @@
+/* tools/adapt.h - a run that adapts to devices and links whose speed changes (`run --adapt`).
+ *
+ * Ranks report stragglers (exec/straggler.h) in shared memory, and the process that started them reads the reports. It names the device or the
+ * link, the step and the factor, and plans again, by the planner's warm start, on a cluster whose speeds are changed accordingly (TEAM_SLOW and links
+ * of less bandwidth). The new plan is taken if its predicted gain over the remaining steps exceeds the cost of a change, which is a stop with a
+ * checkpoint and a new start: twice the time that the last start took, as measured. A gain below ADAPT_GAIN is within the predictions' error and is
+ * no reason. Then all ranks stop after a step, with a checkpoint, and start again on the new plan. With `advise` they go on, and the decision is only
+ * printed.
+ *
+ * The search has a thread of its own, because reports go on meanwhile, and ADAPT_SEARCH_S at most.
+ *
+ * A device that recovers is treated alike. Factors outlive new starts, and levels of a start are relative to its factors.
+ */
+#ifndef TOOLS_ADAPT_H
+#define TOOLS_ADAPT_H
+
+#include "exec/straggler.h"
+#include "tools/restart.h"
+
+struct json;
+
+#define ADAPT_GAIN 0.05
+#define ADAPT_SEARCH_S 10 /* the first round of a search takes 0.1 to 3 s on up to 64 devices, more beside a loaded processor */
+
+enum adapt_mode { ADAPT_OFF, ADAPT_ADVISE, ADAPT_ON };
+
+enum { ADAPT_EVENTS_MAX = 64, ADAPT_TEXT = 480 };
+
+struct adapt_event {
+    int64_t step;                      /* in whose end the straggler was seen */
+    char what[ADAPT_TEXT];             /* "operators of n.1 take 2.02 times as long" */
+    int64_t old_ns, new_ns, replan_ns; /* predicted iterations of the old and the new plan; search. 0: no plan was found */
+    int64_t cost_ns;                   /* of a change */
+    char plan[ADAPT_TEXT];             /* plan_describe of the new one */
+    bool taken;
+    char why[ADAPT_TEXT]; /* not taken; "": taken */
+};
+
+/* Of ranks and the process that starts them. */
+struct adapt_shared {
+    struct straggler_table table; /* of the running start */
+    _Atomic int32_t n;            /* events so far; those beyond ADAPT_EVENTS_MAX are not kept */
+    struct adapt_event events[ADAPT_EVENTS_MAX];
+};
+
+/* Fields but the first belong to adapt.c. */
+struct adapt {
+    int mode; /* enum adapt_mode */
+    struct restart *restart;
+    struct adapt_shared *shared; /* NULL: off */
+    const struct plan *plan;       /* running */
+    const struct program *program;
+    double *device, *link;           /* (devices), (links) factors of the cluster's devices and links */
+    double *device_base, *link_base; /* the same, at this start */
+    int64_t seen_compute[LOCAL_RANKS_MAX], seen_link[LOCAL_RANKS_MAX];
+    int64_t start_ns, cost_ns; /* wall time of this start; measured time until its second step, doubled; 0: not yet */
+    const char *news;          /* not yet decided; NULL: none */
+    int64_t news_step;
+    bool pending;              /* the found plan is to be taken */
+    struct adapt_search *search; /* under way; NULL: none */
+    struct plan next;
+    struct program next_program;
+};
+
+/* Before the first start, after restart_begin. ERR_USAGE, ERR_INPUT: a program file; a plan that trains differently. ERR_RESOURCE: no shared
+ * memory. */
+MUST_CHECK enum status adapt_begin(struct adapt *x, struct restart *r, const struct plan *plan, struct error *err);
+/* Before each start; sets where ranks report. */
+void adapt_start(struct adapt *x, const struct plan *plan, const struct program *program, struct run_options *o);
+/* While ranks run, in the process that started them. Returns whether they are to stop. */
+bool adapt_look(struct adapt *x);
+/* After each start: the search ends. */
+void adapt_end(struct adapt *x);
+/* After a start that ended with `failure`: whether it was stopped by adapt_look. Then sets plan, program and the options of the next start. */
+bool adapt_again(struct adapt *x, const struct launch_faults *faults, const struct error *failure, struct plan *plan, struct program *program,
+                 struct run_options *o);
+/* "  adapted    after step 57: …"; json: the key "adaptations" instead. Nothing without one. */
+void adapt_print(const struct adapt *x, struct json *json);
+
+#endif
