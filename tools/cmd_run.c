@@ -240,7 +240,8 @@ static enum status write_outputs(void *owner, struct error *err)
     errno = 0;
     enum status status = common_flush(err);
     if (x->shared && x->as_json && status == OK) x->shared->printed = true;
-    return x->shared && errno == EPIPE ? OK : status;
+    if (x->shared && errno == EPIPE) return OK;
+    return status != OK && x->trace ? error_wrap(err, status, "the trace %s is complete", x->trace) : status;
 }
 
 static int run_rank(void *owner, int32_t rank)

@@ -80,26 +80,44 @@ static enum status ddp(struct baseline_task *k, struct error *err)
     return OK;
 }
 
+/* The greatest common divisor of the numbers of GPUs on the nodes that have some (core/lower/hybrid.h). */
+static int32_t node_part(const struct baseline_task *k)
+{
+    int32_t part = 0, *here = ARENA_ARRAY(k->arena, int32_t, (size_t)k->cluster->n_nodes);
+    for (int32_t i = 0; i < k->degrees[0].n; i++) here[k->cluster->devices[k->degrees[0].first[i]].node]++;
+    for (int32_t n = 0; n < k->cluster->n_nodes; n++) part = units_gcd(here[n], part);
+    return part;
+}
+
 /* Data parallel with buckets of these sizes; 0: all gradients at once, behind the backward. */
-static enum status bucketed(struct baseline_task *k, const int64_t *sizes, int32_t n_sizes, struct error *err)
+static enum status bucketed(struct baseline_task *k, bool is_hierarchical, const int64_t *sizes, int32_t n_sizes, struct error *err)
 {
     if (alone(k, "has no gradients to all-reduce")) return OK;
-    for (int32_t i = 0; i < k->n_sizes; i++)
-        TRY(with_buckets(k, replicas(k, i), NULL, 0, sizes, n_sizes, err));
+    for (int32_t i = 0; i < k->n_sizes; i++) {
+        struct baseline_setting x = replicas(k, i);
+        x.hierarchical = is_hierarchical;
+        TRY(with_buckets(k, x, NULL, 0, sizes, n_sizes, err));
+    }
     return OK;
 }
 
-static enum status horovod_ring(struct baseline_task *k, struct error *err)
+static const int64_t fusion_buffers[] = {0, 64 * MIB, 128 * MIB};
+
+static enum status horovod_ring(struct baseline_task *k, struct error *err) { return bucketed(k, false, fusion_buffers, 3, err); }
+
+static enum status hierarchical(struct baseline_task *k, struct error *err)
 {
-    static const int64_t sizes[] = {0, 64 * MIB, 128 * MIB};
-    return bucketed(k, sizes, 3, err);
+    int32_t part = node_part(k);
+    if (part == k->degrees[0].n) snprintf(k->why, sizeof k->why, "all devices are on one node: horovod-ring");
+    if (part < 2) snprintf(k->why, sizeof k->why, "the nodes' numbers of GPUs have no common divisor above 1");
+    return part < 2 || part == k->degrees[0].n ? OK : bucketed(k, true, fusion_buffers, 3, err);
 }
 
 /* NcclAllReduce's default, one pack; the packs of bytes_per_pack in the documentation of tf.distribute's CommunicationOptions. */
 static enum status tf_mirrored(struct baseline_task *k, struct error *err)
 {
     static const int64_t sizes[] = {0, 50 * MIB};
-    return bucketed(k, sizes, 2, err);
+    return bucketed(k, false, sizes, 2, err);
 }
 
 /* part: as in a setting */
@@ -148,15 +166,6 @@ static enum status fully_sharded(struct baseline_task *k, int32_t part, struct e
 }
 
 static enum status fsdp(struct baseline_task *k, struct error *err) { return fully_sharded(k, 0, err); }
-
-/* The greatest common divisor of the numbers of GPUs on the nodes that have some (core/lower/hybrid.h). */
-static int32_t node_part(const struct baseline_task *k)
-{
-    int32_t part = 0, *here = ARENA_ARRAY(k->arena, int32_t, (size_t)k->cluster->n_nodes);
-    for (int32_t i = 0; i < k->degrees[0].n; i++) here[k->cluster->devices[k->degrees[0].first[i]].node]++;
-    for (int32_t n = 0; n < k->cluster->n_nodes; n++) part = units_gcd(here[n], part);
-    return part;
-}
 
 static enum status hsdp(struct baseline_task *k, struct error *err)
 {

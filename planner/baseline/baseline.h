@@ -25,6 +25,7 @@ struct baseline_setting {
     bool strided, gpipe;
     enum recompute recompute;
     int32_t zero;
+    bool hierarchical; /* gradient all-reduces */
     int32_t part; /* hybrid_shard: GPUs of a node that share the state; 0: all replicas */
     int64_t bucket_bytes;
     int64_t estimate_ns; /* INT64_MAX: infeasible */

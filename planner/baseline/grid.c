@@ -405,7 +405,7 @@ static bool same_setting(const struct baseline_setting *a, const struct baseline
     return a->degree == b->degree && a->size == b->size && a->stages == b->stages &&
            a->replicas == b->replicas && a->chunks == b->chunks && a->coarse == b->coarse &&
            a->cut == b->cut && a->strided == b->strided && a->gpipe == b->gpipe &&
-           a->recompute == b->recompute && a->zero == b->zero && a->part == b->part && a->bucket_bytes == b->bucket_bytes;
+           a->recompute == b->recompute && a->zero == b->zero && a->hierarchical == b->hierarchical && a->part == b->part && a->bucket_bytes == b->bucket_bytes;
 }
 
 enum status baseline_add(struct baseline_task *k, struct baseline_setting x, struct error *err)
@@ -456,6 +456,7 @@ static void fill_replica(struct arena *a, const struct grid *g, int32_t replica,
         stage->recompute = x->recompute;
         stage->zero = x->zero;
         stage->hybrid_shard = x->part > 0;
+        if (x->hierarchical) stage->all_reduce = ALGORITHM_HIERARCHICAL;
         stage->bucket_bytes = x->bucket_bytes;
         if (x->gpipe) stage->warmup = out->microbatches;
         put_shards(a, g, stage);

@@ -39,6 +39,8 @@ enum {
     X(ddp, "ddp", "data parallel, gradients all-reduced in buckets during the backward")           \
     X(horovod_ring, "horovod-ring",                                                                \
       "data parallel, one ring with fusion buffers: 64 MiB, 128 MiB or all gradients at once")     \
+    X(hierarchical, "hierarchical",                                                                \
+      "horovod-ring with hierarchical all-reduces (HOROVOD_HIERARCHICAL_ALLREDUCE)")               \
     X(tf_mirrored, "tf-mirrored",                                                                  \
       "data parallel as TensorFlow's MirroredStrategy: one pack of all gradients, or packs of "    \
       "50 MiB")                                                                                     \

@@ -25,7 +25,7 @@ START_TEST(data_parallel_families_have_a_replica_on_each_device)
         const char *name;
         int32_t zero;
     } want[] = {{"data-parallel", 0}, {"ddp", 0},    {"horovod-ring", 0}, {"zero-1", 1},
-                {"zero-2", 2},        {"zero-3", 3}, {"fsdp", 3}, {"hsdp", 3}, {"tf-mirrored", 0}};
+                {"zero-2", 2},        {"zero-3", 3}, {"fsdp", 3}, {"hsdp", 3}, {"tf-mirrored", 0}, {"hierarchical", 0}};
     struct job j = small_team_job(4, 16, "");
     struct cluster c = small_team(2, "22", 100);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
@@ -36,6 +36,7 @@ START_TEST(data_parallel_families_have_a_replica_on_each_device)
             ck_assert_int_eq(p->replicas[r].stages[0].zero, want[i].zero);
             ck_assert_int_eq(p->replicas[r].stages[0].device, r);
             ck_assert_int_eq(p->replicas[r].stages[0].hybrid_shard, !strcmp(want[i].name, "hsdp"));
+            ck_assert_int_eq(p->replicas[r].stages[0].all_reduce, strcmp(want[i].name, "hierarchical") ? ALGORITHM_RING : ALGORITHM_HIERARCHICAL);
         }
         if (!strcmp(want[i].name, "ddp")) ck_assert_int_gt(p->replicas[0].stages[0].bucket_bytes, 0);
         if (!strcmp(want[i].name, "data-parallel"))
