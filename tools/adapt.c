@@ -4,7 +4,6 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/document/json.h"
-#include "exec/checkpoint/checkpoint.h"
 #include "exec/clock.h"
 #include "tools/common.h"
 #include "tools/team/edit.h"
@@ -23,7 +22,7 @@
 
 enum status adapt_begin(struct adapt *x, struct restart *r, const struct plan *plan, struct error *err)
 {
-    const char *key = plan && x->mode ? restart_other_training(plan) : NULL;
+    const char *key = plan && x->mode ? restart_trains_differently(plan) : NULL;
     x->restart = r;
     if (!x->mode) return OK;
     if (!plan) return error_set(err, ERR_USAGE, "--adapt plans again, and a program file has no plan: pass the plan");
@@ -72,6 +71,7 @@ void adapt_start(struct adapt *x, const struct plan *plan, const struct program 
     x->program = program;
     memset(&x->shared->table, 0, sizeof x->shared->table);
     o->stragglers = &x->shared->table;
+    x->first = x->restart->end - o->steps;
     memset(x->seen_compute, 0, sizeof x->seen_compute);
     memset(x->seen_link, 0, sizeof x->seen_link);
     x->start_ns = clock_wall_ns();
@@ -184,7 +184,7 @@ static void *search(void *owner)
     struct adapt_search *s = owner;
     s->status = predict(s, &s->err);
     if (s->status == OK)
-        s->status = restart_plan(s->a, s->db, &s->now, &s->old->cluster, s->old, &s->stop, &s->plan, &s->program, &s->new_ns, &s->err);
+        s->status = restart_search(s->a, s->db, &s->now, &s->old->cluster, s->old, &s->stop, &s->plan, &s->program, &s->new_ns, &s->err);
     s->took_ns = clock_wall_ns() - s->begin_ns;
     atomic_store(&s->ended, true);
     return NULL;
@@ -224,7 +224,7 @@ static int64_t steps_left(const struct adapt *x)
         int64_t step = atomic_load(&x->shared->table.ranks[i].step);
         if (step > done) done = step;
     }
-    return x->restart->end - x->restart->first - done;
+    return x->restart->end - x->first - done;
 }
 
 /* Why a change does not pay; NULL: it does. */
@@ -258,7 +258,7 @@ static void decide(struct adapt *x)
 {
     struct adapt_search *s = x->search;
     struct adapt_event e = {
-        .step = x->restart->first + x->news_step, .cost_ns = x->cost_ns, .old_ns = s->old_ns, .new_ns = s->new_ns, .replan_ns = s->took_ns};
+        .step = x->first + x->news_step, .cost_ns = x->cost_ns, .old_ns = s->old_ns, .new_ns = s->new_ns, .replan_ns = s->took_ns};
     pthread_join(s->thread, NULL);
     snprintf(e.what, sizeof e.what, "%s", x->news);
     if (s->status == OK) snprintf(e.plan, sizeof e.plan, "%s", plan_describe(s->a, &s->plan));
@@ -275,8 +275,9 @@ static void decide(struct adapt *x)
         return;
     }
     char was[32], is[32];
-    x->next = s->plan;
-    x->next_program = s->program;
+    x->restart->next = &s->plan;
+    x->restart->next_program = &s->program;
+    x->restart->why_next = arena_strdup(x->restart->a, e.what);
     log_warn("a new plan is taken: %s; predicted %s in place of %s per iteration", e.plan, units_print_ns(is, e.new_ns), units_print_ns(was, e.old_ns));
 }
 
@@ -300,21 +301,6 @@ bool adapt_look(struct adapt *x)
     else if (clock_wall_ns() - x->search->begin_ns > ADAPT_SEARCH_S * INT64_C(1000000000))
         x->search->stop = 1;
     return x->pending;
-}
-
-bool adapt_again(struct adapt *x, const struct launch_faults *faults, const struct error *failure, struct plan *plan, struct program *program,
-                 struct run_options *o)
-{
-    struct checkpoint c = {0};
-    struct error none;
-    if (!x->pending || failure->code != ERR_INTERRUPTED || faults->signalled) return false;
-    if (checkpoint_find(x->restart->a, o->save, &c, &none) != OK || c.step >= x->restart->end) return false;
-    *plan = x->next;
-    *program = x->next_program;
-    o->resume = o->save;
-    o->steps = x->restart->end - c.step;
-    x->restart->first = c.step;
-    return true;
 }
 
 void adapt_print(const struct adapt *x, struct json *json)

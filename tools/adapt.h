@@ -56,10 +56,9 @@ struct adapt {
     int64_t start_ns, cost_ns; /* wall time of this start; measured time until its second step, doubled; 0: not yet */
     const char *news;          /* not yet decided; NULL: none */
     int64_t news_step;
-    bool pending;              /* the found plan is to be taken */
+    int64_t first;             /* steps before this start */
+    bool pending;              /* restart->next is to be taken */
     struct adapt_search *search; /* under way; NULL: none */
-    struct plan next;
-    struct program next_program;
 };
 
 /* Before the first start, after restart_begin. ERR_USAGE, ERR_INPUT: a program file; a plan that trains differently. ERR_RESOURCE: no shared
@@ -67,13 +66,10 @@ struct adapt {
 MUST_CHECK enum status adapt_begin(struct adapt *x, struct restart *r, const struct plan *plan, struct error *err);
 /* Before each start; sets where ranks report. */
 void adapt_start(struct adapt *x, const struct plan *plan, const struct program *program, struct run_options *o);
-/* While ranks run, in the process that started them. Returns whether they are to stop. */
+/* While ranks run, in the process that started them. True: they are to stop early, and restart_again starts them on restart->next. */
 bool adapt_look(struct adapt *x);
 /* After each start: the search ends. */
 void adapt_end(struct adapt *x);
-/* After a start that ended with `failure`: whether it was stopped by adapt_look. Then sets plan, program and the options of the next start. */
-bool adapt_again(struct adapt *x, const struct launch_faults *faults, const struct error *failure, struct plan *plan, struct program *program,
-                 struct run_options *o);
 /* "  adapted    after step 57: …"; json: the key "adaptations" instead. Nothing without one. */
 void adapt_print(const struct adapt *x, struct json *json);
 

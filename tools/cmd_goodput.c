@@ -6,6 +6,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/print/goodput.h"
+#include "tools/script_goodput.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -19,6 +20,9 @@ struct request {
     const char *mtbf, *checkpoint, *background, *detect, *restart, *replan, *repair, *outlook,
         *notice;
     double days, shape, background_slow;
+    const char *faults, *measured, *step;
+    int64_t steps, save_every, max_restarts;
+    bool elastic;
     int64_t profile, gpus, per_node, spares, unit, samples, threads, seed;
     bool replan_speeds;
     struct texts speeds;
@@ -322,12 +326,40 @@ static enum status goodput(struct arena *a, const struct request *q, bool as_jso
     return OK;
 }
 
+/* A run with a fault script, of so many steps. */
+static enum status script(struct arena *a, const struct request *q, bool as_json, struct error *err)
+{
+    struct script_request s = {.plan = q->plan,
+                               .script = q->faults,
+                               .measured = q->measured,
+                               .db = q->db,
+                               .profile = q->profile,
+                               .steps = q->steps,
+                               .save_every = q->save_every,
+                               .max_restarts = q->max_restarts,
+                               .elastic = q->elastic};
+    const struct {
+        const char *name, *text;
+        int64_t *ns;
+    } all[] = {{"step", q->step, &s.step_ns},
+               {"checkpoint", q->checkpoint, &s.checkpoint_ns},
+               {"detect", q->detect, &s.detect_ns},
+               {"restart", q->restart, &s.restart_ns},
+               {"replan", q->replan, &s.replan_ns}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        *all[i].ns = -1;
+        if (all[i].text) TRY(duration(all[i].name, all[i].text, all[i].ns, err));
+    }
+    if (!q->steps) return error_set(err, ERR_USAGE, "--faults needs --steps N, the steps of the run");
+    return script_goodput(a, &s, as_json, err);
+}
+
 static enum status run_goodput(struct arena *a, void *request, const struct common *common,
                                struct error *err)
 {
     struct request *q = request;
     q->seed = common->seed;
-    return goodput(a, q, common->json, err);
+    return q->faults ? script(a, q, common->json, err) : goodput(a, q, common->json, err);
 }
 
 #define TIME(name_, field, preset_, ...)                                                           \
@@ -423,6 +455,23 @@ static const struct option options[] = {
      .unit = "LIST",
      .help =
          "times between checkpoints to compare, e.g. 10min,30min,1h; auto: the best is searched"},
+    {.name = "faults",
+     TEXT_AT(faults),
+     .unit = "FILE",
+     .needs = "PLAN",
+     .excludes = "failures|mtbf|spot|days|interval|samples|storage|repair",
+     .help = "fault script of a run (musher run --faults), whose goodput is predicted instead, e.g. faults.yaml"},
+    COUNT("steps", steps, 0, 1e9, "steps of that run, e.g. 500", .needs = "faults"),
+    COUNT("save-every", save_every, 0, 1e9, "steps between its checkpoints, e.g. 50", .needs = "faults", .preset = "0: one at the end"),
+    COUNT("max-restarts", max_restarts, 0, 1e6, "its restarts after failures", .needs = "faults"),
+    {.name = "elastic", FLAG_AT(elastic), .needs = "faults", .help = "plan again without lost devices, as run --elastic does"},
+    {.name = "measured",
+     TEXT_AT(measured),
+     .unit = "FILE",
+     .needs = "faults",
+     .help = "output of run --json, whose step, checkpoints, detection and restarts are the costs, e.g. run.json",
+     .preset = "costs are simulated or assumed"},
+    TIME("step", step, "measured, or simulated", "time of a step, e.g. 120ms", .needs = "faults"),
     COUNT("samples", samples, 1, 1e6, "number of simulated runs, e.g. 1000"),
     COUNT("threads", threads, 1, 1024, "threads, e.g. 8; the result does not depend on them"),
     {0}};
@@ -438,8 +487,9 @@ const struct verb cmd_goodput = {
     .options = options,
     .examples = {"musher goodput --days 54 --gpus 16384 --checkpoint 5s --restart 5min",
                  "musher goodput plan.yaml --mtbf 12h --repair 2h --replan-speeds --storage 1GB/s",
+                 "musher goodput plan.yaml --faults faults.yaml --steps 500 --save-every 50 --measured run.json",
                  "musher goodput --spot spot.csv --speed V100=0.4 --mtbf never --notice 30s"},
     REQUEST(.interval = "auto", .gpus = 16384, .per_node = 8, .unit = 1, .shape = 1, .samples = 100,
-            .threads = 1),
+            .threads = 1, .max_restarts = 1000),
     .run = run_goodput,
 };

@@ -106,7 +106,7 @@ static void print_noise(const struct program *p, const struct gradient_noise *x)
     }
 }
 
-static void print_json(const struct program *p, const struct plan *plan, const struct run_result *r, const struct restart *restart,
+static void print_json(const struct program *p, const struct plan *plan, const struct run_result *r, struct restart *restart,
                        const struct adapt *adapt)
 {
     struct json j;
@@ -164,7 +164,7 @@ static void print_scale(const struct run_result *r)
     putchar('\n');
 }
 
-static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r, const struct restart *restart,
+static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r, struct restart *restart,
                        const struct adapt *adapt)
 {
     char text[32], first[32], last[32];
@@ -219,14 +219,14 @@ struct outputs {
 
 struct shared {
     bool printed; /* the object of --json, by rank 0 */
-    bool adapts; /* the early stop is one of adapt_look: another start follows */
+    bool returns; /* a lost node is back, or another plan is taken: the ranks end early and start again */
     struct early_stop stop;
 };
 
 static enum status write_outputs(void *owner, struct error *err)
 {
     struct outputs *x = owner;
-    if (x->shared && x->shared->adapts && x->r.steps < x->options->steps) return OK;
+    if (x->shared && x->shared->returns && x->r.first_step + x->r.steps < x->restart->end) return OK; /* a later start prints */
     common_warn_of_period(&x->program->outer, x->r.steps);
     if (x->trace) {
         if (x->plan) x->r.trace->plan_text = common_plan_text(x->a, x->plan);
@@ -263,11 +263,12 @@ static void stop_early(void *owner)
     log_warn("interrupted: the run ends after this step with a checkpoint; a second signal ends it at once");
 }
 
-static void look(void *owner)
+static void look(void *owner, const pid_t *pid)
 {
     struct outputs *x = owner;
-    if (!adapt_look(x->adapt)) return;
-    x->shared->adapts = true;
+    bool back = restart_look(x->restart, x->program, pid);
+    if (!adapt_look(x->adapt) && !back) return;
+    x->shared->returns = true;
     early_stop_request(&x->shared->stop, x->program->n_devices);
 }
 
@@ -280,9 +281,10 @@ static enum status start_ranks(struct outputs *x, struct launch_faults *faults, 
     if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
     x->shared = shared;
     if (stops) x->options->stop = &x->shared->stop;
+    const struct launch_hooks hooks = {.stop = stops ? stop_early : NULL, .look = x->restart->script || x->adapt->mode ? look : NULL};
+    restart_start(x->restart);
     adapt_start(x->adapt, x->plan, p, x->options);
-    enum status status = launch_local_run(p->n_devices, by_arrival ? p->server.n : p->n_devices, run_rank, stops ? stop_early : NULL,
-                                          x->adapt->mode ? look : NULL, x, faults, err);
+    enum status status = launch_local_run(p->n_devices, by_arrival ? p->server.n : p->n_devices, run_rank, &hooks, x, faults, err);
     adapt_end(x->adapt);
     if (x->shared->printed) common_json_by_another();
     munmap(shared, sizeof *x->shared);
@@ -293,13 +295,14 @@ static enum status run_forked(struct outputs *x, struct error *err)
 {
     struct launch_faults faults;
     struct error failure;
+    enum status status;
     x->restart->counts = x->adapt->mode;
-    TRY(restart_begin(x->restart, x->plan, x->options, err));
+    TRY(restart_begin(x->restart, x->plan, x->program, x->options, err));
     TRY(adapt_begin(x->adapt, x->restart, x->plan, err));
-    while (start_ranks(x, &faults, &failure) != OK)
-        if (!adapt_again(x->adapt, &faults, &failure, x->plan, x->program, x->options) &&
-            !restart_again(x->restart, &faults, &failure, x->plan, x->program, x->options, err)) return err->code;
-    return OK;
+    while ((status = start_ranks(x, &faults, &failure)) != OK)
+        if (!restart_again(x->restart, &faults, &failure, x->plan, x->program, x->options, err)) break;
+    restart_end(x->restart);
+    return status == OK ? OK : err->code;
 }
 
 static struct early_stop alone;
@@ -392,6 +395,7 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     q->run.conclude = write_outputs;
     q->run.owner = &x;
     if (is_rank) return worker_run(a, &program, &q->run, &x.r, err);
+    if (q->restart.script && !forked) return error_set(err, ERR_USAGE, "--faults is for several forked ranks (two devices or more, --launcher fork)");
     if (program.n_devices < 2) return run_alone(&x, err);
     if (!forked && q->adapt.mode) return error_set(err, ERR_USAGE, "--adapt is for forked ranks (--launcher fork)");
     if (!forked && q->restart.max) return error_set(err, ERR_USAGE, "--max-restarts is for forked ranks (--launcher fork)");
@@ -476,6 +480,10 @@ static const struct option options[] = {
      .help = "name devices and links that become slower or faster; on: take a new plan if its predicted gain exceeds the time of a change; advise: "
              "only print it",
      .preset = "off"},
+    {.name = "faults",
+     TEXT_AT(restart.script),
+     .unit = "FILE",
+     .help = "fault script whose faults are injected, e.g. faults.yaml"},
     {.name = "launcher",
      CHOICE_AT(launcher),
      .unit = "NAME",

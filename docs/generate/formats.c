@@ -2,6 +2,7 @@
 #include "core/base/arena.h"
 #include "core/base/error.h"
 #include "core/cluster/keys.h"
+#include "core/faults/script.h"
 #include "core/graph/op.h"
 #include "core/graph/op_index.h"
 #include "core/model/keys.h"
@@ -117,6 +118,10 @@ void generate_formats(struct arena *a, FILE *out)
     write_keys("An entry of `operators`", sharding_operator_keys, out);
     write_keys("An entry of `parameters`", sharding_parameter_keys, out);
     write_keys("An entry of `collectives`", sharding_collective_keys, out);
+    fputs("\n## Fault script\n\nFaults that `musher run --faults` injects and `musher goodput --faults` predicts.\n", out);
+    write_keys("The file", fault_script_keys, out);
+    write_keys("An entry of `faults`", fault_keys, out);
+    write_example(a, "examples/faults.yaml", out);
     fputs("\n## Trace\n\n", out);
     write_comment(a, "traces/trace.h", " * File: JSON lines", out);
     fputs(

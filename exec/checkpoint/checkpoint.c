@@ -129,12 +129,20 @@ static uint32_t crc_of(const void *p, int64_t bytes)
     return (uint32_t)crc32_z(crc32_z(0, NULL, 0), p, (size_t)bytes);
 }
 
+static _Atomic int injected;
+
+void checkpoint_fail(int why) { injected = why; }
+
 enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
                              struct checkpoint_tensor *tensors, const void *const *data, int32_t n,
                              struct error *err)
 {
     struct file f;
     TRY(file_open(&f, arena_printf(a, "%s/%s", temporary, file), err));
+    if (injected) {
+        file_abandon(&f);
+        return error_set(err, ERR_RESOURCE, "cannot write '%s/%s': %s", temporary, file, strerror(injected));
+    }
     int64_t at = 0;
     for (int32_t i = 0; i < n; i++) {
         struct checkpoint_tensor *t = &tensors[i];

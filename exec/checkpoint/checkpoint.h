@@ -58,6 +58,9 @@ struct checkpoint {
 
 /* ---- writing: one rank calls enter, follow, begin and commit; any rank writes files ---------- */
 
+/* Injects a fault: from now on data files of this process fail with this errno; 0: no longer. */
+void checkpoint_fail(int why);
+
 enum { CHECKPOINTS_KEPT = 2, CHECKPOINTS_KEPT_MAX = 1000 };
 struct checkpoint_store {
     const char *dir;

@@ -22,6 +22,7 @@
 #define LOOK_NS 2000000
 #define LOOK_MAX_NS 100000000
 #define LOOK_PART 64
+#define LOOK_HOOK_NS 4000000 /* at most, of a parent with a hook: a hundredth of a second is late for a fault's time */
 #define GRACE_NS INT64_C(5000000000) /* from SIGQUIT to SIGKILL */
 
 /* The first failure that a rank reported, in memory shared with the parent. */
@@ -87,15 +88,14 @@ struct children {
     struct said *said; /* NULL: no reports, and signals end this process */
     struct sigaction old[END_SIGNALS];
     struct launch_faults *faults;
-    void (*stop)(void *owner); /* asks the ranks to end; NULL: they are ended */
-    void (*look)(void *owner); /* at each look at the children; NULL: none */
+    struct launch_hooks hooks;
     void *owner;
 };
 
 static void become_rank(const struct children *c, int32_t rank, int fd)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    if (c->said) end_signals_inherit(c->old, c->stop != NULL);
+    if (c->said) end_signals_inherit(c->old, c->hooks.stop != NULL);
     self.rank = rank;
     self.size = c->n;
     self.fd = fd;
@@ -109,7 +109,7 @@ static void kill_all(const struct children *c, int signal_number)
 }
 
 /* By a signal that the ranks do not answer by themselves. */
-static bool is_interrupted(const struct children *c) { return c->said && end_signals_caught() > (c->stop ? 1 : 0); }
+static bool is_interrupted(const struct children *c) { return c->said && end_signals_caught() > (c->hooks.stop ? 1 : 0); }
 
 /* ERR_RANK is the exit code of a rank that lost a peer: any other failure is the cause, even if it is seen later. */
 static bool lost_a_peer(int how) { return WIFEXITED(how) && WEXITSTATUS(how) == ERR_RANK; }
@@ -127,6 +127,8 @@ static void reap(struct children *c)
             continue;
         c->stopped[i] = WIFSTOPPED(how);
         c->stopped_ns[i] = clock_wall_ns();
+        bool well = WIFCONTINUED(how) || (WIFEXITED(how) && WEXITSTATUS(how) == 0);
+        if (c->faults && !c->faults->first_ns && !well) c->faults->first_ns = c->stopped_ns[i];
         if (WIFSTOPPED(how) || WIFCONTINUED(how)) continue;
         c->pid[i] = 0;
         c->running--;
@@ -168,9 +170,9 @@ static bool follow(struct children *c, double limit_s)
     while (c->running) {
         reap(c);
         kill_stopped(c);
-        if (c->look && c->running == c->n) c->look(c->owner);
-        if (c->stop && end_signals_caught() && !asked) {
-            c->stop(c->owner);
+        if (c->hooks.look) c->hooks.look(c->owner, c->pid);
+        if (c->hooks.stop && end_signals_caught() && !asked) {
+            c->hooks.stop(c->owner);
             asked = true;
         }
         if (is_interrupted(c) && !told) {
@@ -186,7 +188,8 @@ static bool follow(struct children *c, double limit_s)
         if (rest_is_stopped(c) || (c->running && clock_wall_ns() > until_ns)) break;
         if (!c->running) break;
         int64_t now_ns = clock_wall_ns(), pause_ns = LOOK_NS + (now_ns - begin_ns) / LOOK_PART;
-        clock_sleep_until(now_ns + (pause_ns < LOOK_MAX_NS ? pause_ns : LOOK_MAX_NS));
+        int64_t most_ns = c->hooks.look ? LOOK_HOOK_NS : LOOK_MAX_NS;
+        clock_sleep_until(now_ns + (pause_ns < most_ns ? pause_ns : most_ns));
     }
     bool in_time = c->running == 0;
     for (int32_t i = 0; i < c->n && !is_interrupted(c); i++)
@@ -270,11 +273,12 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
     return launch(&c, body, owner, limit_s, err);
 }
 
-enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void (*look)(void *owner), void *owner,
-                             struct launch_faults *faults, struct error *err)
+enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, const struct launch_hooks *hooks, void *owner, struct launch_faults *faults,
+                             struct error *err)
 {
-    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1, .faults = faults, .stop = stop, .look = look, .owner = owner};
-    if (faults) faults->n = 0;
+    struct children c = {.n = n, .expendable = expendable, .failed = -1, .other = -1, .faults = faults, .owner = owner};
+    if (hooks) c.hooks = *hooks;
+    if (faults) faults->n = 0, faults->first_ns = 0;
     void *said = mmap(NULL, sizeof *c.said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (said == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
     c.said = said;

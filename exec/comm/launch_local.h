@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Body of a rank; returns its exit code (enum status). The process ends by _exit afterwards. */
 typedef int local_rank(void *owner, int32_t rank);
@@ -26,14 +27,19 @@ MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, do
 struct launch_faults {
     int32_t n, rank[LOCAL_RANKS_MAX];
     bool signalled; /* SIGINT, SIGTERM or SIGHUP came meanwhile */
+    int64_t first_ns; /* CLOCK_MONOTONIC at which the first rank that failed or is stopped was seen; 0: none */
+};
+/* What the parent does meanwhile; each may be NULL. */
+struct launch_hooks {
+    void (*stop)(void *owner); /* asks the ranks to end after a first signal */
+    void (*look)(void *owner, const pid_t *pid); /* every few ms; (n) processes of the ranks, 0: ended */
 };
 /* The ranks of a program's run: without a limit of time. Ranks from `expendable` on may end before the others, which go on
  * (comm_expendable), and are killed once they have been stopped for half of comm_limit_ns: ERR_RANK with the number of such ranks and how the first one ended, after all others have succeeded. The first
- * failure that another rank reported (launch_report) is the error. SIGINT, SIGTERM or SIGHUP ends the ranks by SIGQUIT: ERR_INTERRUPTED. If there is a function `stop`, the
- * first signal calls it instead, because the ranks then end by themselves, and a second signal ends them. look: NULL, or called up to ten times a
- * second while all ranks run. faults: filled also on success;
+ * failure that another rank reported (launch_report) is the error. SIGINT, SIGTERM or SIGHUP ends the ranks by SIGQUIT: ERR_INTERRUPTED. If there is a hook `stop`, the
+ * first signal calls it instead, because the ranks then end by themselves, and a second signal ends them. faults: filled also on success;
  * NULL: not needed. */
-MUST_CHECK enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, void (*stop)(void *owner), void (*look)(void *owner), void *owner,
+MUST_CHECK enum status launch_local_run(int32_t n, int32_t expendable, local_rank *body, const struct launch_hooks *hooks, void *owner,
                                         struct launch_faults *faults, struct error *err);
 /* Whether this process is a rank of launch_local_run. */
 bool launch_local_reports(void);

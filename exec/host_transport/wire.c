@@ -97,6 +97,7 @@ static void init_end(struct wires *w, const struct program *p, int32_t wire, int
     struct wire *x = &w->wire[wire];
     *x = (struct wire){.from = from, .to = to, .link = link >= 0 ? &p->links[link] : NULL};
     x->used = from != to && (from == w->rank || to == w->rank);
+    if (link >= 0) x->slower = &w->slower[link];
     if (controls) x->control = &controls[wire];
     if (clocks && link >= 0)
         x->clock = &clocks[2 * link + (p->links[link].half_duplex ? 0 : direction)];
@@ -134,6 +135,8 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
     w->wire = ARENA_ARRAY(a, struct wire, (size_t)n + 1);
     w->mine = ARENA_ARRAY(a, int32_t, (size_t)n + 1);
     w->group_first = ARENA_ARRAY(a, int32_t, (size_t)p->n_collectives + 1);
+    w->slower = ARENA_ARRAY(a, _Atomic double, (size_t)p->n_links + 1);
+    for (int32_t i = 0; i < p->n_links; i++) atomic_init(&w->slower[i], 1);
     struct link_clock *clocks = shared ? make_clocks(shared, 2 * p->n_links, w->rank == 0) : NULL;
     struct wire_control *controls =
         shared ? (void *)((char *)shared + sizeof *clocks * 2 * (size_t)p->n_links) : NULL;
@@ -150,6 +153,11 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
     for (int32_t i = 0; i < met.n; i++)
         init_end(w, p, n_edges + i, met.list[i].from, met.list[i].to, met.list[i].link,
                  met.list[i].direction, clocks, controls);
+}
+
+void wires_slow(struct wires *w, int32_t link, double factor)
+{
+    atomic_store_explicit(&w->slower[link], factor, memory_order_relaxed);
 }
 
 int32_t wires_peer(const struct wires *w, int32_t wire)
@@ -235,9 +243,9 @@ void wire_post(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t
     push(w, x, (struct wire_message){.data = data, .bytes = bytes, .at_ns = posted_ns});
 }
 
-static int64_t occupancy_ns(const struct wire *x, int64_t bytes)
+static int64_t occupancy_ns(const struct wire *x, int64_t bytes, double slower)
 {
-    return x->link && x->link->bandwidth_Bps > 0 ? units_ns_from_s((double)bytes / x->link->bandwidth_Bps)
+    return x->link && x->link->bandwidth_Bps > 0 ? units_ns_from_s((double)bytes / x->link->bandwidth_Bps * slower)
                                                  : 0;
 }
 
@@ -272,7 +280,8 @@ static bool take_turn(struct wire *x, struct wire_message *m)
 {
     int64_t from = m->reserved_bytes, to = m->bytes, turn = turn_bytes(x, m);
     if (to - from > turn) to = from + turn;
-    int64_t length = occupancy_ns(x, to) - occupancy_ns(x, from), at = earliest_ns(x);
+    double slower = x->slower ? atomic_load_explicit(x->slower, memory_order_relaxed) : 1;
+    int64_t length = occupancy_ns(x, to, slower) - occupancy_ns(x, from, slower), at = earliest_ns(x);
     int64_t start = x->clock ? link_clock_reserve(x->clock, at, length) : at;
     if (from == 0) m->start_ns = start;
     m->left_ns = start + length;

@@ -49,6 +49,7 @@ struct wire {                        /* one end */
     int32_t from, to;                /* ranks */
     const struct program_link *link; /* NULL: no link, free */
     struct link_clock *clock;        /* NULL: real, or free */
+    const _Atomic double *slower;    /* factor of the link's occupancy (wires_slow); NULL: no link */
     struct wire_control *control;    /* NULL: real */
     struct wire_message *queue;           /* (capacity), message n at n mod capacity; a power of two */
     int64_t capacity;
@@ -76,6 +77,7 @@ struct wires {
     /* (n_groups) of collectives: (n_members²) the wire from member i to k, -1 none; NULL otherwise. Collectives share
      * one wire per pair of ranks and link: both ends use it in the same order. */
     int32_t **collective;
+    _Atomic double *slower; /* (n_links) */
     wire_ended *ended;
     void *owner;
 };
@@ -90,6 +92,8 @@ int64_t wires_shared_bytes(const struct program *p);
 /* shared: that memory, mapped and zeroed (NULL for real devices); rank 0 creates the clocks before any other use. */
 void wires_init(struct wires *w, struct arena *a, const struct program *p, struct comm *c,
                 void *shared, wire_ended *ended, void *owner);
+/* From now on messages occupy the program's link `factor` times as long, at this rank's ends that receive them; any thread. */
+void wires_slow(struct wires *w, int32_t link, double factor);
 void wire_hand(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t ready_ns);
 void wire_post(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t posted_ns);
 /* Advances all messages and calls `ended` for completed ones. *progress: something advanced. */

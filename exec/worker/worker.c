@@ -19,10 +19,12 @@
 #include "core/program/device_memory.h"
 #include "exec/comm/launch.h"
 #include "exec/worker/early_stop.h"
+#include "exec/worker/faults.h"
 #include "exec/worker/preflight.h"
 #include "exec/worker/preload.h"
 #include "exec/worker/prepare.h"
 #include "exec/worker/resume.h"
+#include "exec/worker/run_board.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -166,6 +168,12 @@ static void connect_modules(struct worker *w)
     saver_init(&w->saver, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log, &w->serve);
 }
 
+/* Rank 0 writes it. Steps of servers by arrival have no common end. */
+static struct run_board *board(const struct worker *w)
+{
+    return w->rank.index || parameter_server_by_arrival(&w->rank.p->server) ? NULL : w->rank.o->board;
+}
+
 /* The output folder is locked before the checkpoint to resume is searched. */
 static enum status find_position(struct worker *w, struct error *err)
 {
@@ -193,7 +201,9 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     TRY(comm_agree(r->comm, open_mine(w, err), err));
     if (r->index == 0) preflight_warn_if_crowded(p);
     serve_open(&w->serve, r, &w->chunks);
+    run_board_joined(board(w));
     TRY(find_position(w, err));
+    run_board_loaded(board(w));
     TRY(comm_agree(r->comm, serve_follow(&w->serve, r, w->progress.first_step, err), err));
     chunks_set_optimizer(&w->chunks, p, w->rank.index);
     TRY(comm_agree(r->comm, scale_log_open(&w->scales, r, &w->chunks, err), err));
@@ -231,14 +241,20 @@ static enum status save_between(struct worker *w, int64_t offset_ns, struct erro
     if (w->rank.discrete) TRY(async_issue_drain(&w->ahead, err));
     TRY(comm_thread_pause(&w->transports.comm_thread, err));
     take_priority(w, false);
-    int64_t now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock));
+    int64_t now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock)), begin_ns = clock_wall_ns();
     enum status status = saver_save(&w->saver, progress_number(&w->progress), err);
+    if (w->rank.index == 0) faults_saved(w->rank.o->faults, status == OK);
+    if (status == ERR_RESOURCE && w->rank.o->survives) { /* the same on all ranks */
+        if (w->rank.index == 0) log_warn("%s; the run goes on, and '%s' keeps its earlier checkpoints", err->text, w->rank.o->save);
+        status = OK;
+    }
     w->agreed = status != OK;
     w->clock.zero_ns = agree_on_zero(w, offset_ns, now_ns);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
     take_priority(w, true);
     device_clock_waited(&w->clock, 0);
     clock_sleep_until(w->clock.zero_ns + now_ns);
+    run_board_saved(board(w), clock_wall_ns() - begin_ns);
     return status;
 }
 
@@ -285,10 +301,16 @@ static bool stops_early(struct worker *w)
 static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *err)
 {
     const struct run_options *o = w->rank.o;
+    const struct fault_side side = {.f = o->faults, .p = w->rank.p, .board = o->board, .rank = w->rank.index, .clock = &w->clock,
+                                    .wires = &w->transports.comm_thread.wires};
+    run_board_begun(board(w));
     TRY(worker_first_pass(w, err));
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {
+        faults_before_step(&side, progress_number(&w->progress));
         if (stops_early(w)) return end_early(w, err);
+        int64_t begin_ns = clock_wall_ns();
         TRY(next_step(w, err));
+        run_board_step(board(w), progress_number(&w->progress), clock_wall_ns() - begin_ns, faults_disturb(o->faults));
         int64_t done = w->progress.step + 1;
         if (w->rank.index == 0) log_progress("step %" PRId64 " of %" PRId64, done, o->steps);
         if (o->save && done < o->steps && o->save_every > 0 && done % o->save_every == 0)
@@ -425,8 +447,11 @@ static enum status run(struct worker *w, const struct program *p, const struct r
                             kernel_spans_collect(&w->kernels, &w->rank, &w->spans, err), err);
     if (status == OK) status = scale_log_agreed(&w->scales, &w->rank, &w->chunks, err);
     if (status == OK) (void)step_log_finite(&w->log, &w->rank, w->progress.first_step);
-    if (status == OK && w->rank.o->save)
+    if (status == OK && w->rank.o->save) {
+        int64_t begin_ns = clock_wall_ns();
         status = saver_save(&w->saver, w->progress.first_step + w->rank.o->steps, err);
+        run_board_saved(board(w), clock_wall_ns() - begin_ns);
+    }
     if (status == OK) status = conclude(w, out, err);
     if (status == OK && w->asked)
         status = error_set(err, ERR_INTERRUPTED, "interrupted after step %" PRId64 " of %" PRId64 "; its checkpoint is in %s",

@@ -22,6 +22,8 @@
 struct backend;
 struct early_stop;
 struct straggler_table;
+struct faults;
+struct run_board;
 
 /* Fills the backend table of a device's backend name (program_device). ERR_INPUT: unknown name. */
 typedef enum status backend_maker(const char *kind, struct backend *out, struct error *err);
@@ -35,6 +37,9 @@ struct run_options {
     const char *replay; /* log of arrivals (exec/arrivals.h) whose order parameter servers follow; NULL: the order of arrival */
     struct early_stop *stop; /* exec/worker/early_stop.h; NULL, and with servers that handle pushes by arrival: the run has all its steps */
     struct straggler_table *stragglers; /* exec/straggler.h, of all ranks; NULL: none are looked for */
+    struct run_board *board;  /* exec/worker/run_board.h; NULL: none */
+    struct faults *faults;    /* exec/worker/faults.h; NULL: none */
+    bool survives; /* a checkpoint between steps that cannot be written is a warning, not the end of the run */
     bool keep_trace;
     bool
         keep_kernels; /* with keep_trace: kernels within operators, from the device's profiler (activity.h) */

@@ -1,5 +1,5 @@
 /* The simulation of one run. sim/goodput/study.c repeats it, sim/goodput/read.c reads the tables. */
-#include "sim/goodput/goodput.h"
+#include "sim/goodput/internal.h"
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
@@ -9,41 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-#define NEVER INT64_MAX
 #define HORIZON_MAX_NS (INT64_MAX / 8) /* 36 years */
 #define FAILURES_MAX 1e7
 #define CHECKPOINTS_MAX 1e8
+#define STEP_PART 1e-3 /* of a step, for the rounding of work to ns: steps that have ended are counted */
 
-enum state { RUN, WRITE, DETECT, REPLAN, RESTART, WAIT };
-enum event { END, DURABLE, PHASE, CHANGE, REPAIR, FAILURE, DUE };
-
-struct repair {
-    int64_t time_ns, devices;
-    int32_t type;
-};
-struct walk {
-    struct arena *arena;
-    const struct goodput_job *job;
-    struct goodput_tally *out;
-    uint64_t seed, stream; /* stream: of the sample */
-    int64_t interval_ns, now_ns;
-    enum state state;
-    int64_t phase_end_ns;
-    bool then_change;               /* this WRITE precedes a change of devices */
-    int64_t *there, *broken, *used; /* (n_types) */
-    double speed, exposure;         /* exposure: used ÷ all, the rate of failures */
-    double work, safe, pending;     /* ns at speed 1 */
-    int64_t durable_ns;             /* when pending is safe; NEVER: nothing pending */
-    int64_t due_ns;
-    double clock; /* exposure passed */
-    double *next; /* (n_causes) its next failure on the clock */
-    uint64_t *drawn;
-    size_t soonest; /* n_causes: none */
-    size_t change;  /* the next */
-    size_t first_repair, n_repairs, repair_capacity;
-    struct repair *repairs;
-    size_t blame; /* cause of the current stop; n_causes: devices withdrawn or grown */
-};
+enum event { END, DURABLE, PHASE, CHANGE, REPAIR, FAILURE, DUE, SCRIPT };
 
 /* --- failures --------------------------------------------------------------------------------- */
 
@@ -122,11 +93,12 @@ static void choose(struct walk *w)
     w->speed = speed;
     w->exposure = (double)used / (double)all;
     if (!same) w->out->replans++;
-    enter(w, REPLAN, same ? 0 : w->job->replan_ns);
+    bool first = w->job->n_events && used == all; /* the first plan is known */
+    enter(w, REPLAN, same || first ? 0 : w->job->replan_ns);
 }
 
 /* Devices have returned or are new: a running job stops for them only if it pays. */
-static void maybe_grow(struct walk *w)
+void goodput_maybe_grow(struct walk *w)
 {
     const struct goodput_job *j = w->job;
     int64_t wanted[GOODPUT_TYPES_MAX];
@@ -150,11 +122,19 @@ static void maybe_grow(struct walk *w)
 static void lose(struct walk *w)
 {
     double lost = w->work - w->safe;
+    if (w->job->step_ns) w->out->lost_steps += floor(lost / (double)w->job->step_ns + STEP_PART);
     w->out->part_ns[GOODPUT_useful] -= lost;
     w->out->part_ns[GOODPUT_lost] += lost;
     w->out->cause_ns[w->blame] += lost;
     w->work = w->safe;
     w->durable_ns = NEVER;
+}
+
+void goodput_stop(struct walk *w, int64_t detect_ns)
+{
+    w->blame = w->job->n_causes;
+    lose(w);
+    enter(w, DETECT, detect_ns);
 }
 
 /* Chooses the device type in proportion to the devices in use. */
@@ -192,7 +172,7 @@ static void repaired(struct walk *w)
     struct repair r = w->repairs[w->first_repair++];
     if (!--w->n_repairs) w->first_repair = 0;
     w->broken[r.type] -= r.devices;
-    maybe_grow(w);
+    goodput_maybe_grow(w);
 }
 
 /* Devices in use are withdrawn. With a long enough warning the last of the running time was used for a checkpoint. */
@@ -224,7 +204,14 @@ static void changed(struct walk *w)
     if (short_of && w->state != DETECT && w->state != WAIT)
         withdrawn(w);
     else
-        maybe_grow(w);
+        goodput_maybe_grow(w);
+}
+
+/* Steps count, if the job has them, because a run writes after a number of steps. */
+static void set_due(struct walk *w)
+{
+    w->due_ns = w->now_ns + w->interval_ns;
+    w->due_work = w->work + (double)w->interval_ns;
 }
 
 static void written(struct walk *w)
@@ -235,12 +222,14 @@ static void written(struct walk *w)
         return;
     }
     w->out->checkpoints++;
-    w->pending = w->work;
-    w->durable_ns = w->now_ns + w->job->background_ns;
-    if (!w->job->background_ns) w->safe = w->work, w->durable_ns = NEVER;
+    if (script_writes(w)) {
+        w->pending = w->work;
+        w->durable_ns = w->now_ns + w->job->background_ns;
+        if (!w->job->background_ns) w->safe = w->work, w->durable_ns = NEVER;
+    }
     enter(w, RUN, 0);
-    w->due_ns = w->now_ns + w->interval_ns;
-    maybe_grow(w); /* devices may have arrived meanwhile, and all work is now safe */
+    set_due(w);
+    goodput_maybe_grow(w); /* devices may have arrived meanwhile, and all work is now safe */
 }
 
 static void phase_over(struct walk *w)
@@ -257,8 +246,8 @@ static void phase_over(struct walk *w)
         return;
     case RESTART:
         enter(w, RUN, 0);
-        w->due_ns = w->now_ns + w->interval_ns;
-        maybe_grow(w);
+        set_due(w);
+        goodput_maybe_grow(w);
         return;
     case RUN:
     case WAIT:
@@ -269,18 +258,22 @@ static void phase_over(struct walk *w)
 
 /* --- time ------------------------------------------------------------------------------------- */
 
-static double work_pace(const struct walk *w)
+double goodput_work_pace(const struct walk *w)
 {
-    return w->speed * (w->durable_ns == NEVER ? 1 : 1 - w->job->background_slow);
+    return w->speed * w->slowed * (w->durable_ns == NEVER ? 1 : 1 - w->job->background_slow);
 }
 
 /* A checkpoint waits until the previous one is safe; the last one is written when all work is done. */
 static int64_t due_ns(const struct walk *w)
 {
     int64_t due = w->due_ns;
+    if (w->job->step_ns) {
+        double wait = ceil((w->due_work - w->work) / goodput_work_pace(w));
+        due = wait < (double)HORIZON_MAX_NS ? w->now_ns + (wait > 0 ? (int64_t)wait : 0) : NEVER;
+    }
     if (w->durable_ns != NEVER && w->durable_ns > due) due = w->durable_ns;
     if (w->job->work_ns) {
-        double left = ceil(((double)w->job->work_ns - w->work) / work_pace(w));
+        double left = ceil(((double)w->job->work_ns - w->work) / goodput_work_pace(w));
         if (left < 0) left = 0;
         if (left < (double)(due - w->now_ns)) due = w->now_ns + (int64_t)left;
         if (w->durable_ns != NEVER && w->durable_ns > due) due = w->durable_ns;
@@ -303,6 +296,7 @@ static enum event next_event(const struct walk *w, int64_t *when)
     if (w->n_repairs) CONSIDER(REPAIR, w->repairs[w->first_repair].time_ns);
     CONSIDER(FAILURE, failure_ns(w));
     if (w->state == RUN) CONSIDER(DUE, due_ns(w));
+    if (w->job->n_events) CONSIDER(SCRIPT, script_next_ns(w)); /* behind a checkpoint after the same step */
 #undef CONSIDER
     return e;
 }
@@ -322,11 +316,12 @@ static void advance(struct walk *w, int64_t when)
         if (w->state != WRITE || w->then_change) w->out->cause_ns[w->blame] += passed;
         return;
     }
-    double work = work_pace(w) * passed;
+    double work = goodput_work_pace(w) * passed;
     w->work += work;
     w->out->part_ns[GOODPUT_useful] += work;
-    w->out->part_ns[GOODPUT_checkpoint] += w->speed * passed - work;
-    w->out->part_ns[GOODPUT_slow] += passed - w->speed * passed;
+    w->out->part_ns[GOODPUT_checkpoint] += w->speed * w->slowed * passed - work;
+    w->out->part_ns[GOODPUT_slow] += passed - w->speed * w->slowed * passed;
+    script_worked(w, work);
 }
 
 static void happen(struct walk *w, enum event e)
@@ -350,6 +345,9 @@ static void happen(struct walk *w, enum event e)
         return;
     case DUE:
         enter(w, WRITE, w->job->checkpoint_ns);
+        return;
+    case SCRIPT:
+        script_happen(w);
         return;
     case END:
         return;
@@ -417,7 +415,7 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
         return error_set(err, ERR_INPUT,
                          "%.3g failures in %g s: more than the limit of a simulation (%g)", failures,
                          units_s_from_ns(j->horizon_ns), FAILURES_MAX);
-    double writes = (double)j->horizon_ns / ((double)interval_ns + (double)j->checkpoint_ns);
+    double writes = (double)(j->step_ns ? j->work_ns : j->horizon_ns) / ((double)interval_ns + (double)j->checkpoint_ns);
     if (writes > CHECKPOINTS_MAX)
         return error_set(err, ERR_INPUT,
                          "%.3g checkpoints in %g s: more than the limit of a simulation (%g)", writes,
@@ -446,7 +444,8 @@ static void set_out(struct walk *w, int64_t sample)
     choose(w); /* the first plan and the first start are not attributed to a failure */
     w->out->replans = 0;
     if (w->state != WAIT) enter(w, RUN, 0);
-    w->due_ns = w->interval_ns;
+    set_due(w);
+    script_open(w);
 }
 
 enum status goodput_walk(struct arena *a, const struct goodput_job *job, int64_t interval_ns,
@@ -460,7 +459,7 @@ enum status goodput_walk(struct arena *a, const struct goodput_job *job, int64_t
     set_out(&w, sample);
     for (enum event e = DUE; e != END;) {
         int64_t when;
-        if (job->work_ns && w.safe >= (double)job->work_ns - 0.5) break;
+        if (out->ended_early || (job->work_ns && w.safe >= (double)job->work_ns - 0.5)) break;
         e = next_event(&w, &when);
         advance(&w, when);
         happen(&w, e);

@@ -15,6 +15,7 @@
  * The failures of a cause form a renewal process (exponential or Weibull) in exposure, which accumulates in proportion to the
  * devices in use and, unless `calm`, also while the job restarts. Draws are functions of (seed, sample, cause, number): every
  * candidate interval meets the same failures (common random numbers), and threads change nothing.
+ * A script's events (goodput_event) happen once, at a time or at a step's work; the job's first plan needs no re-planning.
  * Limits: the speed between two events is constant; a failure removes full devices; the failures of a cause are independent
  * of the devices that failed before. Cost: O(checkpoints + failures) a sample.
  */
@@ -37,7 +38,7 @@ struct arena;
     X(replan, "replanning")                                                                        \
     X(restart, "restart and checkpoint load")                                                      \
     X(waiting, "waiting for devices")                                                              \
-    X(slow, "lower speed on fewer devices")
+    X(slow, "fewer or slower devices")
 enum goodput_part {
 #define X(name, help) GOODPUT_##name,
     GOODPUT_PARTS(X)
@@ -59,6 +60,22 @@ struct goodput_change { /* devices available from this time on */
     int64_t time_ns;
     const int64_t *devices; /* (n_types) */
 };
+enum goodput_event_kind {
+    GOODPUT_EVENT_FAILURE,
+    GOODPUT_EVENT_SLOW,
+    GOODPUT_EVENT_DISK_FULL, /* checkpoints take their time and are not written */
+};
+struct goodput_event {        /* of a script; happens once */
+    enum goodput_event_kind kind;
+    int64_t at_work_ns;       /* >= 0: when the job first reaches this work; -1: at time_ns, or later when it next runs or writes */
+    int64_t time_ns;
+    int64_t detect_ns;        /* FAILURE */
+    const int64_t *devices;   /* (n_types) where it happens, while one of them is there; FAILURE removes them. NULL: restart in place */
+    int64_t back_ns;          /* > 0: the devices return after this time; 0: see back_work_ns */
+    int64_t back_work_ns;     /* > 0: when the job reaches this work; both 0: never */
+    double speed;             /* SLOW: share of the speed that is left, in (0, 1] */
+    int64_t lasts_ns;         /* SLOW, DISK_FULL: executed work, repeated work too; 0: of DISK_FULL one checkpoint */
+};
 struct goodput_job {
     int64_t horizon_ns; /* > 0: wall time of the run */
     int64_t work_ns;    /* > 0: ends when this much work (at speed 1) is safe; 0: at the horizon */
@@ -77,6 +94,11 @@ struct goodput_job {
     /* warning before devices are withdrawn: if long enough for a write, nothing is lost */
     int64_t notice_ns;
     bool calm; /* no failures while the job does not run: an assumption of the closed forms */
+    /* > 0: work of one step. Intervals then count work, as a run that writes after a number of steps does, and lost steps are counted. */
+    int64_t step_ns;
+    size_t n_events;
+    const struct goodput_event *events;
+    int64_t failures_max; /* of events: the run ends at the next one */
     size_t n_causes, n_changes;
     const struct goodput_cause *causes;
     const struct goodput_change *changes; /* ascending; none: all devices are always available */
@@ -85,6 +107,9 @@ struct goodput_job {
 struct goodput_tally { /* means over samples if there are several */
     double elapsed_ns, part_ns[GOODPUT_PART_COUNT];
     double checkpoints, replans, preemptions, reconfigurations;
+    double lost_steps, event_failures; /* of a job with step_ns; failures of the script */
+    bool ended_early;    /* a failure of the script after the last restart, or no space for the last checkpoint */
+    double *event_ns;    /* (n_events) when it happened; -1: it did not */
     double *failures; /* (n_causes) */
     /* (n_causes + 1) lost work, detection, replan, restart, waiting; last: withdrawn and grown */
     double *cause_ns;

@@ -270,10 +270,10 @@ START_TEST(expendable_ranks_may_end_before_the_others)
 {
     struct error err;
     struct launch_faults f;
-    ck_assert_int_eq(launch_local_run(4, 2, go_on, NULL, NULL, NULL, &f, &err), ERR_RANK);
+    ck_assert_int_eq(launch_local_run(4, 2, go_on, NULL, NULL, &f, &err), ERR_RANK);
     ck_assert(f.n == 2 && f.rank[0] + f.rank[1] == 2 + 3);
     ck_assert_msg(strstr(err.text, ", and 1 more; the run went on without it") != NULL, "%s", err.text);
-    ck_assert_int_eq(launch_local_run(3, 2, lose_one, NULL, NULL, NULL, &f, &err), ERR_RANK); /* rank 1 is none */
+    ck_assert_int_eq(launch_local_run(3, 2, lose_one, NULL, NULL, &f, &err), ERR_RANK); /* rank 1 is none */
     ck_assert(f.n == 1 && f.rank[0] == 1);
     ck_assert_msg(strstr(err.text, "rank 1 was killed by signal 9") != NULL, "%s", err.text);
 }

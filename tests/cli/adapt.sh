@@ -1,0 +1,93 @@
+#!/bin/bash
+# tests/cli/adapt.sh - a device, and a link, that become slower in mid-run are named within ten steps, and --adapt on takes a plan for the changed
+# speeds; the parameters are those of an undisturbed run, to the bit. Slow devices are those of a fault script, on virtual clocks.
+set -u
+. tests/cli/common.inc
+text=$scratch/text.txt
+cat LICENSE >"$text"
+cat >"$scratch/job.yaml" <<'END'
+version: 1
+model: {model_type: gpt2, n_embd: 32, n_layer: 6, n_head: 2, n_positions: 24, vocab_size: 257}
+sequence_length: 24
+global_batch: 12
+microbatch: 1
+precision: fp32
+optimizer: {kind: adamw, lr: 1e-3}
+seed: 7
+END
+cat >"$scratch/team.yaml" <<'END'
+version: 1
+name: team
+device_types: [{name: d, device: host, slowdown: 6, memory: 1 GiB}]
+nodes: [{name: a, host: localhost, devices: {type: d, count: 2}}, {name: b, host: localhost, devices: {type: d, count: 1}}]
+links:
+  - {name: bus, between: [a], bandwidth: 400 MB/s, latency: 20 us}
+  - {name: net, between: [a, b], bandwidth: 200 MB/s, latency: 50 us}
+END
+script() { printf 'version: 1\nfaults: [%s]\n' "$1" >"$scratch/faults.yaml"; }
+steps=140 # of a run that changes its plan, which must pay; advice takes fewer
+cat >"$scratch/plan.yaml" <<END
+version: 1
+name: equal
+microbatch: 1
+deterministic: true
+replicas:
+  - {microbatches: 4, stages: [{layers: [0, 15], device: a.0}]}
+  - {microbatches: 4, stages: [{layers: [0, 15], device: a.1}]}
+  - {microbatches: 4, stages: [{layers: [0, 15], device: b.0}]}
+job:
+$(sed 's/^/  /' "$scratch/job.yaml")
+cluster:
+$(sed 's/^/  /' "$scratch/team.yaml")
+END
+run() { "$MUSHER" run "$scratch/plan.yaml" --data "$text" --json "$@" >"$scratch/out" 2>"$scratch/err"; }
+value() { jq -r "$1" "$scratch/out"; }
+
+run --steps $steps --save "$scratch/undisturbed" --adapt advise && [[ $(value '.adaptations') == null && ! $(cat "$scratch/err") =~ "times as long" ]]
+check "nothing is reported in an undisturbed run" $?
+jq -c '.losses' "$scratch/out" >"$scratch/losses"
+
+# ---- a device
+script "{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 1000}"
+run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == "operators of b.0 take "*" times as long as at first" ]]
+check "a device that is three times as slow is named" $?
+value '.adaptations[0] | "\(.step) \(.taken) \(.old_ns) \(.new_ns)"' >"$scratch/said"
+read -r step taken old_ns new_ns <"$scratch/said"
+((step >= 15 && step <= 25)) && ok "within ten steps" || not_ok "within ten steps" "$(cat "$scratch/said")"
+[[ $taken == false && $(value '.adaptations[0].why') == "advice only: a new plan would take "* ]] && ((new_ns < old_ns)) && ok "advice prints what a new plan would bring" ||
+    not_ok "advice prints what a new plan would bring" "$(value '.adaptations[0]')"
+run --steps $steps --faults "$scratch/faults.yaml" --adapt on --save "$scratch/saved" && [[ $(value '.adaptations[0].taken') == true && $(value '.restarts[0].failed') == false ]]
+check "a new plan is taken" $?
+[[ $(value '.adaptations[0].plan') == *"replica"* && $(value '.restarts[0].why') == "operators of b.0"* ]] && ok "it is printed, and why" || not_ok "it is printed, and why" "$(cat "$scratch/out")"
+n=$(value '.losses | length')
+((n < steps && n > steps / 3)) && [[ $(value '.losses' | jq -c .) == "$(jq -c ".[$steps - $n:]" "$scratch/losses")" ]]
+check "with the losses of the undisturbed run" $?
+tensors() { # FOLDER: checksum of the values of every tensor of the newest checkpoint
+    local folder
+    folder=$(ls -d "$1"/step-* | tail -n 1)
+    jq -r '.. | objects | select(.name? and .offset? != null) | "\(.name) \(.file) \(.offset) \(.bytes)"' "$folder/manifest.json" | sort | while read -r name file offset bytes; do
+        echo "$name $(tail -c +$((offset + 1)) "$folder/$file" | head -c "$bytes" | md5sum)"
+    done
+}
+tensors "$scratch/undisturbed" >"$scratch/a" && tensors "$scratch/saved" >"$scratch/b" && (($(wc -l <"$scratch/a") > 20)) && cmp -s "$scratch/a" "$scratch/b"
+check "and its parameters and state" $?
+
+# ---- it recovers: the plan of before pays again
+script "{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 20}"
+run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && grep -q "operators of b.0 take as long as at first" "$scratch/err"
+check "a device that recovers is named too" $?
+
+# ---- a link
+script "{kind: link_slow, link: net, at_step: 15, factor: 20, steps: 1000}"
+run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == *"messages from "*" on link net take "*" times as long as at first"* && $(value '[.adaptations[].what] | join(" ")') != *operators* ]]
+check "a slow link is named, and no device" $?
+
+# ---- refused
+says "no folder for the checkpoint" 2 "--adapt on stops with a checkpoint: pass --save DIR, or --adapt advise" "$MUSHER" run "$scratch/plan.yaml" --data "$text" --adapt on
+says "an unknown mode" 2 "off, advise, on" "$MUSHER" run "$scratch/plan.yaml" --data "$text" --adapt yes
+sed 's/deterministic: true/local_sgd: {every: 2, islands: [[0], [1], [2]]}/' "$scratch/plan.yaml" >"$scratch/local.yaml"
+says "another training" 3 "--adapt: the plan has local_sgd, and new plans are of synchronous training" "$MUSHER" run "$scratch/local.yaml" --data "$text" --adapt advise
+"$MUSHER" lower -q "$scratch/plan.yaml" -o "$scratch/program" >/dev/null
+says "a program file" 2 "--adapt plans again, and a program file has no plan" "$MUSHER" run "$scratch/program" --data "$text" --adapt advise
+says "--db without a use" 2 "--db is for the new plans of --elastic and --adapt" "$MUSHER" run "$scratch/plan.yaml" --data "$text" --db "$scratch/none.db"
+exit $bad
