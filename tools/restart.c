@@ -255,7 +255,7 @@ struct summary {
 static void add_up(struct restart *r, struct summary *s)
 {
     const struct run_board *b = &r->shared->board;
-    *s = (struct summary){.elapsed_ns = b->last_ns - b->zero_ns, .step_ns = run_board_median(r->a, b), .steps = b->ended - r->begin};
+    *s = (struct summary){.elapsed_ns = b->last_ns - b->zero_ns, .step_ns = run_board_median(r->a, b), .steps = b->ended - b->before};
     for (int32_t i = 0; i < r->n; i++) {
         const struct restart_event *e = &r->events[i];
         s->lost_steps += e->lost_steps;
@@ -272,6 +272,10 @@ static void add_up(struct restart *r, struct summary *s)
     s->checkpoint_ns = b->saves_ns;
     s->useful_ns = s->steps * s->step_ns;
     s->slow_ns = s->elapsed_ns - s->useful_ns - s->lost_ns - s->checkpoint_ns - s->detection_ns - s->waiting_ns - s->replan_ns - s->restart_ns;
+    if (s->slow_ns < 0) { /* the mean of few steps may be below their median */
+        s->useful_ns += s->slow_ns;
+        s->slow_ns = 0;
+    }
 }
 
 /* name of a part, its time in the summary */
@@ -353,7 +357,7 @@ static void print_text(const struct restart *r, const struct summary *s)
            100 * (double)s->useful_ns / (double)s->elapsed_ns, s->steps, units_print_ns(x, s->step_ns), units_print_ns(y, s->elapsed_ns), r->n,
            r->n == 1 ? "" : "s", s->lost_steps, s->lost_steps == 1 ? "" : "s");
 #define X(name, help) \
-    if (s->name##_ns) printf("    %-30s %7.2f %%\n", help, 100 * (double)s->name##_ns / (double)s->elapsed_ns);
+    if (s->name##_ns) printf("    %-31s %6.2f %%\n", help, 100 * (double)s->name##_ns / (double)s->elapsed_ns);
     PARTS(X)
 #undef X
     for (int32_t i = 0; i < r->n; i++) {

@@ -276,7 +276,7 @@ static void print_text(const struct study *s)
            t->event_failures + t->reconfigurations == 1 ? "" : "s", t->lost_steps, t->lost_steps == 1 ? "" : "s");
     if (t->ended_early) printf("  the run ends with an error: --max-restarts %" PRId64 " are used up, or the last checkpoint has no space\n", s->q->max_restarts);
     for (int p = 0; p < GOODPUT_PART_COUNT; p++)
-        if (t->part_ns[p] > 0) printf("    %-30s %7.2f %%\n", goodput_part_help((enum goodput_part)p), 100 * share(s, (enum goodput_part)p));
+        if (t->part_ns[p] > 0) printf("    %-31s %6.2f %%\n", goodput_part_help((enum goodput_part)p), 100 * share(s, (enum goodput_part)p));
     print_cost("  step", &s->step, ", ");
     print_cost("checkpoint", &s->checkpoint, ", ");
     print_cost("detection", &s->detect, ", ");

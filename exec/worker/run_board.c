@@ -23,13 +23,16 @@ void run_board_loaded(struct run_board *b)
     if (b) b->loaded_ns = clock_wall_ns();
 }
 
-void run_board_begun(struct run_board *b)
+void run_board_begun(struct run_board *b, int64_t before)
 {
     if (!b) return;
     int64_t now_ns = clock_wall_ns();
     b->last_ns = now_ns;
     b->begun_ns = now_ns;
-    if (!b->zero_ns) b->zero_ns = now_ns;
+    if (!b->zero_ns) {
+        b->before = before;
+        b->zero_ns = now_ns;
+    }
 }
 
 void run_board_step(struct run_board *b, int64_t number, int64_t ns, bool disturbed)

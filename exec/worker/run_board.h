@@ -20,6 +20,7 @@ struct run_board {
     /* Of this start, 0: not yet. joined: devices open, memory allocated; loaded: behind the checkpoint to resume from; begun: the first
      * step; first: its end. */
     _Atomic int64_t joined_ns, loaded_ns, begun_ns, first_ns;
+    int64_t before;          /* steps of the training before the first start */
     _Atomic int64_t zero_ns; /* the first step of the first start began; 0: not yet */
     _Atomic int64_t ended;   /* number of the last step that has ended, of the whole training */
     _Atomic int64_t last_ns; /* end of the last step or checkpoint */
@@ -30,10 +31,10 @@ struct run_board {
 
 /* By the launcher, before it forks the ranks of a start. */
 void run_board_start(struct run_board *b, bool changed);
-/* By rank 0; b NULL: no effect. */
+/* By rank 0; b NULL: no effect. before: steps of the training before this start. */
 void run_board_joined(struct run_board *b);
 void run_board_loaded(struct run_board *b);
-void run_board_begun(struct run_board *b);
+void run_board_begun(struct run_board *b, int64_t before);
 /* The step `number` has ended after so many ns; disturbed: it says nothing about the plan's speed, because an injected fault slowed it. */
 void run_board_step(struct run_board *b, int64_t number, int64_t ns, bool disturbed);
 void run_board_saved(struct run_board *b, int64_t ns);

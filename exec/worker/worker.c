@@ -303,7 +303,7 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
     const struct run_options *o = w->rank.o;
     const struct fault_side side = {.f = o->faults, .p = w->rank.p, .board = o->board, .rank = w->rank.index, .clock = &w->clock,
                                     .wires = &w->transports.comm_thread.wires};
-    run_board_begun(board(w));
+    run_board_begun(board(w), w->progress.first_step);
     TRY(worker_first_pass(w, err));
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {
         faults_before_step(&side, progress_number(&w->progress));

@@ -42,6 +42,9 @@ numbers() { sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$1" | tr ',' '\n' | tr
 train=("$MUSHER" run "$scratch/plan.yaml" --data "$text" --steps $steps --save "$scratch/saved" --save-every 5)
 "${train[@]}" -q --json >"$scratch/undisturbed" 2>"$scratch/err" && ok "an undisturbed run" || not_ok "an undisturbed run" "$(cat "$scratch/err")"
 has "reports its goodput" undisturbed '"goodput": {'
+"$MUSHER" run -q "$scratch/plan.yaml" --data "$text" --steps 5 --resume "$scratch/saved" --json 2>"$scratch/err" | tr -d ' \n' >"$scratch/out"
+grep -q '"goodput":{"goodput":[01][.0-9]*,[^}]*"steps":5,"restarts":0,' "$scratch/out"
+check "of its own steps, if it was resumed" $?
 
 # number KEY: of the output, the first
 number() { sed -n "s/.*\"$1\": *\([-0-9.][-0-9.e]*\).*/\1/p" "$scratch/out" | head -n 1; }
