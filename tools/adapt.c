@@ -71,7 +71,7 @@ void adapt_start(struct adapt *x, const struct plan *plan, const struct program 
     x->program = program;
     memset(&x->shared->table, 0, sizeof x->shared->table);
     o->stragglers = &x->shared->table;
-    x->first = x->restart->end - o->steps;
+    x->first = x->restart->n ? x->restart->events[x->restart->n - 1].step : x->restart->begin;
     memset(x->seen_compute, 0, sizeof x->seen_compute);
     memset(x->seen_link, 0, sizeof x->seen_link);
     x->start_ns = clock_wall_ns();

@@ -2,11 +2,14 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/lower/lower.h"
+#include "core/model/checkpoint_interval.h"
 #include "sim/goodput/goodput.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/print/goodput.h"
 #include "tools/script_goodput.h"
+#include "traces/saves.h"
+#include "traces/trace.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,9 +17,10 @@
 #include <string.h>
 
 enum { INTERVALS_MAX = 64 };
+#define SLOW_MAX 0.99 /* share of the speed; --background-slow */
 
 struct request {
-    const char *plan, *db, *failures, *spot, *interval, *storage;
+    const char *plan, *db, *failures, *spot, *interval, *storage, *trace;
     const char *mtbf, *checkpoint, *background, *detect, *restart, *replan, *repair, *outlook,
         *notice;
     double days, shape, background_slow;
@@ -29,30 +33,6 @@ struct request {
 };
 
 /* --- reading ---------------------------------------------------------------------------------- */
-
-/* Seconds with any unit of core/base/units, or days as "3 d". */
-static enum status duration(const char *option, const char *text, int64_t *out_ns,
-                            struct error *err)
-{
-    double s = 0;
-    char hint[UNITS_HINT];
-    size_t n = strlen(text);
-    char days[32];
-    bool ok = units_parse_seconds(text, &s);
-    if (!ok && n > 1 && n < sizeof days && text[n - 1] == 'd') {
-        memcpy(days, text, n - 1);
-        for (n--; n && days[n - 1] == ' ';) n--;
-        days[n] = 0;
-        ok = units_parse_number(days, &s);
-        s *= 86400;
-    }
-    if (!ok || !(s >= 0 && s <= 1e9))
-        return error_set(err, ERR_USAGE,
-                         "--%s %s: not a time between 0 and 1e9 s, such as 60s, 5min, 3h or 2d%s",
-                         option, text, ok ? "" : units_hint(hint, QUANTITY_SECONDS, text));
-    *out_ns = units_ns_from_s(s);
-    return OK;
-}
 
 static enum status durations(const struct request *q, struct goodput_job *j, struct error *err)
 {
@@ -68,7 +48,7 @@ static enum status durations(const struct request *q, struct goodput_job *j, str
                {"outlook", q->outlook, &j->outlook_ns},
                {"notice", q->notice, &j->notice_ns}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].text) TRY(duration(all[i].name, all[i].text, all[i].ns, err));
+        if (all[i].text) TRY(common_duration(all[i].name, all[i].text, all[i].ns, err));
     return OK;
 }
 
@@ -90,6 +70,19 @@ static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, con
     }
     if (bytes / rate > 1e9) return error_set(err, ERR_USAGE, "--storage %s: too slow", storage);
     *out_ns = units_ns_from_s(bytes / rate);
+    return OK;
+}
+
+/* The cost of checkpoints that a run has measured. */
+static enum status checkpoint_of_trace(struct arena *a, const char *path, struct goodput_job *j, struct error *err)
+{
+    struct trace *t;
+    if (!path) return OK;
+    TRY(trace_read(a, path, &t, err));
+    struct saves_cost x = saves_of_trace(t);
+    if (!x.n) return error_set(err, ERR_INPUT, "%s: no checkpoints; run --save DIR --save-every N --trace TRACE records them", path);
+    j->checkpoint_ns = x.snapshot_ns + x.wait_ns, j->background_ns = x.write_ns;
+    j->background_slow = x.write_ns ? fmin((double)x.slowdown_ns / (double)x.write_ns, SLOW_MAX) : 0;
     return OK;
 }
 
@@ -189,7 +182,7 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
         TRY(goodput_read_failures(a, q->failures, devices, q->per_node, &s->job.n_causes, &causes, err));
     } else if (q->mtbf) {
         if (strcmp(q->mtbf, "never") != 0) {
-            TRY(duration("mtbf", q->mtbf, &mtbf_ns, err));
+            TRY(common_duration("mtbf", q->mtbf, &mtbf_ns, err));
             if (!mtbf_ns) return error_set(err, ERR_USAGE, "--mtbf %s: not above 0", q->mtbf);
         }
         causes = ARENA_ARRAY(a, struct goodput_cause, 1);
@@ -237,6 +230,7 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
     j->speed = team_left_speed;
     j->user = &s->left;
     j->background_slow = q->background_slow / 100;
+    TRY(checkpoint_of_trace(a, q->trace, j, err));
     j->horizon_ns = units_ns_from_s((q->days > 0 ? q->days : q->spot ? 0 : 54) * 86400);
     if (!j->horizon_ns) j->horizon_ns = s->spot.end_ns;
     if (!j->horizon_ns) return error_set(err, ERR_USAGE, "a --spot trace of one row needs --days");
@@ -254,7 +248,7 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
 static size_t automatic_intervals(const struct goodput_report *s, int64_t *out)
 {
     const double share[] = {0.25, 0.5, 0.75, 1, 4.0 / 3, 2, 4};
-    double middle = isfinite(s->M) ? goodput_daly(s->C, s->M) : INFINITY;
+    double middle = isfinite(s->M) ? checkpoint_interval_daly(s->C, s->M) : INFINITY;
     size_t n = 0;
     if (middle < 1) middle = 1;
     for (size_t i = 0; i < sizeof share / sizeof *share; i++) {
@@ -286,7 +280,7 @@ static enum status intervals(struct arena *a, const struct request *q, struct go
         if (comma) *comma = 0;
         if (s->n == INTERVALS_MAX)
             return error_set(err, ERR_USAGE, "--interval: at most %d values", INTERVALS_MAX);
-        TRY(duration("interval", text, &out[s->n], err));
+        TRY(common_duration("interval", text, &out[s->n], err));
         text = next;
     }
     return OK;
@@ -348,7 +342,7 @@ static enum status script(struct arena *a, const struct request *q, bool as_json
                {"replan", q->replan, &s.replan_ns}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         *all[i].ns = -1;
-        if (all[i].text) TRY(duration(all[i].name, all[i].text, all[i].ns, err));
+        if (all[i].text) TRY(common_duration(all[i].name, all[i].text, all[i].ns, err));
     }
     if (!q->steps) return error_set(err, ERR_USAGE, "--faults needs --steps N, the steps of the run");
     return script_goodput(a, &s, as_json, err);
@@ -445,6 +439,11 @@ static const struct option options[] = {
      .max = 99,
      .needs = "background",
      .help = "slowdown of training during that copy, e.g. 3"},
+    {.name = "trace",
+     TEXT_AT(trace),
+     .unit = "TRACE",
+     .excludes = "checkpoint|storage|background|background-slow",
+     .help = "trace of run --save-every, whose checkpoints give the pause, the copy behind it and the slowdown"},
     TIME("detect", detect, "0", "time until a failure is noticed, e.g. 2min"),
     TIME("restart", restart, "5min", "time to start again and load a checkpoint"),
     TIME("replan", replan, "0", "additional time of a restart on other devices than before"),

@@ -1,8 +1,6 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
-#include "core/base/units.h"
-#include "core/program/server_order.h"
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/comm/launch.h"
 #include "exec/comm/launch_local.h"
@@ -11,11 +9,13 @@
 #include "tools/adapt.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/early_end.h"
+#include "tools/print/run.h"
 #include "tools/restart.h"
+#include "tools/saves.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 struct request {
-    const char *plan, *trace, *arrivals;
+    const char *plan, *trace, *arrivals, *save_every, *mtbf;
     int launcher;
     struct run_options run;
     struct restart restart;
@@ -31,161 +31,6 @@ struct request {
     bool deterministic;
     int64_t seed;
 };
-
-/* Share of the samples whose gradients no server has dropped. */
-static double applied(const struct program *p, const struct run_result *r)
-{
-    int64_t all = 0, dropped = 0;
-    for (int64_t i = 0; i < r->arrivals.n; i++) {
-        const struct arrival *x = &r->arrivals.list[i];
-        all += p->stages[x->worker].microbatches;
-        dropped += x->dropped ? p->stages[x->worker].microbatches : 0;
-    }
-    return all ? 1 - (double)dropped / (double)all : 1;
-}
-
-/* Unit of throughput: tokens, or images; of applied gradients. */
-static double samples_per_s(const struct program *p, const struct run_result *r)
-{
-    return applied(p, r) * (p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s);
-}
-
-static void print_training(const struct program *p, const struct plan *plan, const struct run_result *r, struct json *json)
-{
-    struct arena *a = arena_new();
-    struct server_counts counts = {0};
-    for (int64_t i = 0; i < r->arrivals.n; i++)
-        server_order_count(&counts, &p->server, r->arrivals.list[i].staleness, r->arrivals.list[i].dropped);
-    if (plan) {
-        common_print_training(a, plan, &counts, json);
-    } else { /* what a program file states */
-        common_print_local_sgd(a, &p->outer, &p->optimizer, program_islands(p), json);
-        common_print_servers(a, &p->server, &counts, json);
-    }
-    arena_free(a);
-}
-
-static void print_noise_json(const struct program *p, const struct gradient_noise *x, struct json *j)
-{
-    json_put_object(j, "gradient_noise");
-    json_put_int(j, "steps", x->steps);
-    json_put_int(j, "batch", p->microbatches * p->microbatch);
-    json_put_double(j, "variance", x->variance);
-    json_put_double(j, "square", x->square);
-    if (x->scale > 0) {
-        json_put_double(j, "scale", x->scale);
-        json_put_double(j, "standard_error", x->error);
-        json_put_int(j, "recommended_batch", (int64_t)fmax(1, round(x->scale)));
-    }
-    json_close(j);
-}
-
-/* McCandlish et al. 2018, equations 2.11 and 5.1: to reach a loss, B sequences a step take 1 + scale / B times the minimum number of steps,
- * and 1 + B / scale times the minimum number of samples. */
-static void print_noise(const struct program *p, const struct gradient_noise *x)
-{
-    double batch = (double)(p->microbatches * p->microbatch);
-    const char *unit = p->pixels ? "images" : "sequences";
-    if (!x->steps) {
-        printf("  gradient noise scale: no step had finite gradients\n");
-    } else if (x->steps < GRADIENT_NOISE_STEPS_MIN) {
-        printf("  gradient noise scale: not known after %lld step%s; run %d or more\n", (long long)x->steps, x->steps > 1 ? "s" : "",
-               GRADIENT_NOISE_STEPS_MIN);
-    } else if (!(x->scale > 0)) {
-        printf("  gradient noise scale: not known after %lld steps, because |G|^2 is within two standard errors of 0; run more steps\n",
-               (long long)x->steps);
-    } else {
-        printf("  gradient noise scale %.3g %s, standard error %.2g: the critical batch size (B_simple): at this batch, training needs twice the "
-               "minimum number of steps and twice the minimum number of samples\n",
-               x->scale, unit, x->error);
-        printf("  the batch of %g takes %.3g times the minimum number of steps and %.3g times the minimum number of samples: %s\n", batch,
-               1 + x->scale / batch, 1 + batch / x->scale,
-               batch > 2 * x->scale   ? "a smaller batch costs few steps and saves training"
-               : 2 * batch < x->scale ? "a larger batch, with more replicas, costs little and saves time"
-                                      : "it is about right");
-    }
-}
-
-static void print_json(const struct program *p, const struct plan *plan, const struct run_result *r, struct restart *restart,
-                       const struct adapt *adapt)
-{
-    struct json j;
-    common_json_begin(&j);
-    json_put_text(&j, "plan", p->name);
-    json_put_bool(&j, "emulated", p->emulated);
-    json_put_bool(&j, "real_time", r->real_time);
-    json_put_int(&j, "iteration_ns", r->iteration_ns);
-    json_put_int(&j, "first_step", r->first_step);
-    json_put_int(&j, "steps", r->steps);
-    struct arena *a = arena_new(); /* print_training prints a rate of a rule */
-    if (!plan || !optimizer_describe_lr(a, &plan->job.optimizer, plan->job.global_batch)) json_put_double(&j, "learning_rate", p->optimizer.lr);
-    arena_free(a);
-    print_training(p, plan, r, &j);
-    restart_print(restart, &j);
-    adapt_print(adapt, &j);
-    if (r->n_ended_workers) {
-        json_put_list_line(&j, "ended_workers");
-        for (int32_t i = 0; i < r->n_ended_workers; i++) json_put_int(&j, NULL, r->ended_workers[i]);
-        json_close(&j);
-    }
-    json_put_list_line(&j, "losses");
-    for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
-    json_close(&j);
-    if (r->loss_scale > 0) {
-        json_put_double(&j, "loss_scale", r->loss_scale);
-        json_put_list_line(&j, "skipped");
-        for (int64_t i = 0; i < r->n_skipped; i++) json_put_int(&j, NULL, r->skipped[i]);
-        json_close(&j);
-    }
-    if (p->gradient_noise) print_noise_json(p, &r->noise, &j);
-    json_put_double(&j, p->pixels ? "images_per_s" : "tokens_per_s", samples_per_s(p, r));
-    if (applied(p, r) < 1) json_put_double(&j, "applied", applied(p, r));
-    if (r->blas_share > 0) json_put_double(&j, "blas_share", r->blas_share);
-    common_json_end(&j);
-}
-
-static const char *loss_text(char buffer[32], double loss)
-{
-    if (isfinite(loss))
-        snprintf(buffer, 32, "%.6f", loss);
-    else
-        snprintf(buffer, 32, "not finite");
-    return buffer;
-}
-
-static void print_scale(const struct run_result *r)
-{
-    enum { NAMED = 8 };
-    printf("  loss scale %g at the end", r->loss_scale);
-    for (int64_t i = 0; i < r->n_skipped && i < NAMED; i++)
-        printf("%s%lld", i ? ", " : "; steps skipped because gradients overflowed: ",
-               (long long)r->skipped[i]);
-    if (r->n_skipped > NAMED) printf(" and %lld more", (long long)r->n_skipped - NAMED);
-    putchar('\n');
-}
-
-static void print_text(const struct program *p, const struct plan *plan, const struct run_result *r, struct restart *restart,
-                       const struct adapt *adapt)
-{
-    char text[32], first[32], last[32];
-    const char *of = r->steps < 2 ? "" : parameter_server_by_arrival(&p->server) ? "mean of each worker's " : "median of ";
-    printf("%s: %s per iteration (measured, %s%lld step%s%s), %.0f %s/s%s\n", p->name,
-           units_print_ns(text, r->iteration_ns), of, (long long)r->steps, r->steps > 1 ? "s" : "",
-           p->emulated ? ", emulated devices" : "", samples_per_s(p, r),
-           p->pixels ? "images" : "tokens", applied(p, r) < 1 ? " of applied gradients" : "");
-    printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
-           (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
-           (long long)(r->first_step + r->steps));
-    if (r->loss_scale > 0) print_scale(r);
-    if (p->gradient_noise) print_noise(p, &r->noise);
-    print_training(p, plan, r, NULL);
-    for (int32_t i = 0; i < r->n_ended_workers; i++)
-        printf(i ? ", %d" : "  workers that ended before the others: %d", (int)r->ended_workers[i]);
-    if (r->n_ended_workers) puts("; losses of all steps leave them out");
-    restart_print(restart, NULL);
-    adapt_print(adapt, NULL);
-    if (p->emulated && !r->real_time) log_warn("no real-time priority: measured times are noisier");
-}
 
 static enum status load(struct arena *a, const struct request *q, struct plan *plan,
                         struct program *program, bool *is_plan, struct error *err)
@@ -223,20 +68,41 @@ struct shared {
     struct early_stop stop;
 };
 
+/* With --continue: the checkpoint has all steps, and nothing was run. */
+static enum status print_complete(struct outputs *x, struct error *err)
+{
+    struct json j;
+    if (x->as_json) {
+        common_json_begin(&j);
+        json_put_text(&j, "plan", x->program->name);
+        json_put_int(&j, "first_step", x->r.first_step);
+        json_put_list(&j, "losses");
+        json_close(&j);
+        common_json_end(&j);
+    } else {
+        printf("%s: the training is complete: the checkpoint in %s is of step %" PRId64 "\n", x->program->name, x->options->save, x->r.first_step);
+    }
+    enum status status = common_flush(err);
+    if (x->shared && x->as_json && status == OK) x->shared->printed = true;
+    return status;
+}
+
 static enum status write_outputs(void *owner, struct error *err)
 {
     struct outputs *x = owner;
     if (x->shared && x->shared->returns && x->r.first_step + x->r.steps < x->restart->end) return OK; /* a later start prints */
+    if (!x->r.steps) return print_complete(x, err);
     common_warn_of_period(&x->program->outer, x->r.steps);
     if (x->trace) {
         if (x->plan) x->r.trace->plan_text = common_plan_text(x->a, x->plan);
         TRY(trace_write(x->r.trace, x->trace, err));
     }
     if (x->arrivals) TRY(arrivals_write(x->arrivals, &x->r.arrivals, x->program->plan_hash, x->r.first_step, err));
+    const struct run_report report = {x->program, x->plan, &x->r, x->options, x->restart, x->adapt};
     if (x->as_json)
-        print_json(x->program, x->plan, &x->r, x->restart, x->adapt);
+        print_run_json(&report);
     else
-        print_text(x->program, x->plan, &x->r, x->restart, x->adapt);
+        print_run(&report);
     errno = 0;
     enum status status = common_flush(err);
     if (x->shared && x->as_json && status == OK) x->shared->printed = true;
@@ -305,31 +171,9 @@ static enum status run_forked(struct outputs *x, struct error *err)
     return status == OK ? OK : err->code;
 }
 
-static struct early_stop alone;
-static void stop_alone(int signal_number)
-{
-    static const char text[] = "musher: interrupted: the run ends after this step with a checkpoint; a second signal ends it at once\n";
-    if (alone.requested) raise(SIGQUIT);
-    early_stop_request(&alone, 1);
-    (void)signal_number;
-    (void)!write(STDERR_FILENO, text, sizeof text - 1);
-}
-
-/* A run of one device, in this process. */
-static enum status run_alone(struct outputs *x, struct error *err)
-{
-    struct sigaction old;
-    if (x->options->save) {
-        sigaction(SIGTERM, NULL, &old);
-        sigaction(SIGQUIT, &old, NULL);
-        x->options->stop = &alone;
-        common_on_end_signals(stop_alone);
-    }
-    return worker_run(x->a, x->program, x->options, &x->r, err);
-}
-
 enum { LAUNCHER_AUTO, LAUNCHER_FORK, LAUNCHER_MPIRUN };
 static const char *const adapt_modes[] = {"off", "advise", "on", NULL};
+static const char *const save_modes[] = {"async", "sync", NULL}; /* enum save_mode */
 static const char *const launchers[] = {"auto", "fork", "mpirun", NULL};
 
 /* Whether the ranks are forked. */
@@ -363,6 +207,7 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                          "--trace %.200s would be written into the checkpoints of --resume %.200s",
                          q->trace, q->run.resume);
     TRY(load(a, q, &plan, &program, &is_plan, err));
+    TRY(saves_choose(a, q->save_every, q->mtbf, program.n_devices, &q->run, err));
     if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
     bool needed = q->run.data == NULL && !program.pixels; /* images may be random ones */
     if (needed && is_plan)
@@ -394,12 +239,18 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     q->restart.a = a;
     q->run.conclude = write_outputs;
     q->run.owner = &x;
-    if (is_rank) return worker_run(a, &program, &q->run, &x.r, err);
+    if (is_rank) {
+        early_end_rank(&q->run);
+        return worker_run(a, &program, &q->run, &x.r, err);
+    }
     if (q->restart.script && !forked) return error_set(err, ERR_USAGE, "--faults is for several forked ranks (two devices or more, --launcher fork)");
-    if (program.n_devices < 2) return run_alone(&x, err);
-    if (!forked && q->adapt.mode) return error_set(err, ERR_USAGE, "--adapt is for forked ranks (--launcher fork)");
+    if (!forked && q->adapt.mode) return error_set(err, ERR_USAGE, "--adapt is for forked ranks (two devices or more, --launcher fork)");
+    if (program.n_devices < 2) {
+        early_end_alone(&q->run);
+        return worker_run(a, &program, &q->run, &x.r, err);
+    }
     if (!forked && q->restart.max) return error_set(err, ERR_USAGE, "--max-restarts is for forked ranks (--launcher fork)");
-    return forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, err);
+    return forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, q->run.save != NULL, err);
 }
 
 static const struct option options[] = {
@@ -435,13 +286,23 @@ static const struct option options[] = {
      .help = "record the CUDA kernels of each operator in the trace, by CUPTI; show TRACE lists them"},
     {.name = "save", TEXT_AT(run.save), .unit = "DIR", .help = "folder for checkpoints, e.g. ckpt"},
     {.name = "save-every",
-     INT_AT(run.save_every),
+     TEXT_AT(save_every),
      .unit = "N",
-     .min = 0,
-     .max = 1e9,
      .needs = "save",
-     .help = "steps between checkpoints, e.g. 50",
+     .help = "steps between checkpoints, e.g. 50; auto: by Daly's formula from their measured cost",
      .preset = "0: one at the end"},
+    {.name = "save-mode",
+     CHOICE_AT(run.save_mode),
+     .unit = "NAME",
+     .choices = save_modes,
+     .needs = "save-every",
+     .help = "how checkpoints between steps are written: async (a copy in host memory is written while training goes on), or sync"},
+    {.name = "mtbf",
+     TEXT_AT(mtbf),
+     .unit = "TIME",
+     .needs = "save-every",
+     .help = "mean time between failures of the whole job for --save-every auto, e.g. 12h",
+     .preset = "that of as many of Llama 3's GPUs"},
     {.name = "keep",
      INT_AT(run.save_keep),
      .unit = "N",
@@ -453,6 +314,16 @@ static const struct option options[] = {
      TEXT_AT(run.resume),
      .unit = "DIR",
      .help = "folder whose newest checkpoint the run starts from; it may be of another plan"},
+    {.name = "continue",
+     FLAG_AT(run.continues),
+     .needs = "save",
+     .excludes = "resume|max-restarts",
+     .help = "start from the newest checkpoint of --save if there is one; --steps then counts the "
+             "steps before it too"},
+    {.name = "any-host",
+     FLAG_AT(run.any_host),
+     .help = "take the hosts on which the ranks were started, in the order of the plan's nodes, in "
+             "place of those that the plan names"},
     {.name = "deterministic",
      FLAG_AT(deterministic),
      .help = "sum gradients in the global order of microbatches: bitwise equal results for every "
@@ -502,6 +373,6 @@ const struct verb cmd_run = {
     .examples = {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
                  "musher run plan.yaml --resume ckpt --save ckpt --save-every 50",
                  "mpirun -n 4 musher run plan.yaml --data text.txt"},
-    REQUEST(.run.save_keep = CHECKPOINTS_KEPT),
+    REQUEST(.run.save_keep = CHECKPOINTS_KEPT, .save_every = "0"),
     .run = run,
 };

@@ -9,6 +9,7 @@
 #include "tools/print/classes.h"
 #include "tools/print/kernels.h"
 #include "tools/predict.h"
+#include "tools/saves.h"
 #include "tools/print/layers.h"
 #include "tools/print/links.h"
 #include "tools/print/metrics.h"
@@ -288,6 +289,7 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
         json_put_int(&out, "steps", t->steps);
         json_put_int(&out, "devices", devices);
         json_put_int(&out, "devices_in_trace", t->n_devices);
+        saves_print_trace(t, &out);
         print_kernels(a, t, &out);
         common_json_end(&out);
         return OK;
@@ -300,6 +302,7 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
                t->equal_shape ? "; those of a class have the same shape and may differ in time, "
                                 "because of contention"
                               : "");
+    saves_print_trace(t, NULL);
     print_kernels(a, t, NULL);
     return OK;
 }

@@ -475,3 +475,23 @@ void common_print_training(struct arena *a, const struct plan *p, const struct s
     if (idle && json) json_put_text(json, "offload", idle);
     if (idle && !json) printf("  offload  optimizer: %s\n", idle);
 }
+
+enum status common_duration(const char *option, const char *text, int64_t *out_ns, struct error *err)
+{
+    double s = 0;
+    char hint[UNITS_HINT], days[32];
+    size_t n = strlen(text);
+    bool ok = units_parse_seconds(text, &s);
+    if (!ok && n > 1 && n < sizeof days && text[n - 1] == 'd') {
+        memcpy(days, text, n - 1);
+        for (n--; n && days[n - 1] == ' ';) n--;
+        days[n] = 0;
+        ok = units_parse_number(days, &s);
+        s *= 86400;
+    }
+    if (!ok || !(s >= 0 && s <= 1e9))
+        return error_set(err, ERR_USAGE, "--%s %s: not a time between 0 and 1e9 s, such as 60s, 5min, 3h or 2d%s", option, text,
+                         ok ? "" : units_hint(hint, QUANTITY_SECONDS, text));
+    *out_ns = units_ns_from_s(s);
+    return OK;
+}

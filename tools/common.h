@@ -98,6 +98,8 @@ void common_print_training(struct arena *a, const struct plan *p, const struct s
 const char *common_offload_idle(struct arena *a, const struct job *j, const struct cluster *c);
 /* Warns if so many steps, simulated or measured, are no whole period of exchanges. */
 void common_warn_of_period(const struct outer_optimizer *o, int64_t steps);
+/* The time of an option: seconds with any unit of core/base/units, or days as "3 d". ERR_USAGE: no time from 0 to 1e9 s. */
+MUST_CHECK enum status common_duration(const char *option, const char *text, int64_t *out_ns, struct error *err);
 /* Opens {"schema": 1; common_json_end closes the object and prints it on stdout. */
 void common_json_begin(struct json *j);
 void common_json_end(struct json *j);

@@ -51,14 +51,25 @@ enum status restart_begin(struct restart *r, const struct plan *plan, const stru
     if (r->script && parameter_server_by_arrival(&program->server))
         return error_set(err, ERR_INPUT, "--faults: steps of a parameter server that handles gradients by arrival have no common begin");
     r->resume = o->resume;
-    if ((r->max || r->script || r->counts) && o->resume) TRY(checkpoint_find(r->a, o->resume, &c, err));
+    bool counts = r->max || r->script || r->counts;
+    struct error none;
+    if (counts && o->continues) {
+        if (checkpoint_find(r->a, o->save, &c, &none) != OK) c.step = 0; /* the folder has no checkpoint yet */
+    } else if (counts && o->resume) {
+        TRY(checkpoint_find(r->a, o->resume, &c, err));
+    }
     r->begin = c.step;
-    r->end = c.step + o->steps;
+    r->end = o->continues ? o->steps : c.step + o->steps;
     r->returned = -1;
     if (plan) r->plan = *plan;
     r->program = *program;
     if (r->script) TRY(fault_script_read(r->a, r->script, program, &r->faults, err));
-    TRY(restart_check_script(&r->faults, r->script, r->elastic, o->save_every, err));
+    TRY(restart_check_script(&r->faults, r->script, r->elastic, o->save_auto ? 1 : o->save_every, err));
+    for (int32_t i = 0; i < r->faults.n && o->save_mode != SAVE_SYNC; i++)
+        if (r->faults.faults[i].kind == FAULT_disk_full) {
+            log_warn("disk_full: training waits for checkpoints (--save-mode sync), because the ranks must agree that one was not written");
+            o->save_mode = SAVE_SYNC;
+        }
     void *shared = mmap(NULL, sizeof *r->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
     r->shared = shared;
@@ -231,6 +242,7 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
     r->returned = -1;
     r->next = NULL;
     o->resume = found ? o->save : r->resume;
+    o->continues = false;
     o->steps = r->end - e->step;
     r->n++;
     r->failures += failed;

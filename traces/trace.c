@@ -17,7 +17,8 @@
 const char *span_kind_name(enum span_kind kind)
 {
     static const char *const names[SPAN_KIND_COUNT] = {"compute", "send", "receive",
-                                                       "reduce",  "step", "kernel",  "offload", "fetch"};
+                                                       "reduce",  "step", "kernel",  "offload", "fetch",
+                                                       "snapshot", "save"};
     if ((int)kind < 0 || kind >= SPAN_KIND_COUNT) BUG("span kind %d", (int)kind);
     return names[kind];
 }

@@ -15,6 +15,9 @@
  * their time, so totals exclude them. Their instants are the profiler's, accurate to some us.
  * OFFLOAD, FETCH: a stage's activations of one microbatch are copied to host memory and back (core/program/offload.h); phase F or B of
  * the call that reads or waits for them.
+ * SNAPSHOT, SAVE (run --save-every, asynchronous): a checkpoint is copied to host memory while the steps of all ranks wait, and is then written
+ * by a thread while they go on (stream "save"; on rank 0 until all ranks have written it). stage, op and microbatch -1; step: the
+ * step before; bytes: of the rank's snapshot.
  * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP mark the end of a step's
  * last update (stream "step"); in a run they are wall time for every `clock`, and iteration_ns is
  * the median of their differences after the first.
@@ -32,7 +35,7 @@
 
 struct arena;
 
-#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP) X(KERNEL) X(OFFLOAD) X(FETCH)
+#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP) X(KERNEL) X(OFFLOAD) X(FETCH) X(SNAPSHOT) X(SAVE)
 enum span_kind {
 #define X(name) SPAN_##name,
     SPAN_KINDS(X)
@@ -45,7 +48,7 @@ struct span;
 /* Display name: "matmul", "all_gather", "send", "reduce" of a gradient all-reduce. */
 const char *span_title(const struct span *s);
 
-#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step) X(kernel) X(offload) X(fetch)
+#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step) X(kernel) X(offload) X(fetch) X(snapshot) X(save)
 enum stream {
 #define X(name) STREAM_##name,
     STREAMS(X)
@@ -59,11 +62,11 @@ struct span {
     enum stream stream;
     int32_t device;    /* into devices of the trace */
     int32_t peer;      /* SEND, RECEIVE: the other device; else -1 */
-    int32_t stage;     /* into the program's stages; -1 STEP */
-    enum phase phase; /* F B I W U of the call; 'S' for steps, and kernels between operators */
+    int32_t stage;     /* into the program's stages; -1 STEP, SNAPSHOT, SAVE */
+    enum phase phase; /* F B I W U of the call; 'S' for steps, checkpoints, and kernels between operators */
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
     int32_t
-        op; /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: collective; OFFLOAD, FETCH: part; STEP: -1 */
+        op; /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: collective; OFFLOAD, FETCH: part; else -1 */
     int32_t part; /* REDUCE: step of the collective's algorithm; else 0 */
     /* COMPUTE of gating, run: variance ÷ mean² of its experts' row counts, in millionths */
     int32_t uneven_ppm;

@@ -172,6 +172,9 @@ int64_t comm_max(struct comm *c, int64_t value)
     return value;
 }
 
+void comm_max_begin(struct comm *c, int64_t value) { c->transport->max_begin(c, value); }
+bool comm_max_ended(struct comm *c, int64_t *value) { return c->transport->max_ended(c, value); }
+
 void comm_sum(struct comm *c, double *values, int64_t n)
 {
     if (c->started) WATCHED(c, "a sum", c->transport->sum(c, values, n));

@@ -56,6 +56,9 @@ bool comm_gone(const struct comm *c, int32_t rank); /* an expendable rank that h
 void comm_barrier(struct comm *c);
 void comm_broadcast(struct comm *c, void *p, int64_t bytes); /* from rank 0 */
 int64_t comm_max(struct comm *c, int64_t value);             /* on every rank */
+/* comm_max without waiting, under MPI only; one at a time. ended: polls; once it returns true, *value is the largest of all ranks. */
+void comm_max_begin(struct comm *c, int64_t value);
+bool comm_max_ended(struct comm *c, int64_t *value);
 void comm_sum(struct comm *c, double *values,
               int64_t n); /* result on rank 0; each value is non-zero on one rank only */
 /* Concatenates the bytes of all ranks in rank order, in a on rank 0 (NULL elsewhere); *total: their number. */

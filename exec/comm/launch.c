@@ -166,7 +166,7 @@ static void hear_failure(struct talk *t, char *line)
     text += *text == ' ';
     text[strcspn(text, "\n")] = 0;
     if (!*t->said.text)
-        error_set(&t->said, code > OK && code <= ERR_NO_DEVICE ? (enum status)code : ERR_RANK,
+        error_set(&t->said, code > OK && (code <= ERR_NO_DEVICE || code == ERR_INTERRUPTED) ? (enum status)code : ERR_RANK,
                   "%s", text);
     else if (strcmp(text, t->said.text) != 0)
         log_error("%s", text);
@@ -348,13 +348,17 @@ static int look_for_ranks(pid_t mpirun, int looks, bool *began)
 }
 
 /* Until mpirun has closed its pipes, or did not end in time after a signal, or has lost its ranks and does not end. */
-static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2])
+static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2], bool stops)
 {
-    bool reported = false, began = false;
+    bool reported = false, began = false, asked = false;
     int looks = 0;
     struct pollfd p[2] = {{.fd = fd[0], .events = POLLIN}, {.fd = fd[1], .events = POLLIN}};
     while (p[0].fd >= 0 || p[1].fd >= 0) {
-        if (end_signals_caught() && !reported) {
+        if (end_signals_caught() && stops && !asked) {
+            kill(child, SIGUSR1); /* mpirun passes it on */
+            asked = true;
+        }
+        if (end_signals_caught() > stops && !reported) {
             kill(child, SIGTERM);
             reported = true;
         }
@@ -373,6 +377,7 @@ static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2
 
 static enum status judge(const struct talk *t, const struct output *o, int how, struct error *err)
 {
+    if (t->said.code == ERR_INTERRUPTED) return error_set(err, ERR_INTERRUPTED, "%s", t->said.text);
     if (end_signals_caught()) return error_set(err, ERR_INTERRUPTED, "interrupted");
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
         return o->why ? error_set(err, ERR_RESOURCE, "cannot write to stdout: %s", strerror(o->why))
@@ -432,7 +437,7 @@ static enum status open_pipes(int from[2], int to[2], struct error *err)
     return error_set(err, ERR_RESOURCE, "cannot create a pipe: %s", strerror(why));
 }
 
-enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
+enum status launch_ranks(int32_t n, char *const *argv, bool stops, struct error *err)
 {
     if (n < 1 || n > RANKS_MAX)
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be started on one host", n,
@@ -452,10 +457,10 @@ enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
     struct talk t = {0};
     struct output o = {0};
     if (child > 0) {
-        follow(&t, &o, child, from);
+        follow(&t, &o, child, from, stops);
         if (t.n) take_line(&t);
         while (waitpid(child, &how, 0) < 0 && errno == EINTR)
-            if (end_signals_caught()) kill(child, SIGTERM);
+            if (end_signals_caught() > stops) kill(child, SIGTERM);
     }
     close(from[0]);
     close(from[1]);

@@ -24,7 +24,7 @@ bool launch_process_ended(char state);
 /* Starts n ranks of this program with argv (argv[0] replaced by /proc/self/exe) through mpirun and waits. stdout and
  * stderr pass through. ERR_RANK names the rank and how it ended; ERR_RESOURCE: mpirun is missing, or the ranks'
  * output cannot be written; ERR_INTERRUPTED on SIGINT, SIGTERM or SIGHUP, with no rank left behind. The first failure
- * that a rank reported becomes the error; else a rank's documented exit code (2 … 6, 8) becomes the status. */
-MUST_CHECK enum status launch_ranks(int32_t n, char *const *argv, struct error *err);
+ * that a rank reported becomes the error; stops: ranks end by themselves at SIGUSR1, which a first signal becomes; else a rank's documented exit code (2 … 6, 8) becomes the status. */
+MUST_CHECK enum status launch_ranks(int32_t n, char *const *argv, bool stops, struct error *err);
 
 #endif

@@ -46,6 +46,8 @@ struct mpi {
     MPI_Request *requests; /* (n) */
     struct comm_ended *ended;
     int *indices; /* (capacity) for Testsome */
+    MPI_Request agreement;
+    int64_t agreed; /* by it */
 };
 
 static struct mpi *mpi_of(const struct comm *c) { return c->state; }
@@ -167,6 +169,21 @@ static void broadcast(struct comm *c, void *p, int64_t bytes, int32_t root)
         int64_t n = bytes - at < BROADCAST_BYTES ? bytes - at : BROADCAST_BYTES;
         MPI_Bcast((char *)p + at, (int)n, MPI_BYTE, root, mpi_of(c)->world);
     }
+}
+
+static void max_begin(struct comm *c, int64_t value)
+{
+    struct mpi *x = mpi_of(c);
+    x->agreed = value;
+    MPI_Iallreduce(MPI_IN_PLACE, &x->agreed, 1, MPI_INT64_T, MPI_MAX, x->world, &x->agreement);
+}
+
+static bool max_ended(struct comm *c, int64_t *value)
+{
+    int done = 0;
+    MPI_Test(&mpi_of(c)->agreement, &done, MPI_STATUS_IGNORE);
+    *value = mpi_of(c)->agreed;
+    return done;
 }
 
 static void sum(struct comm *c, double *values, int64_t n)
@@ -313,6 +330,8 @@ const struct comm_transport comm_by_mpi = {.name = "MPI",
                                      .barrier = barrier,
                                      .broadcast = broadcast,
                                      .max = max,
+                                     .max_begin = max_begin,
+                                     .max_ended = max_ended,
                                      .sum = sum,
                                      .gather = gather,
                                      .clock_offset = clock_offset,

@@ -18,6 +18,8 @@ struct comm_transport {
     void (*barrier)(struct comm *c);
     void (*broadcast)(struct comm *c, void *p, int64_t bytes, int32_t root);
     int64_t (*max)(struct comm *c, int64_t value);
+    void (*max_begin)(struct comm *c, int64_t value); /* NULL: the transport has none */
+    bool (*max_ended)(struct comm *c, int64_t *value);
     void (*sum)(struct comm *c, double *values, int64_t n);
     void *(*gather)(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total);
     int64_t (*clock_offset)(struct comm *c); /* called only if the ranks are on several hosts */

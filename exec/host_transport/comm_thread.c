@@ -61,6 +61,7 @@ static void make_room(struct comm_thread *m)
         m->groups[i].capacity = 2;
         m->groups[i].at_ns = ARENA_ARRAY(m->a, int64_t, 2);
     }
+    m->agreements = (struct comm_thread_ended){.capacity = 2, .at_ns = ARENA_ARRAY(m->a, int64_t, 2)};
 }
 
 void comm_thread_init(struct comm_thread *m, struct arena *a, const struct program *p,
@@ -239,6 +240,10 @@ static void group_ended(void *owner, const struct collective_order *of, int64_t 
 static void carry_out(struct comm_thread *m, const struct comm_thread_order *o)
 {
     switch (o->kind) {
+    case ORDER_AGREE:
+        comm_max_begin(m->comm, o->index);
+        m->agreeing = true;
+        break;
     case ORDER_HAND:
         if (bounce_carries(m->bounce, o->index))
             bounce_hand(m->bounce, o->index, o->number, o->after, o->at_ns);
@@ -281,7 +286,7 @@ static bool obey(struct comm_thread *m)
 {
     pthread_mutex_lock(&m->mutex);
     if (m->abort_code) comm_abort(m->comm, m->abort_code);
-    bool idle = m->first == m->n_orders && !m->collectives.running && !wires_sending(&m->wires) &&
+    bool idle = m->first == m->n_orders && !m->agreeing && !m->collectives.running && !wires_sending(&m->wires) &&
                 (!m->bounce || bounce_idle(m->bounce));
     if (m->want_pause && idle) {
         clock_real_time(false, 0);
@@ -310,7 +315,7 @@ static void sleep_a_while(struct comm_thread *m, uint32_t seen, int64_t *pause_n
     int64_t now = clock_wall_ns(), next = wires_next_ns(&m->wires), most = POLL_IDLE_NS;
     if (!comm_has_bells(m->comm)) {
         most = POLL_REMOTE_NS;
-    } else if (comm_sending(m->comm)) {
+    } else if (comm_sending(m->comm) || m->agreeing) {
         nudge(m);
         most = *pause_ns;
         if (*pause_ns < POLL_MAX_NS) *pause_ns *= 2;
@@ -319,6 +324,15 @@ static void sleep_a_while(struct comm_thread *m, uint32_t seen, int64_t *pause_n
     int64_t until = now + most;
     if (next < INT64_MAX && m->wires.zero_ns + next < until) until = m->wires.zero_ns + next;
     comm_sleep(m->comm, seen, until);
+}
+
+static bool agreed(struct comm_thread *m)
+{
+    int64_t value;
+    if (!m->agreeing || !comm_max_ended(m->comm, &value)) return false;
+    m->agreeing = false;
+    note(m, &m->agreements, m->agreements.count, value);
+    return true;
 }
 
 static enum status move_on(struct comm_thread *m, bool *progress, struct error *err)
@@ -355,6 +369,7 @@ static void *comm_thread_main(void *argument)
         uint32_t seen = comm_rung(m->comm);
         bool progress = take_orders(m);
         if (collective_progress(&m->collectives)) progress = true;
+        if (agreed(m)) progress = true;
         if (move_on(m, &progress, &e) != OK) {
             fail(m, &e);
             break;

@@ -26,7 +26,8 @@ struct straggler_watch;
 #include <stdbool.h>
 #include <stdint.h>
 
-enum comm_thread_order_kind { ORDER_HAND, ORDER_POST, ORDER_REDUCE };
+/* AGREE: comm_max of `index` over all ranks, one at a time, in the order of `number` */
+enum comm_thread_order_kind { ORDER_HAND, ORDER_POST, ORDER_REDUCE, ORDER_AGREE };
 struct comm_thread_order {
     enum comm_thread_order_kind kind;
     int32_t index;  /* channel or group */
@@ -68,13 +69,14 @@ struct comm_thread {
     pthread_cond_t changed;
     struct comm_thread_order *orders;
     size_t first, n_orders, capacity; /* [first, n_orders) to do */
-    struct comm_thread_ended *channels, *groups;
+    struct comm_thread_ended *channels, *groups, agreements; /* agreements: values in place of instants */
     int32_t *free_events; /* (n_free) of free_capacity */
     size_t n_free, free_capacity;
     enum status failed; /* in a run of one rank: the failure that ended the thread */
     struct error failure;
     /* the peer, and the group, that the running collective waited for when the thread last had no work; peer -1: none */
     int32_t awaited_peer, awaited_group;
+    bool agreeing; /* the thread's */
     bool want_pause, parked, want_stop, given_up, real_time, stopped;
     int abort_code;
     int64_t timeout_ns;
@@ -107,6 +109,8 @@ MUST_CHECK enum status comm_thread_wait_channel(struct comm_thread *m, int32_t c
                                                 int64_t number, int64_t *at_ns, struct error *err);
 MUST_CHECK enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t number,
                                               int64_t *at_ns, struct error *err);
+/* Waits for the result of AGREE `number`. */
+MUST_CHECK enum status comm_thread_wait_agreement(struct comm_thread *m, int64_t number, int64_t *value, struct error *err);
 /* Whether message `number` of a channel has ended at this end; *at_ns: when. Does not wait. */
 bool comm_thread_has_ended(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns);
 /* Waits until a message or a collective ends, at most until CLOCK_MONOTONIC is wall_ns; may return sooner. */

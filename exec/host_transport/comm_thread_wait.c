@@ -77,6 +77,14 @@ enum status comm_thread_wait_group(struct comm_thread *m, int32_t group, int64_t
     return silent(m, peer < 0 ? m->rank : peer, what, err);
 }
 
+enum status comm_thread_wait_agreement(struct comm_thread *m, int64_t number, int64_t *value, struct error *err)
+{
+    if (wait_ended(m, &m->agreements, number, value)) return OK;
+    char what[64];
+    snprintf(what, sizeof what, "the agreement about step %" PRId64, number + 1);
+    return silent(m, m->rank, what, err);
+}
+
 bool comm_thread_has_ended(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns)
 {
     const struct comm_thread_ended *e = &m->channels[channel];

@@ -27,7 +27,7 @@ static const char *name_of(const struct program *p, const struct span *s)
         break;
     }
     if (link >= 0) return p->links[link].name;
-    return s->kind == SPAN_REDUCE ? p->collectives[s->op].name : s->kind == SPAN_STEP ? "step" : "";
+    return s->kind == SPAN_REDUCE ? p->collectives[s->op].name : s->kind == SPAN_STEP ? "step" : s->kind == SPAN_SNAPSHOT || s->kind == SPAN_SAVE ? "checkpoint" : "";
 }
 
 /* Real ranks: the sender has a message's start, the receiver its arrival. A receive begins when both ends were ready.

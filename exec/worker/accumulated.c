@@ -2,7 +2,8 @@
 
 #include "core/program/period.h"
 #include "exec/worker/chunks.h"
-#include "exec/worker/saved_tensor.h"
+#include "exec/worker/rank.h"
+#include "exec/worker/snapshot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,24 +27,22 @@ static struct checkpoint_tensor tensor_of(const struct program *p, const struct 
 }
 
 /* Of the region's numbers those of gradients, because codes in it are bits. */
-static bool finite_gradients(const struct program_stage *s, const char *region)
+static void require_finite(struct snapshot *to, const struct program_stage *s, const char *region)
 {
     for (int32_t i = 0; i < s->n_parameters; i++)
         for (int k = 0; k < 2; k++) {
             const struct slot *x = s->parameters[i].gradient[k] < 0 ? NULL : &s->slots[s->parameters[i].gradient[k]];
-            if (x && !saved_tensor_finite(region + program_slot_offset(s, x), x->dtype, shape_elements(&x->shape))) return false;
+            if (x) snapshot_require_finite(to, region + program_slot_offset(s, x), x->dtype, shape_elements(&x->shape));
         }
-    return true;
 }
 
-enum status accumulated_collect(struct rank *r, struct arena *a, const struct chunk *k, int64_t steps, struct feedback *out, bool *finite,
-                                struct error *err)
+enum status accumulated_collect(struct snapshot *s, const struct chunk *k, int64_t steps, struct feedback *out, struct error *err)
 {
-    struct checkpoint_tensor x = tensor_of(r->p, k->stage, steps);
+    struct checkpoint_tensor x = tensor_of(s->r->p, k->stage, steps);
+    void *copy;
     if (!x.bytes) return OK;
-    char *copy = arena_alloc(a, (size_t)x.bytes, 1);
-    TRY(r->backend.download(&r->backend, copy, k->memory.region[SLOT_GRADIENT], x.bytes, err));
-    if (!finite_gradients(k->stage, copy)) *finite = false;
+    TRY(snapshot_copy(s, k->memory.region[SLOT_GRADIENT], x.bytes, &copy, err));
+    require_finite(s, k->stage, copy);
     out->tensors[out->n] = x, out->data[out->n++] = copy;
     return OK;
 }

@@ -12,8 +12,7 @@
 /* Bytes that the stage saves after so many steps of the whole training; 0: its gradients are zero. */
 int64_t accumulated_bytes(const struct program *p, const struct program_stage *s, int64_t steps);
 /* Adds the tensor to what the chunk's device has of its own, which has room for one more. */
-MUST_CHECK enum status accumulated_collect(struct rank *r, struct arena *a, const struct chunk *k, int64_t steps, struct feedback *out,
-                                           bool *finite, struct error *err);
+MUST_CHECK enum status accumulated_collect(struct snapshot *s, const struct chunk *k, int64_t steps, struct feedback *out, struct error *err);
 /* Leaves the gradients zero if the checkpoint lacks them. */
 MUST_CHECK enum status accumulated_load(struct rank *r, struct arena *a, const struct checkpoint *c, const struct chunk *k,
                                         struct error *err);

@@ -2,6 +2,7 @@
 
 #include "core/collective/tensor_shard.h"
 #include "exec/worker/saved_tensor.h"
+#include "exec/worker/snapshot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,8 +42,8 @@ static const struct tensor_shard *part_kept(const struct program_stage *s,
     return p->slot >= 0 ? s->slots[p->slot].shard : NULL;
 }
 
-enum status divided_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
-                            int64_t steps, struct divided *out, bool *finite, struct error *err)
+enum status divided_collect(struct snapshot *s, const struct chunks *chunks, struct arena *a, int64_t steps, struct divided *out,
+                            struct error *err)
 {
     size_t most = 1;
     for (int32_t i = 0; i < chunks->n; i++)
@@ -57,14 +58,12 @@ enum status divided_collect(struct rank *r, const struct chunks *chunks, struct 
                 int64_t at;
                 *x = (struct divided_piece){
                     .parameter = p, .island = k->stage->island, .part = part, .kept = part_kept(k->stage, p)};
-                if (!saved_tensor_kept(r->p, p, k->stage->island, part, steps) || !overlap(k->stage, p, part, &x->first, &x->n, &at))
+                if (!saved_tensor_kept(s->r->p, p, k->stage->island, part, steps) || !overlap(k->stage, p, part, &x->first, &x->n, &at))
                     continue;
                 enum dtype t = part_dtype(k->stage, p, part);
-                int64_t bytes = x->n * dtype_bytes(t);
-                void *copy = arena_alloc(a, (size_t)bytes + 1, 1);
-                TRY(r->backend.download(&r->backend, copy, part_address(k, p, part, at), bytes,
-                                        err));
-                if (!saved_tensor_finite(copy, t, x->n)) *finite = false;
+                void *copy;
+                TRY(snapshot_copy(s, part_address(k, p, part, at), x->n * dtype_bytes(t), &copy, err));
+                snapshot_require_finite(s, copy, t, x->n);
                 x->data = copy;
                 out->n++;
             }
@@ -145,31 +144,32 @@ static void unpack(struct arena *a, const char *from, int64_t bytes, int64_t siz
             (int64_t)((char *)memchr(seen, 0, (size_t)elements) - seen));
 }
 
-/* Tensors that wait on rank 0 for their file. */
+/* Tensors on rank 0, the last of which wait for their file to be full. */
 struct batch {
-    struct arena *arena;
-    struct checkpoint_tensor *rows; /* all so far; those from `written` on are not written */
-    const void **data;
-    int32_t n, written, files;
+    struct divided_tensors *all;
+    struct arena *arena; /* of the data that waits */
+    const char *folder;  /* NULL: all data waits for divided_write */
+    int32_t first, files; /* first: the first tensor of the file */
     size_t rows_capacity, data_capacity;
     int64_t bytes;
 };
 
-static enum status write_batch(struct rank *r, struct batch *b, const char *folder,
-                               struct error *err)
+static enum status end_file(struct rank *r, struct batch *b, struct error *err)
 {
-    char file[32];
-    int32_t n = b->n - b->written;
+    char file[sizeof b->all->rows->file];
+    int32_t n = b->all->n - b->first;
     if (!n) return OK;
     snprintf(file, sizeof file, "divided-%04" PRId32 ".bin", b->files++);
-    comm_working(r->comm, true);
-    enum status st = checkpoint_write(b->arena, folder, file, b->rows + b->written,
-                                      b->data + b->written, n, err);
-    comm_working(r->comm, false);
-    TRY(st);
-    b->written = b->n;
+    for (int32_t i = b->first; i < b->all->n; i++) memcpy(b->all->rows[i].file, file, sizeof file);
+    if (b->folder) {
+        comm_working(r->comm, true);
+        enum status st = checkpoint_write(b->arena, b->folder, file, b->all->rows + b->first, b->all->data + b->first, n, err);
+        comm_working(r->comm, false);
+        TRY(st);
+        arena_reset(b->arena);
+    }
+    b->first = b->all->n;
     b->bytes = 0;
-    arena_reset(b->arena);
     return OK;
 }
 
@@ -177,13 +177,14 @@ static enum status add_row(struct arena *a, struct batch *b, const struct progra
                            const struct shape *whole, int32_t island, int part, enum dtype t, const void *data,
                            struct error *err)
 {
-    b->rows = arena_grow(a, b->rows, (size_t)b->n, &b->rows_capacity, sizeof *b->rows);
-    b->data = arena_grow(a, b->data, (size_t)b->n, &b->data_capacity, sizeof *b->data);
-    struct checkpoint_tensor *x = &b->rows[b->n];
+    struct divided_tensors *all = b->all;
+    all->rows = arena_grow(a, all->rows, (size_t)all->n, &b->rows_capacity, sizeof *all->rows);
+    all->data = arena_grow(a, all->data, (size_t)all->n, &b->data_capacity, sizeof *all->data);
+    struct checkpoint_tensor *x = &all->rows[all->n];
     *x = (struct checkpoint_tensor){
         .shape = *whole, .dtype = (int32_t)t, .bytes = shape_elements(whole) * dtype_bytes(t)};
     TRY(saved_tensor_name(x->name, sizeof x->name, p, island, part, err));
-    b->data[b->n++] = data;
+    all->data[all->n++] = data;
     b->bytes += x->bytes;
     return OK;
 }
@@ -209,9 +210,8 @@ static enum status gather_part(struct rank *r, struct arena *a, const struct div
     return st;
 }
 
-static enum status write_stage(struct rank *r, struct arena *a, const char *folder, int64_t steps,
-                               const struct divided *mine, const struct program_stage *s,
-                               struct batch *b, struct error *err)
+static enum status gather_stage(struct rank *r, struct arena *a, int64_t steps, const struct divided *mine,
+                                const struct program_stage *s, struct batch *b, struct error *err)
 {
     for (int32_t j = 0; j < s->n_parameters; j++) {
         const struct program_parameter *p = &s->parameters[j];
@@ -222,26 +222,33 @@ static enum status write_stage(struct rank *r, struct arena *a, const char *fold
                 enum status now = gather_part(r, a, mine, s, p, part, b, err);
                 if (st == OK) st = now;
             }
-        if (st == OK && r->index == 0 && b->bytes >= DIVIDED_FILE_BYTES)
-            st = write_batch(r, b, folder, err);
+        if (st == OK && r->index == 0 && b->bytes >= DIVIDED_FILE_BYTES) st = end_file(r, b, err);
         TRY(comm_agree(r->comm, st, err));
     }
     return OK;
 }
 
-enum status divided_write(struct rank *r, struct arena *a, const char *folder, int64_t steps,
-                          const struct divided *mine, struct checkpoint_tensor **tensors,
-                          int32_t *n, struct error *err)
+enum status divided_gather(struct rank *r, struct arena *a, const char *folder, int64_t steps, const struct divided *mine,
+                           struct divided_tensors *out, struct error *err)
 {
-    struct batch b = {.arena = arena_new()};
+    struct batch b = {.all = out, .arena = folder ? arena_new() : a, .folder = folder};
     enum status st = OK;
-    for (int32_t i = 0; i < r->p->n_stages && st == OK; i++)
-        st = write_stage(r, a, folder, steps, mine, &r->p->stages[i], &b, err);
-    if (st == OK && r->index == 0) st = write_batch(r, &b, folder, err);
-    *tensors = b.rows;
-    *n = b.n;
-    arena_free(b.arena);
+    *out = (struct divided_tensors){0};
+    for (int32_t i = 0; i < r->p->n_stages && st == OK; i++) st = gather_stage(r, a, steps, mine, &r->p->stages[i], &b, err);
+    if (st == OK && r->index == 0) st = end_file(r, &b, err);
+    if (folder) arena_free(b.arena);
     return st;
+}
+
+enum status divided_write(struct arena *a, const char *folder, struct divided_tensors *x, struct error *err)
+{
+    for (int32_t i = 0, end; i < x->n; i = end) {
+        char file[sizeof x->rows->file];
+        memcpy(file, x->rows[i].file, sizeof file);
+        for (end = i + 1; end < x->n && !strcmp(x->rows[end].file, file);) end++;
+        TRY(checkpoint_write(a, folder, file, x->rows + i, x->data + i, end - i, err));
+    }
+    return OK;
 }
 
 /* --- in --- */

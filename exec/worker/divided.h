@@ -2,14 +2,18 @@
  * core/program/program.h).
  *
  * A checkpoint has unsharded tensors by name, independent of the plan. On save, rank 0 assembles one tensor after the
- * other and writes files of about DIVIDED_FILE_BYTES; no rank holds more than that and its own shards. Loading needs
- * no messages: each rank reads its slice of the unsharded tensor.
+ * other for files of about DIVIDED_FILE_BYTES. If these are written at once, no rank holds more than one and its own shards;
+ * if they are written while training goes on, rank 0 holds all of them. Loading needs no messages: each rank reads its slice of the
+ * unsharded tensor.
  */
 #ifndef EXEC_WORKER_DIVIDED_H
 #define EXEC_WORKER_DIVIDED_H
 
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/worker/chunks.h"
+
+struct rank;
+struct snapshot;
 
 enum { DIVIDED_FILE_BYTES = 64 << 20 };
 
@@ -28,14 +32,22 @@ struct divided {
     struct divided_piece *pieces;
 };
 
-/* Copies all shards owned by this rank that are saved after so many steps of the whole training; *finite becomes false if one has a non-finite value. */
-MUST_CHECK enum status divided_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
-                                       int64_t steps, struct divided *out, bool *finite,
-                                       struct error *err);
-/* All ranks together: writes the tensors into files of the folder; rank 0 gets their rows of the manifest. */
-MUST_CHECK enum status divided_write(struct rank *r, struct arena *a, const char *folder, int64_t steps,
-                                     const struct divided *mine, struct checkpoint_tensor **tensors,
-                                     int32_t *n, struct error *err);
+struct divided_tensors { /* on rank 0; empty elsewhere */
+    int32_t n;
+    struct checkpoint_tensor *rows; /* (n) */
+    const void **data;              /* (n) */
+};
+
+/* Copies all shards owned by this rank that are saved after so many steps of the whole training. Ownership: the arena's, of the data the
+ * snapshot's. */
+MUST_CHECK enum status divided_collect(struct snapshot *s, const struct chunks *chunks, struct arena *a, int64_t steps,
+                                       struct divided *out, struct error *err);
+/* All ranks together, after snapshot_settle: assembles the tensors. folder: rank 0 writes them into files of it, and data is gone; NULL: they
+ * stay in the arena. */
+MUST_CHECK enum status divided_gather(struct rank *r, struct arena *a, const char *folder, int64_t steps, const struct divided *mine,
+                                      struct divided_tensors *out, struct error *err);
+/* On rank 0, any thread: writes the files of tensors that stayed. */
+MUST_CHECK enum status divided_write(struct arena *a, const char *folder, struct divided_tensors *x, struct error *err);
 /* Loads chunk k's shard of a parameter and its optimizer state from the checkpoint. */
 MUST_CHECK enum status divided_load(struct rank *r, const struct checkpoint *c,
                                     const struct chunk *k, const struct program_parameter *p,

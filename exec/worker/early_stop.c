@@ -15,6 +15,8 @@ void early_stop_request(struct early_stop *s, int32_t n)
     atomic_store(&s->steps, most);
 }
 
+bool early_stop_requested(const struct early_stop *s) { return atomic_load(&s->requested); }
+
 bool early_stop_begins(struct early_stop *s, int32_t rank, int64_t step)
 {
     int64_t steps;

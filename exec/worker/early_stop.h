@@ -22,6 +22,8 @@ struct early_stop {
 
 /* Called once, outside the ranks, or by a signal handler. n: number of ranks. */
 void early_stop_request(struct early_stop *s, int32_t n);
+/* Of this process: of ranks without common memory, which agree by messages. */
+bool early_stop_requested(const struct early_stop *s);
 /* Before a rank's step, from 0: whether the step belongs to the run. */
 bool early_stop_begins(struct early_stop *s, int32_t rank, int64_t step);
 

@@ -2,6 +2,7 @@
 
 #include "exec/worker/chunks.h"
 #include "exec/worker/saved_tensor.h"
+#include "exec/worker/snapshot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,22 +35,21 @@ static int32_t count(const struct program_stage *s)
     return n;
 }
 
-static enum status collect_one(struct rank *r, struct arena *a, const struct chunk *k, const struct program_parameter *p,
-                               int which, struct feedback *out, bool *finite, struct error *err)
+static enum status collect_one(struct snapshot *s, const struct chunk *k, const struct program_parameter *p, int which,
+                               struct feedback *out, struct error *err)
 {
     const struct slot *x = slot_of(k->stage, p, which);
     struct checkpoint_tensor *t = &out->tensors[out->n];
-    void *copy = arena_alloc(a, (size_t)x->bytes + 1, 1);
-    TRY(name_of(r->p, k->stage, p, which, t->name, sizeof t->name, err));
+    void *copy;
+    TRY(name_of(s->r->p, k->stage, p, which, t->name, sizeof t->name, err));
     t->shape = x->shape, t->dtype = (int32_t)x->dtype, t->bytes = x->bytes;
-    TRY(r->backend.download(&r->backend, copy, lane_memory_slot(&k->memory, p->feedback[which] - 1, 0), x->bytes, err));
-    if (!saved_tensor_finite(copy, x->dtype, shape_elements(&x->shape))) *finite = false;
+    TRY(snapshot_copy(s, lane_memory_slot(&k->memory, p->feedback[which] - 1, 0), x->bytes, &copy, err));
+    snapshot_require_finite(s, copy, x->dtype, shape_elements(&x->shape));
     out->data[out->n++] = copy;
     return OK;
 }
 
-enum status feedback_collect(struct rank *r, struct arena *a, const struct chunk *k, struct feedback *out, bool *finite,
-                             struct error *err)
+enum status feedback_collect(struct snapshot *s, struct arena *a, const struct chunk *k, struct feedback *out, struct error *err)
 {
     size_t n = (size_t)count(k->stage);
     *out = (struct feedback){.tensors = ARENA_ARRAY(a, struct checkpoint_tensor, n + 1),
@@ -57,7 +57,7 @@ enum status feedback_collect(struct rank *r, struct arena *a, const struct chunk
     for (int32_t i = 0; i < k->stage->n_parameters; i++)
         for (int which = 0; which < FEEDBACK_SLOTS; which++)
             if (k->stage->parameters[i].feedback[which])
-                TRY(collect_one(r, a, k, &k->stage->parameters[i], which, out, finite, err));
+                TRY(collect_one(s, k, &k->stage->parameters[i], which, out, err));
     return OK;
 }
 

@@ -10,6 +10,7 @@
 struct arena;
 struct chunk;
 struct rank;
+struct snapshot;
 struct program;
 
 struct feedback { /* of a chunk */
@@ -17,9 +18,9 @@ struct feedback { /* of a chunk */
     struct checkpoint_tensor *tensors; /* (n), with room for one more */
     const void **data;                 /* likewise */
 };
-/* Finite stays, or becomes false. Ownership: the arena's. O(parameters · stages of the program). */
-MUST_CHECK enum status feedback_collect(struct rank *r, struct arena *a, const struct chunk *k, struct feedback *out,
-                                        bool *finite, struct error *err);
+/* Ownership: the arena's, of the data the snapshot's. O(parameters · stages of the program). */
+MUST_CHECK enum status feedback_collect(struct snapshot *s, struct arena *a, const struct chunk *k, struct feedback *out,
+                                        struct error *err);
 /* Whether the checkpoint has feedback of any code, and whether the program does. */
 bool feedback_saved(const struct checkpoint *c);
 bool feedback_kept(const struct program *p);

@@ -14,7 +14,7 @@
  *   step_log.c      struct step_log: losses and ends of steps
  *   scale_log.c     struct scale_log: the loss scale
  *   noise_log.c     struct noise_log: squared norms of gradients
- *   saver.c         struct saver: writes checkpoints
+ *   saver.c         struct saver: writes checkpoints (saving.c: a rank's part; snapshot.c: its copy in host memory)
  *   serve.c         struct serve: a parameter server's order of arrivals
  *
  * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, routing.c, resume.c; saved_tensor.c,
@@ -68,6 +68,8 @@ struct worker {
     struct saver saver;
     struct serve serve; /* of a lane of a parameter server that handles pushes by arrival */
     /* worker.c */
+    struct run_options continued; /* those of a run that continues a training */
+    bool complete;                /* it had all its steps */
     struct arena *a;           /* the caller's: results */
     struct device_clock clock; /* of the compute thread */
     struct span_list spans;    /* of the compute thread */

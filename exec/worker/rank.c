@@ -3,6 +3,7 @@
 #include "core/base/parallel.h"
 #include "exec/device_transport/nccl_env.h"
 #include "exec/plugin.h"
+#include "exec/worker/hosts.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -22,10 +23,11 @@ enum status rank_join(struct rank *r, struct arena *run, const struct program *p
     *r = (struct rank){.run = run, .p = p, .o = o};
     TRY(comm_open(run, p->n_devices, &r->comm, err));
     r->index = comm_rank(r->comm);
+    if (o->any_host) TRY(hosts_take(r, err));
     call_ranks(r);
     /* Servers are the first ranks; a worker that ends delays no other worker if pushes are handled by arrival. */
     if (parameter_server_by_arrival(&p->server) && r->comm && comm_size(r->comm) > 1) comm_expendable(r->comm, p->server.n);
-    nccl_env_set(p, r->index); /* before the backend, whose communication library is NCCL */
+    nccl_env_set(r->p, r->index); /* before the backend, whose communication library is NCCL */
     return OK;
 }
 

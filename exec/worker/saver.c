@@ -1,161 +1,34 @@
 #include "exec/worker/saver.h"
 
 #include "core/base/log.h"
-#include "core/graph/half.h"
+#include "core/base/units.h"
 #include "core/collective/tensor_shard.h"
+#include "exec/checkpoint/written.h"
+#include "exec/clock.h"
 #include "exec/worker/accumulated.h"
 #include "exec/worker/chunks.h"
-#include "exec/worker/divided.h"
-#include "exec/worker/feedback.h"
 #include "exec/worker/inputs.h"
 #include "exec/worker/progress.h"
+#include "exec/worker/rank.h"
 #include "exec/worker/saved_tensor.h"
 #include "exec/worker/scale_log.h"
-#include "exec/worker/serve.h"
-#include "exec/worker/shards.h"
 #include "exec/worker/step_log.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-struct saving {
-    struct divided divided;
-    struct feedback *feedback; /* (chunks) */
-    struct shards shards;
-    struct checkpoint_tensor *tensors;
-    const void **data;
-    int32_t n, *first; /* first: (chunks + 1) index of each chunk's first tensor */
-    bool finite;
-};
+/* Interval at which rank 0 looks for the notes of other ranks, and a rank for the end of its own write: a generation is complete, and a waiting
+ * step goes on, that much late, and 500 looks a second cost less than 1 % of a processor. */
+#define LOOK_NS INT64_C(2000000)
 
-static enum status collect_chunk(struct saver *v, struct arena *a, const struct chunk *k, int64_t step,
-                                 struct saving *s, struct error *err)
-{
-    for (int32_t i = 0; i < k->stage->n_parameters; i++) {
-        const struct program_parameter *p = &k->stage->parameters[i];
-        if (p->shard || shards_held(k->stage, p) || !saved_tensor_owned(v->r->p, k->stage, p->name))
-            continue;
-        for (int part = 0; part < SAVED_TENSORS; part++) {
-            int32_t slot = saved_tensor_slot(p, part);
-            if (!saved_tensor_kept(v->r->p, p, k->stage->island, part, step)) continue;
-            struct checkpoint_tensor *t = &s->tensors[s->n];
-            const struct slot *x = &k->stage->slots[slot];
-            TRY(saved_tensor_name(t->name, sizeof t->name, p, k->stage->island, part, err));
-            t->shape = p->shape;
-            t->dtype = (int32_t)x->dtype;
-            t->bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
-            void *copy = arena_alloc(a, (size_t)t->bytes + 1, 1);
-            TRY(v->r->backend.download(&v->r->backend, copy, lane_memory_slot(&k->memory, slot, 0),
-                                       t->bytes, err));
-            if (dtype_is_half(x->dtype)) {
-                float *wide = ARENA_ARRAY(a, float, (size_t)shape_elements(&p->shape) + 1);
-                half_widen(x->dtype, copy, wide, shape_elements(&p->shape));
-                copy = wide, t->dtype = DTYPE_fp32, t->bytes = shape_elements(&p->shape) * dtype_bytes(DTYPE_fp32);
-            }
-            if (!saved_tensor_finite(copy, (enum dtype)t->dtype, shape_elements(&p->shape))) s->finite = false;
-            s->data[s->n++] = copy;
-        }
-    }
-    return OK;
-}
+/* With --save-every auto the first two checkpoints are after so many steps each: the first step, which warms up, then is one of five, and the
+ * cost is known after ten steps. */
+#define FIRST_EVERY 5
 
-/* Versions of a parameter server. */
-static void collect_versions(struct saver *v, struct arena *a, const struct chunk *k, struct saving *s)
-{
-    int64_t n = 0;
-    double *state = serve_state(v->serve, &n);
-    if (!state) return;
-    struct checkpoint_tensor *t = &s->tensors[s->n];
-    saved_tensor_versions(t->name, sizeof t->name, k->stage->server, n);
-    t->shape = (struct shape){1, {n}}, t->dtype = DTYPE_fp64, t->bytes = n * (int64_t)sizeof *state;
-    s->data[s->n++] = arena_copy(a, state, (size_t)t->bytes);
-}
-
-static enum status collect(struct saver *v, struct arena *a, int64_t step, struct saving *s, struct error *err)
-{
-    size_t most = 2;
-    for (int32_t i = 0; i < v->chunks->n; i++)
-        most += SAVED_TENSORS * (size_t)v->chunks->at[i].stage->n_parameters;
-    *s = (struct saving){.finite = true};
-    s->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, most);
-    s->data = ARENA_ARRAY(a, const void *, most);
-    s->first = ARENA_ARRAY(a, int32_t, (size_t)v->chunks->n + 1);
-    s->feedback = ARENA_ARRAY(a, struct feedback, (size_t)v->chunks->n + 1);
-    for (int32_t i = 0; i < v->chunks->n; i++) {
-        TRY(collect_chunk(v, a, &v->chunks->at[i], step, s, err));
-        collect_versions(v, a, &v->chunks->at[i], s);
-        TRY(feedback_collect(v->r, a, &v->chunks->at[i], &s->feedback[i], &s->finite, err));
-        TRY(accumulated_collect(v->r, a, &v->chunks->at[i], step, &s->feedback[i], &s->finite, err));
-        s->first[i + 1] = s->n;
-    }
-    return divided_collect(v->r, v->chunks, a, step, &s->divided, &s->finite, err);
-}
-
-/* One file per stage. */
-static enum status write_stages(struct saver *v, struct arena *a, const char *temporary,
-                                struct saving *s, struct error *err)
-{
-    for (int32_t i = 0; i < v->chunks->n; i++) {
-        char file[32];
-        int32_t at = s->first[i], n = s->first[i + 1] - at, island = v->chunks->at[i].stage->island;
-        if (!n) continue;
-        int length = snprintf(file, sizeof file, "stage-%04" PRId32, v->chunks->at[i].stage->stage);
-        if (island) length += snprintf(file + length, sizeof file - (size_t)length, "-%" PRId32, island);
-        snprintf(file + length, sizeof file - (size_t)length, ".bin");
-        TRY(checkpoint_write(a, temporary, file, s->tensors + at, s->data + at, n, err));
-    }
-    return OK;
-}
-
-static void add_rows(struct arena *a, struct saving *s, const struct checkpoint_tensor *rows,
-                     int32_t n)
-{
-    if (!n) return;
-    struct checkpoint_tensor *all = ARENA_ARRAY(a, struct checkpoint_tensor, (size_t)(s->n + n));
-    if (s->n) memcpy(all, s->tensors, (size_t)s->n * sizeof *all);
-    memcpy(all + s->n, rows, (size_t)n * sizeof *all);
-    s->tensors = all;
-    s->n += n;
-}
-
-/* One file per stage of the program, because each device has its own. */
-static enum status write_feedback(struct saver *v, struct arena *a, const char *temporary,
-                                  struct saving *s, struct error *err)
-{
-    for (int32_t i = 0; i < v->chunks->n; i++) {
-        char file[32];
-        struct feedback *f = &s->feedback[i];
-        if (!f->n) continue;
-        snprintf(file, sizeof file, "feedback-%04" PRId32 ".bin", v->chunks->at[i].index);
-        TRY(checkpoint_write(a, temporary, file, f->tensors, f->data, f->n, err));
-        add_rows(a, s, f->tensors, f->n);
-    }
-    return OK;
-}
-
-static enum status write_mine(struct saver *v, struct arena *a, const char *temporary,
-                              struct saving *s, struct error *err)
-{
-    comm_working(v->r->comm, true);
-    enum status status = write_stages(v, a, temporary, s, err);
-    if (status == OK) status = write_feedback(v, a, temporary, s, err);
-    comm_working(v->r->comm, false);
-    return status;
-}
-
-/* Files of the assembled tensors; their rows follow rank 0's own. */
-static enum status write_together(struct saver *v, struct arena *a, const char *folder, int64_t step,
-                                  struct saving *s, struct error *err)
-{
-    struct checkpoint_tensor *rows;
-    int32_t n;
-    TRY(divided_write(v->r, a, folder, step, &s->divided, &rows, &n, err));
-    add_rows(a, s, rows, n);
-    TRY(shards_write(v->r, a, folder, &s->shards, err));
-    add_rows(a, s, s->shards.rows, s->shards.n);
-    return OK;
-}
+/* ---- the start of a generation: all ranks together, nothing else under way -------------------- */
 
 static enum status skip(const struct saver *v, int64_t step, const char *what)
 {
@@ -165,17 +38,18 @@ static enum status skip(const struct saver *v, int64_t step, const char *what)
     return OK;
 }
 
+#define NOT_FINITE "parameters or optimizer state are"
+
 /* Path of the folder for the files of all ranks. */
-enum { FOLDER_BYTES = 4096 };
 static enum status begin(struct saver *v, struct arena *a, int64_t step, char *folder,
                          struct error *err)
 {
     const char *temporary = "";
     enum status status = OK;
     if (v->r->index == 0) status = checkpoint_begin(a, &v->store, step, &temporary, err);
-    if (status == OK) snprintf(folder, FOLDER_BYTES, "%s", temporary);
+    if (status == OK) snprintf(folder, SAVER_FOLDER_BYTES, "%s", temporary);
     TRY(comm_agree(v->r->comm, status, err));
-    comm_broadcast(v->r->comm, folder, FOLDER_BYTES);
+    comm_broadcast(v->r->comm, folder, SAVER_FOLDER_BYTES);
     return OK;
 }
 
@@ -190,55 +64,248 @@ static void note_islands(struct arena *a, const struct program *p, struct checkp
             c->island_sequences[p->stages[s].island] += p->stages[s].microbatches * p->microbatch;
 }
 
-static enum status save(struct saver *v, struct arena *a, int64_t step, char *folder,
-                        struct error *err)
+/* Copies what the generation needs. */
+static enum status collect(struct saver *v, int64_t step, struct error *err)
 {
-    struct saving mine = {0};
-    enum status status = OK;
-    if (!step_log_finite(v->log, v->r, v->progress->first_step))
-        return skip(v, step, "the loss is");
-    TRY(comm_agree(v->r->comm, collect(v, a, step, &mine, err), err));
-    TRY(shards_collect(v->r, v->chunks, a, step, &mine.shards, &mine.finite, err));
-    if (comm_max(v->r->comm, !mine.finite))
-        return skip(v, step, "parameters or optimizer state are");
-    TRY(begin(v, a, step, folder, err));
-    TRY(comm_agree(v->r->comm, write_mine(v, a, folder, &mine, err), err));
-    TRY(comm_agree(v->r->comm, write_together(v, a, folder, step, &mine, err), err));
-    int64_t bytes;
-    struct checkpoint c = {.step = step,
-                           .sequences =
-                               progress_sequences(v->progress, step - v->progress->first_step),
-                           .global_batch = v->progress->global_batch,
-                           .data_bytes = v->inputs->data.n_bytes,
-                           .data_crc = v->inputs->crc,
-                           .seed = v->r->p->seed,
-                           .optimizer = v->r->p->optimizer.kind,
-                           .dtype = v->r->p->dtype};
-    note_islands(a, v->r->p, &c);
-    scale_log_after(v->scales, step - v->progress->first_step, c.scale);
-    c.tensors =
-        comm_gather(v->r->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
-    c.n_tensors = (int32_t)(bytes / (int64_t)sizeof *c.tensors);
-    comm_working(v->r->comm, true);
-    if (v->r->index == 0) status = checkpoint_commit(a, &v->store, folder, &c, err);
-    comm_working(v->r->comm, false);
-    TRY(comm_agree(v->r->comm, status, err));
-    if (v->r->index == 0) log_debug("checkpoint of step %" PRId64 " in '%s'", step, v->r->o->save);
+    const struct program *p = v->r->p;
+    int64_t before = v->progress->first_step;
+    arena_reset(v->a);
+    TRY(saving_collect(&v->mine, v->a, &v->snapshot, v->chunks, v->serve, step, err));
+    v->about = (struct checkpoint){.step = step,
+                                   .sequences = progress_sequences(v->progress, step - before),
+                                   .global_batch = v->progress->global_batch,
+                                   .data_bytes = v->inputs->data.n_bytes,
+                                   .data_crc = v->inputs->crc,
+                                   .seed = p->seed,
+                                   .optimizer = p->optimizer.kind,
+                                   .dtype = p->dtype};
+    note_islands(v->a, p, &v->about);
+    scale_log_after(v->scales, step - before, v->about.scale);
     return OK;
+}
+
+static enum status complete(struct saver *v, struct checkpoint_tensor *rows, int32_t n, struct error *err)
+{
+    v->about.tensors = rows, v->about.n_tensors = n;
+    TRY(checkpoint_commit(v->a, &v->store, v->folder, &v->about, err));
+    log_debug("checkpoint of step %" PRId64 " in '%s'", v->about.step, v->r->o->save);
+    return OK;
+}
+
+/* ---- all ranks together write and wait -------------------------------------------------------- */
+
+static enum status write_together(struct saver *v, int64_t step, struct error *err)
+{
+    struct comm *c = v->r->comm;
+    enum status status = OK;
+    int64_t bytes;
+    if (!step_log_finite(v->log, v->r, v->progress->first_step)) return skip(v, step, "the loss is");
+    TRY(collect(v, step, err));
+    if (comm_max(c, !saving_finish(&v->mine))) return skip(v, step, NOT_FINITE);
+    TRY(begin(v, v->a, step, v->folder, err));
+    TRY(saving_assemble(&v->mine, v->folder, err));
+    comm_working(c, true);
+    status = saving_write(&v->mine, v->folder, err);
+    comm_working(c, false);
+    TRY(comm_agree(c, status, err));
+    struct checkpoint_tensor *rows = comm_gather(c, v->a, v->mine.tensors, (int64_t)sizeof *rows * v->mine.n, &bytes);
+    comm_working(c, true);
+    if (v->r->index == 0) status = complete(v, rows, (int32_t)(bytes / (int64_t)sizeof *rows), err);
+    comm_working(c, false);
+    return comm_agree(c, status, err);
+}
+
+static enum status failed(const struct saver *v, int64_t step, enum status status, struct error *err)
+{
+    if (v->r->index == 0 && *v->folder) checkpoint_discard(&v->store, v->folder);
+    return error_wrap(err, status, "checkpoint of step %" PRId64, step);
 }
 
 enum status saver_save(struct saver *v, int64_t step, struct error *err)
 {
-    struct arena *a = arena_new();
-    char folder[FOLDER_BYTES] = "";
+    *v->folder = 0;
     comm_phase(v->r->comm, "saving a checkpoint");
-    enum status status = save(v, a, step, folder, err);
-    if (status != OK && v->r->index == 0 && *folder) checkpoint_discard(&v->store, folder);
+    enum status status = write_together(v, step, err);
     comm_phase(v->r->comm, "");
-    arena_free(a);
-    if (status != OK) return error_wrap(err, status, "checkpoint of step %" PRId64, step);
+    return status == OK ? OK : failed(v, step, status, err);
+}
+
+/* ---- a thread of each rank writes ------------------------------------------------------------- */
+
+/* Rows of the manifest of all ranks, in the order of ranks, without those of ranks that are gone. */
+struct rows {
+    struct checkpoint_tensor *all;
+    int32_t n;
+    bool finite;
+};
+
+static enum status await_rows(struct saver *v, int32_t rank, struct rows *to, struct error *err)
+{
+    struct checkpoint_tensor *rows;
+    bool finite;
+    int32_t n;
+    while (!checkpoint_has_written(v->a, v->folder, rank)) {
+        if (comm_gone(v->r->comm, rank)) return OK;
+        clock_sleep_until(clock_wall_ns() + LOOK_NS);
+    }
+    TRY(checkpoint_take_written(v->a, v->folder, rank, &finite, &rows, &n, err));
+    struct checkpoint_tensor *all = ARENA_ARRAY(v->a, struct checkpoint_tensor, (size_t)(to->n + n) + 1);
+    if (to->n) memcpy(all, to->all, (size_t)to->n * sizeof *all);
+    if (n) memcpy(all + to->n, rows, (size_t)n * sizeof *all);
+    *to = (struct rows){all, to->n + n, to->finite && finite};
     return OK;
 }
+
+static enum status write_apart(struct saver *v, struct error *err)
+{
+    struct rows all = {.finite = saving_finish(&v->mine)};
+    if (all.finite) TRY(saving_write(&v->mine, v->folder, err));
+    if (v->r->index != 0)
+        return checkpoint_note_written(v->a, v->folder, v->r->index, all.finite, v->mine.tensors, all.finite ? v->mine.n : 0, err);
+    all.all = v->mine.tensors, all.n = v->mine.n;
+    for (int32_t i = 1; i < comm_size(v->r->comm); i++) TRY(await_rows(v, i, &all, err));
+    if (all.finite) return complete(v, all.all, all.n, err);
+    checkpoint_discard(&v->store, v->folder);
+    return skip(v, v->about.step, NOT_FINITE);
+}
+
+static void *thread_main(void *saver)
+{
+    struct saver *v = saver;
+    v->status = write_apart(v, &v->error);
+    v->written_ns = clock_wall_ns();
+    atomic_store(&v->done, true);
+    return NULL;
+}
+
+/* Signals are for the other threads, whose handlers end the run. */
+static enum status start_thread(struct saver *v, struct error *err)
+{
+    sigset_t all, before;
+    atomic_store(&v->done, false);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int why = pthread_create(&v->thread, NULL, thread_main, v);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    v->running = !why;
+    return why ? error_set(err, ERR_RESOURCE, "cannot start a thread that writes checkpoints: %s", strerror(why)) : OK;
+}
+
+static enum status snapshot(struct saver *v, int64_t step, struct error *err)
+{
+    if (!step_log_finite(v->log, v->r, v->progress->first_step)) return skip(v, step, "the loss is");
+    TRY(collect(v, step, err));
+    TRY(begin(v, v->a, step, v->folder, err));
+    TRY(saving_assemble(&v->mine, NULL, err));
+    return comm_agree(v->r->comm, start_thread(v, err), err);
+}
+
+enum status saver_snapshot(struct saver *v, int64_t step, struct error *err)
+{
+    *v->folder = 0;
+    comm_phase(v->r->comm, "copying a checkpoint");
+    enum status status = snapshot(v, step, err);
+    comm_phase(v->r->comm, "");
+    return status == OK ? OK : failed(v, step, status, err);
+}
+
+static int64_t host_bytes(const struct saver *v) { return snapshot_bytes(&v->snapshot) + (int64_t)arena_bytes(v->a); }
+
+static void add_span(struct saver *v, enum span_kind kind, enum stream stream, int64_t begin_ns, int64_t end_ns)
+{
+    span_list_add(&v->spans, (struct span){.kind = kind,
+                                           .stream = stream,
+                                           .device = v->r->index,
+                                           .peer = -1,
+                                           .stage = -1,
+                                           .phase = PHASE_SEND,
+                                           .step = (int32_t)v->progress->step,
+                                           .microbatch = -1,
+                                           .op = -1,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = end_ns,
+                                           .bytes = host_bytes(v)});
+}
+
+/* The thread has written what was copied in the last pause. */
+static void note_written(struct saver *v)
+{
+    struct saves_one *x = &v->saves.all[v->saves.n - 1];
+    x->written_ns = v->written_ns - v->zero_ns;
+    add_span(v, SPAN_SAVE, STREAM_save, x->end_ns, x->written_ns);
+}
+
+enum status saver_wait(struct saver *v, struct error *err)
+{
+    char who[160];
+    int64_t limit_ns = comm_limit_ns(), begin_ns = clock_wall_ns();
+    v->waited_ns = 0;
+    if (!v->running) return OK;
+    while (!atomic_load(&v->done)) {
+        comm_alive(v->r->comm);
+        clock_sleep_until(clock_wall_ns() + LOOK_NS);
+        if (clock_wall_ns() - begin_ns > limit_ns && comm_lost(v->r->comm, limit_ns / 2, who, sizeof who) >= 0)
+            return error_set(err, ERR_RANK, "checkpoint of step %" PRId64 " is not complete: %s", v->about.step, who);
+    }
+    pthread_join(v->thread, NULL);
+    v->running = false;
+    v->waited_ns = clock_wall_ns() - begin_ns;
+    note_written(v);
+    if (v->status == OK) return OK;
+    *err = v->error;
+    return failed(v, v->about.step, v->status, err);
+}
+
+enum status saver_look(struct saver *v, struct error *err)
+{
+    if (!v->running || !atomic_load(&v->done)) return OK;
+    return saver_wait(v, err);
+}
+
+/* ---- when and at which cost -------------------------------------------------------------------- */
+
+int64_t saver_next(const struct saver *v) { return v->every > 0 ? v->next : INT64_MAX; }
+
+/* The interval of --save-every auto, from the checkpoints that are complete. */
+static void choose_interval(struct saver *v, int64_t done)
+{
+    const struct run_options *o = v->r->o;
+    bool stopped = o->save_mode == SAVE_SYNC;
+    char each[32], write[32], fail[32];
+    int64_t every = saves_every(&v->saves, v->log->end_ns, done, stopped, o->mtbf_s, v->every);
+    comm_broadcast(v->r->comm, &every, sizeof every);
+    if (v->r->index == 0 && every != v->every) {
+        struct saves_cost x = saves_measure(&v->saves, v->log->end_ns, done, stopped);
+        log_info("step %" PRId64 ": the next checkpoint is %" PRId64 " step%s later (Daly 2006, or the time of a write): one takes %s of the training, "
+                 "is written in %s, and a failure is expected every %s", v->progress->first_step + done, every, every > 1 ? "s" : "",
+                 units_print_ns(each, x.snapshot_ns + x.slowdown_ns), units_print_ns(write, x.write_ns),
+                 isfinite(o->mtbf_s) ? units_print_ns(fail, units_ns_from_s(o->mtbf_s)) : "infinity");
+    }
+    v->every = every;
+}
+
+void saver_paused(struct saver *v, int64_t zero_ns, int64_t begin_ns, int64_t end_ns)
+{
+    struct saves_one x = {begin_ns - zero_ns, end_ns - zero_ns, 0, v->waited_ns};
+    int64_t done = v->progress->step + 1;
+    bool stopped = v->r->o->save_mode == SAVE_SYNC;
+    if (stopped) x.written_ns = x.end_ns;
+    v->zero_ns = zero_ns;
+    if (!stopped) add_span(v, SPAN_SNAPSHOT, STREAM_snapshot, x.begin_ns, x.end_ns);
+    saves_add(&v->saves, v->r->run, x);
+    if (v->r->o->save_auto) choose_interval(v, done);
+    v->next = done + v->every;
+}
+
+void saver_report(struct saver *v, struct run_result *out)
+{
+    const struct run_options *o = v->r->o;
+    out->saves = saves_measure(&v->saves, v->log->end_ns, o->steps, o->save_mode == SAVE_SYNC);
+    out->save_every = v->every;
+    out->save_bytes = comm_max(v->r->comm, o->save ? host_bytes(v) : 0);
+}
+
+/* ---- before the first step, and afterwards ---------------------------------------------------- */
 
 static int64_t feedback_bytes(const struct program_stage *s, const struct program_parameter *p)
 {
@@ -283,7 +350,7 @@ static enum status write_probe(const struct saver *v, struct arena *a, const cha
 static enum status probe(struct saver *v, struct error *err)
 {
     struct arena *a = arena_new();
-    char folder[FOLDER_BYTES] = "";
+    char folder[SAVER_FOLDER_BYTES] = "";
     enum status status = begin(v, a, 0, folder, err);
     if (status == OK) status = comm_agree(v->r->comm, write_probe(v, a, folder, err), err);
     if (v->r->index == 0 && *folder) checkpoint_discard(&v->store, folder);
@@ -299,6 +366,10 @@ enum status saver_enter(struct saver *v, struct error *err)
     TRY(comm_agree(v->r->comm, status, err));
     if (v->r->o->save_keep > 0) v->store.keep = (int32_t)v->r->o->save_keep;
     TRY(probe(v, err));
+    v->a = arena_new();
+    snapshot_init(&v->snapshot, v->r);
+    v->every = v->next = v->r->o->save_auto ? FIRST_EVERY : v->r->o->save_every;
+    if (v->r->o->keep_trace) v->spans.a = v->r->run;
     if (v->r->index == 0) checkpoint_fits(&v->store, bytes_of_all(v->r->p));
     return OK;
 }
@@ -326,4 +397,12 @@ void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const s
                         .store = {.lock = -1}};
 }
 
-void saver_leave(struct saver *s) { checkpoint_leave(&s->store); }
+void saver_leave(struct saver *v)
+{
+    if (v->running) pthread_join(v->thread, NULL);
+    v->running = false;
+    snapshot_close(&v->snapshot);
+    arena_free(v->a);
+    v->a = NULL;
+    checkpoint_leave(&v->store);
+}

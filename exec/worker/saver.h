@@ -1,22 +1,30 @@
-/* exec/worker/saver.h - writes checkpoints: which slots of a rank go into one, and under which names.
+/* exec/worker/saver.h - writes checkpoints: between steps and at the end of a run.
  *
- * Each tensor is written once, by the first stage of replica 0 that owns the parameter, and by the first of several
- * devices. Shards over replicas (ZeRO) are assembled by exec/worker/divided, shards of a sharded stage by
- * exec/worker/shards. Every function is collective over all ranks; the communication thread is parked or not running. */
+ * saver_save: all ranks wait until the generation is written. saver_snapshot: each rank copies what it saves into host memory; a thread of its
+ * own writes the files and a note that it has (exec/checkpoint/written.h); that of rank 0 waits for the notes of all
+ * ranks and publishes the generation, without a message. A rank has one snapshot at a time, because saver_wait stands before the next.
+ *
+ * saver_enter, _follow, _save and _snapshot are collective over all ranks; the communication thread is parked or not running. */
 #ifndef EXEC_WORKER_SAVER_H
 #define EXEC_WORKER_SAVER_H
 
-#include "exec/checkpoint/checkpoint.h"
+#include "exec/host_transport/spans.h"
+#include "exec/worker/saving.h"
+#include "exec/worker/snapshot.h"
+#include "traces/saves.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
-struct chunks;
 struct inputs;
 struct progress;
 struct rank;
 struct scale_log;
 struct serve;
 struct step_log;
+
+enum { SAVER_FOLDER_BYTES = 4096 };
 
 /* All fields belong to saver.c. */
 struct saver {
@@ -28,6 +36,23 @@ struct saver {
     struct step_log *log;
     struct serve *serve;
     struct checkpoint_store store; /* rank 0: the folder of --save */
+    int64_t every, next;           /* steps between checkpoints, 0: none; steps of this run before the next one */
+    struct saves saves;
+    struct span_list spans; /* SNAPSHOT, SAVE */
+    int64_t zero_ns;        /* CLOCK_MONOTONIC at time 0 of the last pause */
+    /* a generation; the thread's while it runs */
+    struct snapshot snapshot;
+    struct arena *a;
+    struct saving mine;
+    struct checkpoint about;
+    char folder[SAVER_FOLDER_BYTES];
+    pthread_t thread;
+    bool running;
+    atomic_bool done; /* set last by the thread */
+    int64_t written_ns;
+    int64_t waited_ns; /* by the last saver_wait */
+    enum status status;
+    struct error error;
 };
 
 void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const struct progress *g,
@@ -37,9 +62,23 @@ void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const s
  * continues from. ERR_RESOURCE: a rank cannot write into the folder. */
 MUST_CHECK enum status saver_enter(struct saver *s, struct error *err);
 MUST_CHECK enum status saver_follow(struct saver *s, struct error *err);
+/* Steps of this run before the next checkpoint; INT64_MAX: none but the last. */
+int64_t saver_next(const struct saver *s);
 /* If losses or tensors are not finite, nothing is written and a warning is printed, because the previous checkpoint
  * is worth more. step: including steps before this run. */
 MUST_CHECK enum status saver_save(struct saver *s, int64_t step, struct error *err);
+/* After saver_wait. When it returns, device memory may change. */
+MUST_CHECK enum status saver_snapshot(struct saver *s, int64_t step, struct error *err);
+/* Collective, after a checkpoint between steps, and before the next step: notes the pause for it, instants of CLOCK_MONOTONIC, and sets when
+ * the next one is due. */
+void saver_paused(struct saver *s, int64_t zero_ns, int64_t begin_ns, int64_t end_ns);
+/* This rank alone. wait returns when the thread has written; look does not wait. Errors of the thread, with the file: ERR_RESOURCE.
+ * ERR_RANK: another rank is dead. */
+MUST_CHECK enum status saver_wait(struct saver *s, struct error *err);
+MUST_CHECK enum status saver_look(struct saver *s, struct error *err);
+/* Collective, at the end of the run: on rank 0 the costs. */
+void saver_report(struct saver *s, struct run_result *out);
+/* Waits for the thread, whose error is lost. */
 void saver_leave(struct saver *s);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "core/collective/tensor_shard.h"
 #include "exec/worker/saved_tensor.h"
+#include "exec/worker/snapshot.h"
 
 bool shards_held(const struct program_stage *s, const struct program_parameter *x)
 {
@@ -51,11 +52,10 @@ static void put_together(const struct rank *r, struct arena *a, const struct pro
         }
 }
 
-static enum status collect_whole(struct rank *r, const struct chunks *chunks, struct arena *a,
-                                 const struct program_stage *owner,
-                                 const struct program_parameter *p, int part, struct shards *out,
-                                 bool *finite, struct error *err)
+static enum status collect_whole(struct snapshot *s, const struct chunks *chunks, struct arena *a, const struct program_stage *owner,
+                                 const struct program_parameter *p, int part, struct shards *out, struct error *err)
 {
+    struct rank *r = s->r;
     const struct slot *slot = &owner->slots[saved_tensor_slot(p, part)];
     struct checkpoint_tensor *t = &out->rows[out->n];
     char *mine = NULL;
@@ -70,7 +70,7 @@ static enum status collect_whole(struct rank *r, const struct chunks *chunks, st
     t->bytes = shape_elements(&t->shape) * dtype_bytes(slot->dtype);
     char *data = arena_alloc(a, (size_t)t->bytes + 1, 1);
     put_together(r, a, owner, p->name, part, all, data);
-    if (!saved_tensor_finite(data, slot->dtype, shape_elements(&t->shape))) *finite = false;
+    snapshot_require_finite(s, data, slot->dtype, shape_elements(&t->shape));
     out->data[out->n++] = data;
     return OK;
 }
@@ -89,9 +89,10 @@ static size_t max_rows(const struct program *p)
 }
 
 /* All ranks visit the same tensors in the same order. */
-enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a, int64_t steps,
-                           struct shards *out, bool *finite, struct error *err)
+enum status shards_collect(struct snapshot *s, const struct chunks *chunks, struct arena *a, int64_t steps, struct shards *out,
+                           struct error *err)
 {
+    struct rank *r = s->r;
     size_t most = max_rows(r->p);
     *out = (struct shards){0};
     if (!most) return OK;
@@ -104,18 +105,13 @@ enum status shards_collect(struct rank *r, const struct chunks *chunks, struct a
             if (!shards_held(owner, p) || !saved_tensor_owned(r->p, owner, p->name)) continue;
             for (int part = 0; part < SAVED_TENSORS; part++)
                 if (saved_tensor_kept(r->p, p, owner->island, part, steps))
-                    TRY(collect_whole(r, chunks, a, owner, p, part, out, finite, err));
+                    TRY(collect_whole(s, chunks, a, owner, p, part, out, err));
         }
     }
     return OK;
 }
 
-enum status shards_write(struct rank *r, struct arena *a, const char *folder,
-                         const struct shards *p, struct error *err)
+enum status shards_write(struct arena *a, const char *folder, const struct shards *p, struct error *err)
 {
-    enum status st = OK;
-    comm_working(r->comm, true);
-    if (p->n) st = checkpoint_write(a, folder, "parts.bin", p->rows, p->data, p->n, err);
-    comm_working(r->comm, false);
-    return comm_agree(r->comm, st, err);
+    return p->n ? checkpoint_write(a, folder, "parts.bin", p->rows, p->data, p->n, err) : OK;
 }

@@ -11,6 +11,9 @@
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/worker/chunks.h"
 
+struct rank;
+struct snapshot;
+
 struct shards { /* unsharded tensors on rank 0; empty elsewhere */
     int32_t n;
     struct checkpoint_tensor *rows; /* (n) */
@@ -19,11 +22,10 @@ struct shards { /* unsharded tensors on rank 0; empty elsewhere */
 
 /* Whether the stage holds only a shard of its parameter x. */
 bool shards_held(const struct program_stage *s, const struct program_parameter *x);
-/* After so many steps of the whole training. All ranks together; *finite becomes false if a tensor has a non-finite value. */
-MUST_CHECK enum status shards_collect(struct rank *r, const struct chunks *chunks, struct arena *a,
-                                      int64_t steps, struct shards *out, bool *finite, struct error *err);
-/* All ranks together: rank 0 writes a file of the folder. */
-MUST_CHECK enum status shards_write(struct rank *r, struct arena *a, const char *folder,
-                                    const struct shards *p, struct error *err);
+/* After so many steps of the whole training. All ranks together. Ownership: the arena's. */
+MUST_CHECK enum status shards_collect(struct snapshot *s, const struct chunks *chunks, struct arena *a, int64_t steps, struct shards *out,
+                                      struct error *err);
+/* On rank 0, any thread: a file of the folder; elsewhere no effect. */
+MUST_CHECK enum status shards_write(struct arena *a, const char *folder, const struct shards *p, struct error *err);
 
 #endif

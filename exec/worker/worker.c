@@ -11,13 +11,15 @@
  * Emulated devices: all ranks are on this host. The compute thread's clock is virtual (clock.h), messages carry
  * virtual instants (exec/host_transport/wire.h), and the thread sleeps until wall time reaches its virtual time
  * before it hands anything over and at the end of each call. Steps are measured in wall time. The run's clock stops
- * while a checkpoint is written.
+ * while all ranks write a checkpoint, and goes on while they copy one that a thread writes.
  */
 #include "exec/worker/internal.h"
 
 #include "core/base/log.h"
 #include "core/program/device_memory.h"
 #include "exec/comm/launch.h"
+#include "exec/comm/launch_local.h"
+#include "exec/worker/continued.h"
 #include "exec/worker/early_stop.h"
 #include "exec/worker/faults.h"
 #include "exec/worker/preflight.h"
@@ -194,6 +196,11 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
 {
     struct rank *r = &w->rank;
     TRY(rank_join(r, arena_new(), p, o, err));
+    int64_t continued_step = 0;
+    if (o->continues) TRY(continued_from(r, &w->continued, &w->complete, &continued_step, err));
+    progress_resume(&w->progress, continued_step, 0);
+    if (w->complete) return OK;
+    p = r->p, o = r->o;
     chunks_find(&w->chunks, r);
     TRY(comm_agree(r->comm, open_device(w, err), err));
     transports_choose(&w->transports, r);
@@ -234,14 +241,20 @@ static void take_priority(struct worker *w, bool wanted)
     if (wanted) w->real_time = granted;
 }
 
-/* The run's clock stops while all ranks write. */
-static enum status save_between(struct worker *w, int64_t offset_ns, struct error *err)
+static enum status stop_lane(struct worker *w, struct error *err)
 {
     if (w->rank.discrete) TRY(worker_await_sums(w, err));
     if (w->rank.discrete) TRY(async_issue_drain(&w->ahead, err));
-    TRY(comm_thread_pause(&w->transports.comm_thread, err));
+    return comm_thread_pause(&w->transports.comm_thread, err);
+}
+
+/* The run's clock stops while all ranks write. */
+static enum status save_between(struct worker *w, int64_t offset_ns, struct error *err)
+{
+    int64_t begin_ns = clock_wall_ns(), zero_ns = w->clock.zero_ns;
+    TRY(stop_lane(w, err));
     take_priority(w, false);
-    int64_t now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock)), begin_ns = clock_wall_ns();
+    int64_t now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock));
     enum status status = saver_save(&w->saver, progress_number(&w->progress), err);
     if (w->rank.index == 0) faults_saved(w->rank.o->faults, status == OK);
     if (status == ERR_RESOURCE && w->rank.o->survives) { /* the same on all ranks */
@@ -249,6 +262,7 @@ static enum status save_between(struct worker *w, int64_t offset_ns, struct erro
         status = OK;
     }
     w->agreed = status != OK;
+    if (status == OK) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
     w->clock.zero_ns = agree_on_zero(w, offset_ns, now_ns);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
     take_priority(w, true);
@@ -258,12 +272,38 @@ static enum status save_between(struct worker *w, int64_t offset_ns, struct erro
     return status;
 }
 
+/* An error of the thread that writes a checkpoint ends the run after the step; the message names the file. */
+static enum status look_at_save(struct worker *w, bool wait, struct error *err)
+{
+    enum status status = wait ? saver_wait(&w->saver, err) : saver_look(&w->saver, err);
+    w->agreed |= status == ERR_RESOURCE;
+    return status;
+}
+
+/* The run's clock goes on; that of an emulated device by the time of the pause. */
+static enum status snapshot_between(struct worker *w, struct error *err)
+{
+    int64_t before_ns = clock_wall_ns(), now_ns = device_clock_now(&w->clock);
+    TRY(look_at_save(w, true, err));
+    int64_t begin_ns = clock_wall_ns();
+    TRY(stop_lane(w, err));
+    take_priority(w, false);
+    enum status status = saver_snapshot(&w->saver, progress_number(&w->progress), err);
+    w->agreed = status != OK;
+    int64_t end_ns = clock_wall_ns();
+    if (status == OK) saver_paused(&w->saver, w->clock.zero_ns, begin_ns, end_ns);
+    comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
+    take_priority(w, true);
+    device_clock_waited(&w->clock, now_ns + end_ns - before_ns);
+    run_board_saved(board(w), clock_wall_ns() - before_ns);
+    return status;
+}
+
 /* The next step of this run behind which all ranks meet. */
 static int64_t next_stop(const struct worker *w)
 {
-    const struct run_options *o = w->rank.o;
-    int64_t every = o->save ? o->save_every : 0, stop = every > 0 ? (w->progress.step / every + 1) * every : o->steps;
-    return stop < o->steps ? stop : o->steps;
+    int64_t stop = saver_next(&w->saver);
+    return stop < w->rank.o->steps ? stop : w->rank.o->steps;
 }
 
 /* One step, or a server's work until the next stop. */
@@ -279,9 +319,7 @@ static enum status next_step(struct worker *w, struct error *err)
 /* Receives of the next step are open; nothing else is under way. */
 static enum status end_early(struct worker *w, struct error *err)
 {
-    if (w->rank.discrete) TRY(worker_await_sums(w, err));
-    if (w->rank.discrete) TRY(async_issue_drain(&w->ahead, err));
-    TRY(comm_thread_pause(&w->transports.comm_thread, err));
+    TRY(stop_lane(w, err));
     comm_thread_give_up(&w->transports.comm_thread);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
     w->asked = w->rank.o->steps;
@@ -291,11 +329,27 @@ static enum status end_early(struct worker *w, struct error *err)
     return OK;
 }
 
-static bool stops_early(struct worker *w)
+/* Ranks of MPI have no common memory: before each step they begin to agree on the step behind it, which hides the latency; so no rank is
+ * more than a step in front of another. */
+static enum status agree_to_stop(struct worker *w, const struct early_stop *stop, bool *stops, struct error *err)
+{
+    struct comm_thread *m = &w->transports.comm_thread;
+    int64_t step = w->progress.step, requested = 0;
+    if (step) TRY(comm_thread_wait_agreement(m, step - 1, &requested, err));
+    *stops = requested != 0;
+    if (!*stops && step + 1 < w->rank.o->steps)
+        comm_thread_order(m, (struct comm_thread_order){.kind = ORDER_AGREE, .number = step, .index = early_stop_requested(stop)});
+    return OK;
+}
+
+static enum status stops_early(struct worker *w, bool *stops, struct error *err)
 {
     struct early_stop *stop = w->rank.o->stop;
-    if (!stop || parameter_server_by_arrival(&w->rank.p->server)) return false;
-    return !early_stop_begins(stop, w->rank.index, w->progress.step);
+    *stops = false;
+    if (!stop || parameter_server_by_arrival(&w->rank.p->server)) return OK;
+    if (comm_size(w->rank.comm) > 1 && launch_local_rank() < 0) return agree_to_stop(w, stop, stops, err);
+    *stops = !early_stop_begins(stop, w->rank.index, w->progress.step);
+    return OK;
 }
 
 static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *err)
@@ -306,15 +360,18 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
     run_board_begun(board(w), w->progress.first_step);
     TRY(worker_first_pass(w, err));
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {
+        bool stops;
         faults_before_step(&side, progress_number(&w->progress));
-        if (stops_early(w)) return end_early(w, err);
+        TRY(stops_early(w, &stops, err));
+        if (stops) return end_early(w, err);
         int64_t begin_ns = clock_wall_ns();
         TRY(next_step(w, err));
         run_board_step(board(w), progress_number(&w->progress), clock_wall_ns() - begin_ns, faults_disturb(o->faults));
         int64_t done = w->progress.step + 1;
         if (w->rank.index == 0) log_progress("step %" PRId64 " of %" PRId64, done, o->steps);
-        if (o->save && done < o->steps && o->save_every > 0 && done % o->save_every == 0)
-            TRY(save_between(w, offset_ns, err));
+        TRY(look_at_save(w, false, err));
+        if (done < o->steps && done == saver_next(&w->saver))
+            TRY(o->save_mode == SAVE_SYNC ? save_between(w, offset_ns, err) : snapshot_between(w, err));
     }
     if (w->rank.discrete) TRY(async_issue_finish(&w->ahead, err));
     return offloads_finish(&w->offloads, err);
@@ -332,6 +389,7 @@ static enum status train(struct worker *w, struct error *err)
     device_clock_start(&w->clock, rank_device(&w->rank)->slowdown, zero_ns);
     int64_t cpu_ns = clock_cpu_ns();
     enum status status = run_steps(w, offset_ns, err);
+    if (status == OK) status = look_at_save(w, true, err);
     w->cpu_ns = clock_cpu_ns() - cpu_ns;
     take_priority(w, false);
     return status;
@@ -379,14 +437,15 @@ static void report(struct worker *w, struct run_result *out)
         w->rank.backend.blas_seconds ? w->rank.backend.blas_seconds(&w->rank.backend) : -1;
     bool granted = w->real_time &&
                    (!w->transports.comm_thread.threaded || w->transports.comm_thread.real_time);
-    const struct span_list lists[] = {w->spans, w->transports.comm_thread.spans, w->kernels.spans};
+    const struct span_list lists[] = {w->spans, w->transports.comm_thread.spans, w->kernels.spans, w->saver.spans};
     *out = (struct run_result){.first_step = w->progress.first_step, .steps = w->rank.o->steps};
     out->real_time = p->emulated && !comm_max(w->rank.comm, !granted);
     out->blas_share = w->cpu_ns > 0 && blas_s >= 0 ? blas_s * 1e9 / (double)w->cpu_ns : -1;
     step_log_sum(&w->log, &w->rank);
     scale_log_report(&w->scales, &w->rank, &w->progress, w->a, out);
+    saver_report(&w->saver, out);
     noise_log_report(&w->noise, &w->rank, &w->scales, out);
-    struct trace *t = spans_gather(w->a, w->rank.comm, p, lists, 3,
+    struct trace *t = spans_gather(w->a, w->rank.comm, p, lists, 4,
                                    w->rank.o->keep_kernels ? &w->kernels.names : NULL,
                                    w->log.end_ns, w->rank.o->steps);
     out->losses = step_log_means(&w->log, &w->rank, w->a);
@@ -418,6 +477,13 @@ static enum status conclude(struct worker *w, struct run_result *out, struct err
                : OK;
 }
 
+/* The checkpoint is already of the last step. */
+static enum status conclude_complete(struct worker *w, struct run_result *out, struct error *err)
+{
+    *out = (struct run_result){.first_step = w->progress.first_step};
+    return w->rank.o->conclude ? comm_at_root(w->rank.comm, w->rank.o->conclude, w->rank.o->owner, err) : OK;
+}
+
 /* Failure of one rank while others run. */
 static enum status fail_alone(struct worker *w, enum status status, struct error *err)
 {
@@ -437,6 +503,7 @@ static enum status run(struct worker *w, const struct program *p, const struct r
                        struct run_result *out, struct error *err)
 {
     TRY(set_up(w, p, o, err));
+    if (w->complete) return conclude_complete(w, out, err);
     enum status status = train(w, err);
     if (status != OK) status = fail_alone(w, status, err);
     log_progress_end();

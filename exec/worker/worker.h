@@ -14,6 +14,7 @@
 #include "core/program/program.h"
 #include "exec/arrivals.h"
 #include "exec/gradient_noise.h"
+#include "traces/saves.h"
 #include "traces/trace.h"
 
 #include <stdbool.h>
@@ -28,18 +29,29 @@ struct run_board;
 /* Fills the backend table of a device's backend name (program_device). ERR_INPUT: unknown name. */
 typedef enum status backend_maker(const char *kind, struct backend *out, struct error *err);
 
+/* How checkpoints between steps are written; the one at the end of a run is complete when the run ends. */
+enum save_mode {
+    SAVE_ASYNC, /* a snapshot in host memory while the steps wait, written while they go on (CheckFreq, FAST 2021) */
+    SAVE_SYNC   /* the steps wait until it is written, and the run's clock stops */
+};
+
 struct run_options {
     int64_t steps;             /* optimizer steps to run now, >= 1 */
     const char *data;          /* file read as bytes; NULL: the program needs none (benches) */
     const char *save, *resume; /* checkpoint folders; NULL: none */
-    int64_t save_every;        /* 0: at the end only */
+    bool continues; /* with save: from its newest checkpoint, if it has one; `steps` then counts those before this run too */
+    bool any_host;  /* hosts of devices are those of their ranks (exec/worker/hosts.h), whatever the program names */
+    int64_t save_every;        /* steps; 0: at the end only */
+    bool save_auto;            /* instead: steps between checkpoints from their measured cost (traces/saves.h) */
+    double mtbf_s;             /* of save_auto: mean time between failures of the run, > 0, or INFINITY */
+    int save_mode;             /* enum save_mode */
     int64_t save_keep;         /* generations kept; 0: CHECKPOINTS_KEPT */
     const char *replay; /* log of arrivals (exec/arrivals.h) whose order parameter servers follow; NULL: the order of arrival */
     struct early_stop *stop; /* exec/worker/early_stop.h; NULL, and with servers that handle pushes by arrival: the run has all its steps */
     struct straggler_table *stragglers; /* exec/straggler.h, of all ranks; NULL: none are looked for */
     struct run_board *board;  /* exec/worker/run_board.h; NULL: none */
     struct faults *faults;    /* exec/worker/faults.h; NULL: none */
-    bool survives; /* a checkpoint between steps that cannot be written is a warning, not the end of the run */
+    bool survives; /* with SAVE_SYNC, a checkpoint between steps that cannot be written is a warning, not the end of the run */
     bool keep_trace;
     bool
         keep_kernels; /* with keep_trace: kernels within operators, from the device's profiler (activity.h) */
@@ -51,7 +63,7 @@ struct run_options {
 };
 struct run_result {
     int64_t iteration_ns;      /* trace_iteration, wall time */
-    int64_t first_step, steps; /* first_step: 0, or the step of the checkpoint */
+    int64_t first_step, steps; /* first_step: 0, or the step of the checkpoint; steps 0: `continues`, and the training was complete */
     double *losses;            /* (steps) mean over the global batch, summed in microbatch order */
     double tokens_per_s;       /* global batch · sequence ÷ iteration */
     /* CPU seconds inside BLAS ÷ CPU seconds of the compute thread; -1: not measured (needs MUSHER_BLAS_CLOCK=1) */
@@ -64,6 +76,9 @@ struct run_result {
     int64_t n_skipped,
         *skipped; /* (n_skipped) steps, from 1, skipped because gradients overflowed */
     struct gradient_noise noise; /* of a program that measures it */
+    struct saves_cost saves;     /* of checkpoints between steps */
+    int64_t save_every;          /* steps between them, at the end */
+    int64_t save_bytes;          /* host memory of a checkpoint, of the rank with the most */
 };
 /* After an early stop the result has the steps that were run, a checkpoint of the last one is in the folder of `save`, and the status is
  * ERR_INTERRUPTED. */

@@ -142,10 +142,7 @@ double goodput_mtbf(const struct goodput_job *job); /* of all causes together; I
 /* E[T] ÷ T0 of a run in segments of t if restarts can fail too: M e^(R/M) (e^((t+C)/M) − 1) ÷ t (Daly 2006,
  * below). */
 double goodput_slowdown_restless(double t, double C, double R, double M);
-double goodput_young(double C, double M); /* √(2CM): Young, CACM 17 (1974) 530 */
-/* √(2CM) (1 + ⅓√(C/2M) + ⅑ C/2M) − C for C < 2M, else M: Daly, FGCS 22 (2006) 303. */
-double goodput_daly(double C, double M);
-/* The minimum of that slowdown over t: the root of (1 − t/M) e^((t+C)/M) = 1. */
+/* Young's and Daly's intervals: core/model/checkpoint_interval.h. The minimum of that slowdown over t: the root of (1 − t/M) e^((t+C)/M) = 1. */
 double goodput_optimum(double C, double M);
 
 /* --- sim/goodput/read.c --- */

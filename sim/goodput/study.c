@@ -160,14 +160,6 @@ double goodput_slowdown_restless(double t, double C, double R, double M)
     return isfinite(M) ? M * exp(R / M) * expm1((t + C) / M) / t : (t + C) / t;
 }
 
-double goodput_young(double C, double M) { return sqrt(2 * C * M); }
-
-double goodput_daly(double C, double M)
-{
-    double x = C / (2 * M);
-    return x < 1 ? sqrt(2 * C * M) * (1 + sqrt(x) / 3 + x / 9) - C : M;
-}
-
 /* (1 − u) e^(u + C/M) falls from e^(C/M) >= 1 at u = t/M = 0 to 0 at 1. */
 double goodput_optimum(double C, double M)
 {

@@ -13,7 +13,7 @@
 GPU_DIR    := $(BUILD)/gpu
 GPU_OBJ    := $(BUILD)/gpu-obj
 GPU_PLAIN  := tests/gpu/plain
-GPU_SRC    := $(filter-out core/document/document.c,$(wildcard core/*/*.c)) traces/trace.c traces/spill.c traces/trace_io.c traces/trace_scan.c traces/quantile.c \
+GPU_SRC    := $(filter-out core/document/document.c,$(wildcard core/*/*.c)) traces/trace.c traces/spill.c traces/trace_io.c traces/trace_scan.c traces/quantile.c traces/saves.c \
   $(filter-out exec/comm/mpi.c $(PLUGINS),$(wildcard exec/*.c exec/*/*.c)) $(wildcard $(GPU_PLAIN)/*.c)
 GPU_COMPARE := tests/support/compare_kernels.c tests/support/kernel_problem.c
 # What meets the headers of $(GPU_PLAIN) in place of a library's is compiled once more; the rest is the program's own, and asks for no library.

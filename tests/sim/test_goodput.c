@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/rng.h"
+#include "core/model/checkpoint_interval.h"
 #include "tests/support/suites.h"
 
 #include <math.h>
@@ -71,17 +72,17 @@ static double goodput_slowdown(double t, double C, double R, double M)
 /* C = 60 s, R = 300 s, M = 11,135 s, worked by hand: Young 1,156 s, Daly 1,116 s. */
 START_TEST(the_formulas_give_the_worked_example)
 {
-    const double C = 60, R = 300, M = 11135, t = goodput_young(C, M);
+    const double C = 60, R = 300, M = 11135, t = checkpoint_interval_young(C, M);
     ck_assert_double_eq_tol(t, 1156, 0.5);
-    ck_assert_double_eq_tol(goodput_daly(C, M), 1116, 0.5);
+    ck_assert_double_eq_tol(checkpoint_interval_daly(C, M), 1116, 0.5);
     ck_assert_double_eq_tol(goodput_slowdown(t, C, R, M), 1.1414, 5e-5);
     ck_assert_double_eq_tol(goodput_slowdown(t * 4 / 3, C, R, M), 1.14745, 5e-6);
     ck_assert_double_eq_tol(goodput_slowdown(t / 2, C, R, M), 1.16665, 5e-6);
     double best = goodput_optimum(C, M), least = goodput_slowdown(best, C, R, M);
-    ck_assert_double_eq_tol(best, goodput_daly(C, M), 0.1);
+    ck_assert_double_eq_tol(best, checkpoint_interval_daly(C, M), 0.1);
     ck_assert_double_lt(least, goodput_slowdown(best * 1.01, C, R, M));
     ck_assert_double_lt(least, goodput_slowdown(best / 1.01, C, R, M));
-    ck_assert_double_eq(goodput_daly(30, 10), 10); /* C >= 2M */
+    ck_assert_double_eq(checkpoint_interval_daly(30, 10), 10); /* C >= 2M */
     ck_assert_double_eq_tol(goodput_slowdown(100, 10, 5, INFINITY), 1.1, 1e-12);
     ck_assert(isinf(goodput_optimum(10, INFINITY)));
 }
@@ -96,7 +97,7 @@ static void check_against_closed_form(bool calm, double R,
     for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
         struct goodput_cause cause;
         struct goodput_job j = job_of(&cause, M);
-        int64_t t = llround(shares[i] * goodput_young(C, M) * (double)S);
+        int64_t t = llround(shares[i] * checkpoint_interval_young(C, M) * (double)S);
         j.calm = calm, j.restart_ns = llround(R) * S, j.work_ns = 1000 * t;
         j.horizon_ns = 100 * j.work_ns;
         struct goodput_result r = study(&j, t, samples);

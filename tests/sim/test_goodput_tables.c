@@ -1,6 +1,7 @@
 #include "sim/goodput/goodput.h"
 
 #include "core/base/arena.h"
+#include "core/model/checkpoint_interval.h"
 #include "tests/support/suites.h"
 
 #include <math.h>
@@ -74,7 +75,7 @@ START_TEST(llama_3_s_run_is_told_as_it_went)
     struct goodput_result r;
     j.n_causes = goodput_llama3(arena, 16384, 8, &causes);
     j.causes = causes;
-    int64_t interval_ns = llround(goodput_daly(5, goodput_mtbf(&j))) * S;
+    int64_t interval_ns = llround(checkpoint_interval_daly(5, goodput_mtbf(&j))) * S;
     ck_assert_msg(goodput_study(arena, &j, interval_ns, 1, 100, 2, &r, &err) == OK, "%s", err.text);
     double failures = 0;
     for (size_t i = 0; i < j.n_causes; i++) failures += r.mean.failures[i];

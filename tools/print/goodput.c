@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/units.h"
+#include "core/model/checkpoint_interval.h"
 #include "tools/common.h"
 
 #include <inttypes.h>
@@ -84,7 +85,7 @@ void goodput_report_text(struct arena *a, const struct goodput_report *s)
            "closed form %s\n",
            span_text(x, units_s_from_ns(s->best.interval_ns)), 100 * s->best.goodput.mean,
            100 * s->best.goodput.p5.value, 100 * s->best.goodput.p95.value,
-           span_text(y, goodput_young(s->C, s->M)), span_text(z, goodput_daly(s->C, s->M)),
+           span_text(y, checkpoint_interval_young(s->C, s->M)), span_text(z, checkpoint_interval_daly(s->C, s->M)),
            span_text(w, goodput_optimum(s->C, s->M)));
     for (int p = 0; p < GOODPUT_PART_COUNT; p++)
         if (s->best.mean.part_ns[p] > 0)
@@ -126,8 +127,8 @@ void goodput_report_json(const struct goodput_report *s)
     json_put_int(&j, "samples", s->samples);
     json_put_double(&j, "mtbf_s", s->M);
     json_put_double(&j, "checkpoint_s", s->C);
-    json_put_double(&j, "young_s", goodput_young(s->C, s->M));
-    json_put_double(&j, "daly_s", goodput_daly(s->C, s->M));
+    json_put_double(&j, "young_s", checkpoint_interval_young(s->C, s->M));
+    json_put_double(&j, "daly_s", checkpoint_interval_daly(s->C, s->M));
     json_put_double(&j, "optimum_s", goodput_optimum(s->C, s->M));
     json_put_list(&j, "devices");
     for (int32_t t = 0; t < s->left.n_types; t++) {

@@ -31,7 +31,7 @@ static enum status launch_quietly(int32_t n, char *const *argv, struct error *er
     int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (keep < 0 || null < 0 || dup2(null, STDOUT_FILENO) < 0)
         return error_set(err, ERR_RESOURCE, "/dev/null: %s", strerror(errno));
-    enum status st = launch_ranks(n, argv, err);
+    enum status st = launch_ranks(n, argv, false, err);
     dup2(keep, STDOUT_FILENO);
     close(keep);
     close(null);

@@ -1,0 +1,92 @@
+#!/bin/bash
+# tests/cli/launch.sh - the files of `musher launch`: what they state, and mpirun's, really started on hosts that are host names of this machine.
+# tests/cli/slurm.sh submits the batch scripts.
+set -u
+. tests/cli/common.inc
+plan=examples/three-hosts.yaml
+
+says "an unknown engine" 2 "did you mean 'slurm'?" "$MUSHER" launch slurn $plan -o - -- --steps 1
+says "a label of an unknown type" 2 "did you mean 'fast'?" "$MUSHER" launch slurm $plan -o - --label fasd=gpu:a
+says "a label without text" 2 "expected TYPE=TEXT" "$MUSHER" launch slurm $plan -o - --label fast=
+says "a wrong option of run" 2 "--steps" "$MUSHER" launch slurm $plan -o - -- --step 3
+says "an option of run that launch has" 2 "pass it to launch itself" "$MUSHER" launch slurm $plan -o - -- --save ckpt
+says "a variable without value" 2 "expected NAME=VALUE" "$MUSHER" launch ssh $plan -o - --env 1X=2
+says "a plan from standard input" 2 "pass it as a file" "$MUSHER" launch ssh - -o -
+says "pods without an image" 2 "--image" "$MUSHER" launch kubernetes $plan -o -
+says "pods of two types of nodes" 2 "expected a label of nodes" "$MUSHER" launch kubernetes $plan -o - --image i --claim c --label fast=gpu
+says "a name that is no DNS label" 2 "pass --name" "$MUSHER" launch kubernetes $plan -o - --image i --claim c --name _x
+says "emulated devices on two nodes" 3 "on one host" "$MUSHER" launch slurm examples/served.yaml -o -
+sed 's/host: gamma/host: localhost/' $plan > "$scratch/local.yaml"
+says "a node without host" 3 "its host is localhost" "$MUSHER" launch ssh "$scratch/local.yaml" -o -
+says "another host" 3 "rank 0 runs on" "$MUSHER" run $plan --launcher mpirun --steps 1 --data LICENSE
+
+# Slurm: a component for each kind of node, in the plan's order.
+"$MUSHER" launch slurm $plan -o "$scratch/job.sh" --save ckpt --label slow=gpu:mi300 --label fast=gpu:h100 --time 60 --directive=--mem=4G -- --steps 5 --data "a b's" --json > "$scratch/out" 2> "$scratch/err"
+check "a batch script is written" $?
+bash -n "$scratch/job.sh" 2> "$scratch/err"
+check "it is a shell script" $?
+grep -E '^#SBATCH (--nodes|hetjob)' "$scratch/job.sh" > "$scratch/components"
+diff - "$scratch/components" > "$scratch/err" <<'END'
+#SBATCH --nodes=1 --ntasks-per-node=2 --gres=gpu:h100:2
+#SBATCH hetjob
+#SBATCH --nodes=1 --ntasks-per-node=1 --gres=gpu:mi300:1
+#SBATCH hetjob
+#SBATCH --nodes=1 --ntasks-per-node=1 --gres=gpu:h100:1
+END
+check "it has the plan's nodes" $?
+[[ $(grep -c -- '--time=60' "$scratch/job.sh") == 3 && $(grep -c -- '#SBATCH --mem=4G' "$scratch/job.sh") == 3 ]] && ok "each component has the directives" || not_ok "each component has the directives" "$(cat "$scratch/job.sh")"
+has "it ends before the time limit" job.sh "--signal=B:TERM@120"
+eval "$(grep '^run=' "$scratch/job.sh")"
+[[ "${run[*]}" == "musher run $plan --any-host --save ckpt --continue --steps 5 --data a b's --json" && ${#run[@]} == 12 ]] && ok "words are quoted" || not_ok "words are quoted" "${run[*]}"
+
+# Kubernetes: every document is read by a YAML parser and a shell (tests/tools/test_launch.c reads the fields).
+"$MUSHER" launch kubernetes $plan -o "$scratch/jobset.yaml" --image registry/musher:1 --claim work --save ckpt -- --steps 5 2> "$scratch/err"
+check "a JobSet is written" $?
+awk '/^ *- \|$/ { on = 1; next } /volumeMounts|resources/ { on = 0 } on' "$scratch/jobset.yaml" | sed 's/^ \{22\}//' > "$scratch/pods.sh"
+bash -n "$scratch/pods.sh" 2> "$scratch/err"
+check "its scripts are of a shell" $?
+has "its pods are hosts" pods.sh "three-hosts-nodes2-0-0.three-hosts"
+
+# mpirun: each host is a name of this machine, in a name space of its own.
+if unshare -u true 2> /dev/null; then
+    cat > "$scratch/agent" <<'END'
+#!/bin/bash
+host=$1
+shift
+exec unshare -u bash -c 'hostname "$0" && exec sh -c "$1"' "$host" "$*"
+END
+    chmod +x "$scratch/agent"
+    "$MUSHER" launch ssh $plan -o "$scratch/run.sh" --program "$MUSHER" --agent "$scratch/agent" --save "$scratch/ckpt" --env "MUSHER_TIMEOUT=60" -- --steps 400 --data LICENSE 2> "$scratch/err"
+    check "a script for mpirun is written" $?
+    timeout 300 bash "$scratch/run.sh" > "$scratch/out" 2> "$scratch/err"
+    check "three hosts train" $?
+    "$MUSHER" run $plan --any-host --steps 400 --data LICENSE --save "$scratch/whole" > /dev/null 2> "$scratch/err" &&
+        diff -r "$scratch/whole" "$scratch/ckpt" > "$scratch/err"
+    check "they have the parameters of one host" $?
+    says "a complete training ends at once" 0 "the training is complete" bash "$scratch/run.sh"
+    # Ranks in another order than the plan's.
+    sed "/^alpha$/d; s/^END$/alpha\nalpha\nEND/; s/ --save [^ ]* --continue//" "$scratch/run.sh" > "$scratch/order.sh"
+    says "ranks on other hosts than the plan's" 3 "rank 0 runs on 'gamma'" bash "$scratch/order.sh"
+    sed 's/ --steps / --any-host --steps /' "$scratch/order.sh" > "$scratch/split.sh"
+    says "a node on two hosts" 3 "start as many ranks on each host" bash "$scratch/split.sh"
+else
+    echo "left out: a script for mpirun on three host names, because this user cannot unshare them"
+fi
+
+# Ranks of mpirun end with a checkpoint, on which they agree by messages.
+two_stages > "$scratch/two.yaml"
+ranks=(mpirun --oversubscribe --bind-to none -n 2 "$MUSHER" run "$scratch/two.yaml" --deterministic --data LICENSE --steps 4000 --save-every 100)
+"${ranks[@]}" --save "$scratch/mpi" --continue > "$scratch/out" 2> "$scratch/err" &
+pid=$!
+until compgen -G "$scratch/mpi/step-*" > /dev/null || ! kill -0 $pid 2> /dev/null; do sleep 0.1; done
+kill -USR1 $pid
+wait $pid
+code=$?
+[[ $code == 130 ]] && grep -q "interrupted after step" "$scratch/err" && ok "SIGUSR1 of mpirun ends ranks with a checkpoint" ||
+    not_ok "SIGUSR1 of mpirun ends ranks with a checkpoint" "$code: $(tail -n 3 "$scratch/err")"
+says "the ranks continue" 0 "at step 4000" "${ranks[@]}" --save "$scratch/mpi" --continue
+"$MUSHER" run "$scratch/two.yaml" --deterministic --data LICENSE --steps 4000 --save "$scratch/alone" > /dev/null 2> "$scratch/err" &&
+    diff -r "$scratch/alone/step-00004000" "$scratch/mpi/step-00004000" > "$scratch/err"
+check "with the bits of an undisturbed run" $?
+says "--continue needs --save" 2 "save" "$MUSHER" run "$scratch/two.yaml" --data LICENSE --continue
+exit $bad
