@@ -117,7 +117,7 @@ static const struct option options[] = {
      TEXTS_AT(about.labels),
      .unit = "TYPE=TEXT",
      .help = "what the engine calls a device type of the plan: Slurm's gres, e.g. h100=gpu:h100; Kubernetes' node label, e.g. "
-             "h100=nvidia.com/gpu.product=NVIDIA-H100; repeatable",
+             "h100=nvidia.com/gpu.product=NVIDIA-H100; Ray's resource, e.g. h100=accelerator_type:H100; repeatable",
      .preset = "Slurm: gpu:TYPE for GPUs"},
     {.name = "grace",
      INT_AT(about.grace_s),
@@ -141,7 +141,7 @@ static const struct option options[] = {
      .unit = "N",
      .min = 0,
      .max = 1e6,
-     .help = "Kubernetes: times that all pods start again after one has failed, if there is --save, e.g. 10"},
+     .help = "Kubernetes, Ray: times that all ranks start again after one has failed, if there is --save, e.g. 10"},
     {0}};
 
 const struct verb cmd_launch = {

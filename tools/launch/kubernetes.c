@@ -49,21 +49,10 @@ static enum status check(const struct launch *l, struct error *err)
     return OK;
 }
 
-/* A double-quoted scalar; texts have no control characters. */
-static void print_text(FILE *out, const char *text, size_t n)
-{
-    putc('"', out);
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == '"' || text[i] == '\\') putc('\\', out);
-        putc(text[i], out);
-    }
-    putc('"', out);
-}
-
 static void print_key(FILE *out, const char *indented_key, const char *value)
 {
     fprintf(out, "%s: ", indented_key);
-    print_text(out, value, strlen(value));
+    shell_text(out, value, strlen(value));
     putc('\n', out);
 }
 
@@ -77,9 +66,9 @@ static void print_selector(FILE *out, const struct launch_node *x)
         if (!any) fputs("              nodeSelector:\n", out);
         any = true;
         fputs("                ", out);
-        print_text(out, label, n);
+        shell_text(out, label, n);
         fputs(": ", out);
-        print_text(out, label + n + 1, strlen(label + n + 1));
+        shell_text(out, label + n + 1, strlen(label + n + 1));
         putc('\n', out);
     }
 }

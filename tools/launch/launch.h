@@ -25,7 +25,7 @@ struct launch_request {
     const char *agent;                      /* ssh */
     const char *image, *claim, *folder;     /* kubernetes */
     int64_t grace_s;                        /* slurm: from SIGTERM to the time limit */
-    int64_t restarts;                       /* kubernetes */
+    int64_t restarts;                       /* kubernetes, ray */
     struct texts labels, env, directives, run;
 };
 
@@ -62,7 +62,8 @@ MUST_CHECK enum status launch_layout(struct arena *a, const char *path, const st
 #define LAUNCH_ENGINES(X)                                                                                                              \
     X(slurm, "a batch script for sbatch, which resumes itself after preemption and at the time limit")                               \
     X(ssh, "a shell script for mpirun of Open MPI, which starts ranks through ssh")                                                   \
-    X(kubernetes, "a JobSet (jobset.x-k8s.io/v1alpha2) for kubectl apply")
+    X(kubernetes, "a JobSet (jobset.x-k8s.io/v1alpha2) for kubectl apply")                                                            \
+    X(ray, "a Python file, which starts ranks in a placement group of Ray")
 
 #define X(name, help) MUST_CHECK enum status launch_##name(FILE *out, const struct launch *l, struct error *err);
 LAUNCH_ENGINES(X)

@@ -19,6 +19,16 @@ void shell_word(FILE *out, const char *text)
     putc('\'', out);
 }
 
+void shell_text(FILE *out, const char *text, size_t n)
+{
+    putc('"', out);
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"' || text[i] == '\\') putc('\\', out);
+        putc(text[i], out);
+    }
+    putc('"', out);
+}
+
 void shell_env(FILE *out, const struct launch *l)
 {
     fputs("export OPENBLAS_NUM_THREADS=\"${OPENBLAS_NUM_THREADS:-1}\" OMP_NUM_THREADS=\"${OMP_NUM_THREADS:-1}\"\n", out);
