@@ -12,6 +12,7 @@
 #include "planner/coarse/coarse.h"
 #include "planner/exact/exact.h"
 #include "planner/exact/repair.h"
+#include "planner/experts/place.h"
 #include "planner/local_search/local_search.h"
 #include "planner/lp.h"
 #include "planner/replan/warm_start.h"
@@ -161,17 +162,6 @@ static enum status improve_class(struct search *q, const struct incumbents *othe
     return search_fine(q, &from, err);
 }
 
-/* Whether a plan that was found, or a baseline, lies outside the plans that a bound of such stages covers. */
-static bool outside(const struct search_result *out, enum bound_stages stages)
-{
-    bool found = false;
-    for (int32_t i = 0; i < out->n_plans; i++)
-        found |= spmd_stage_extent(&out->plans[i].plan) > stages;
-    for (int32_t i = 0; i < out->n_baselines; i++)
-        found |= out->baselines[i].iteration_ns < out->lower_bound_ns;
-    return found;
-}
-
 /* Sets the lower bound and the gap of the first plan: of the narrowest class of stages with all plans found, from `stages` on. */
 static enum status certify_from(struct search *q, enum bound_stages stages,
                                 struct search_result *out, struct error *err)
@@ -190,7 +180,7 @@ static enum status certify_from(struct search *q, enum bound_stages stages,
             continue;
         }
         if (st == OK) put_bound(q, out, &b);
-        if (q->job->model.measured || !outside(out, stages)) break;
+        if (q->job->model.measured || !search_result_outside(out, stages)) break;
     }
     stop_watch(watched);
     return st;
@@ -347,7 +337,7 @@ static enum status search_large(struct search *q, const struct profile *p,
     TRY(search_rounds(q, out, err));
     coarse_class_bound(q->coarse);
     TRY(robust_first(&q->t, p, &out->robust, err));
-    TRY(search_result_conclude(&q->t, q->cluster, p, out, err));
+    TRY(search_result_conclude(&q->t, q->job, q->cluster, p, out, err));
     return q->job->model.measured ? certify_measured(q, out, err) : certify(q, out, err);
 }
 
@@ -361,7 +351,7 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     out->start = SEARCH_START_ADAPTED;
     out->class_ns = q->t.incumbents.plans[0].iteration_ns;
     q->t.truncated = true;
-    TRY(search_result_conclude(&q->t, q->cluster, p, out, err));
+    TRY(search_result_conclude(&q->t, q->job, q->cluster, p, out, err));
     put_bound(q, out, b);
     return OK;
 }
@@ -400,7 +390,7 @@ static enum status search_exact(struct search *q, const struct profile *p,
     TRY(by_time_first(q, search_few, out, err));
     if (incumbents_by_money(q->t.o) && !q->t.o->baseline) TRY(search_small(q, out, err));
     coarse_class_bound(q->coarse);
-    TRY(search_result_conclude(&q->t, q->cluster, p, out, err));
+    TRY(search_result_conclude(&q->t, q->job, q->cluster, p, out, err));
     return certify(q, out, err);
 }
 
@@ -436,24 +426,18 @@ static enum status conclude_early(struct search *q, const struct profile *p,
     q->t.interrupted = true;
     if (!q->t.o->baseline) baselines_keep(&q->t, out);
     keep_warm(q);
-    TRY(search_result_conclude(&q->t, q->cluster, p, out, err));
+    TRY(search_result_conclude(&q->t, q->job, q->cluster, p, out, err));
     return certify(q, out, err);
 }
 
-enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
-                         const struct profile *p, const struct search_options *o,
-                         struct search_result *out, struct error *err)
+static enum status search_job(struct arena *a, const struct job *j, const struct cluster *c,
+                              const struct profile *p, const struct search_options *o,
+                              const struct search_result *even, struct search_result *out, struct error *err)
 {
     struct search_options own = *o;
     own.no_zero |= optimizer_needs_norms(&j->optimizer), own.no_sharding |= optimizer_needs_norms(&j->optimizer);
     o = &own;
-    *out = (struct search_result){.n_baselines = baseline_count()};
-    out->baselines = ARENA_ARRAY(a, struct search_baseline, (size_t)out->n_baselines);
-    for (int32_t i = 0; i < out->n_baselines; i++)
-        out->baselines[i] =
-            (struct search_baseline){.name = baseline_name(i),
-                                     .iteration_ns = INT64_MAX,
-                                     .why = "the search was stopped before this baseline"};
+    search_result_begin(a, out);
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(search_check_objective(c, o, err));
@@ -465,6 +449,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .t = {.arena = a,
               .o = o,
               .lower = &lower,
+              .even = even,
               .scorer = scorer_new(&lower),
               .budget = (double)budget / SEARCH_EVALUATIONS,
               .evaluations_left = budget},
@@ -491,4 +476,24 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     arena_free(q.lists);
     arena_free(q.spaces);
     return st;
+}
+
+/* Behind a search with the popularity of the experts, whose shards are of the model's order, the plans of one with equal shares, which
+ * comes near what placing them by popularity makes of a sharded stage (planner/experts/place.h). */
+enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
+                         const struct profile *p, const struct search_options *o,
+                         struct search_result *out, struct error *err)
+{
+    struct search_result even = {0};
+    struct job *plain = arena_copy(a, j, sizeof *j);
+    j = experts_unplaced(a, j);
+    if (!experts_known(j)) return search_job(a, j, c, p, o, NULL, out, err);
+    struct search_options more = *o;
+    plain->model.n_expert_blocks = 0, plain->model.expert_blocks = NULL;
+    if (more.top < INCUMBENTS_MIN) more.top = INCUMBENTS_MIN;
+    enum status st = search_job(a, plain, c, p, &more, NULL, &even, err);
+    if (st != OK && st != ERR_INTERRUPTED && st != ERR_INFEASIBLE) return st;
+    TRY(search_job(a, j, c, p, o, &even, out, err));
+    out->evaluated += even.evaluated, out->candidates += even.candidates;
+    return OK;
 }

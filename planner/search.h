@@ -25,6 +25,9 @@
  * never dearer than the answer by time. Then parts of the cluster, and up to 12 devices the class, are searched by money. One budget of counted
  * work holds for both; each has the evaluations.
  *
+ * With the popularity of experts in the job (core/model/model.h, struct expert_block) the job is searched with equal shares of the tokens too,
+ * and the experts of the best plans of both searches are placed by popularity (planner/experts/place.h): twice the work.
+ *
  * For any number of devices lower_bound_ns holds for every plan of bound_class.
  *
  * In the class, a candidate whose lower bound (planner/bound/pipeline_bound.h) is not below the incumbent is never built; the

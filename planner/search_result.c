@@ -3,15 +3,40 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "core/cluster/topology.h"
+#include "planner/baseline/baseline.h"
 #include "planner/baseline/baselines.h"
+#include "planner/experts/place.h"
 #include "planner/search_check.h"
+#include "planner/spmd_stage/spmd_stage.h"
 
 #include <math.h>
 
-enum status search_result_conclude(struct search_context *q, const struct cluster *c, const struct profile *p,
+void search_result_begin(struct arena *a, struct search_result *out)
+{
+    *out = (struct search_result){.n_baselines = baseline_count()};
+    out->baselines = ARENA_ARRAY(a, struct search_baseline, (size_t)out->n_baselines);
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        out->baselines[i] =
+            (struct search_baseline){.name = baseline_name(i),
+                                     .iteration_ns = INT64_MAX,
+                                     .why = "the search was stopped before this baseline"};
+}
+
+bool search_result_outside(const struct search_result *out, enum bound_stages stages)
+{
+    bool found = false;
+    for (int32_t i = 0; i < out->n_plans; i++)
+        found |= spmd_stage_extent(&out->plans[i].plan) > stages;
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        found |= out->baselines[i].iteration_ns < out->lower_bound_ns;
+    return found;
+}
+
+enum status search_result_conclude(struct search_context *q, const struct job *j, const struct cluster *c, const struct profile *p,
                                    struct search_result *out, struct error *err)
 {
     if (q->o->baseline) TRY(baselines_pick(q, out, err));
+    TRY(experts_place_incumbents(q, j, c, p, err));
     out->plans = q->incumbents.plans;
     while (out->n_plans < q->incumbents.n &&
            incumbents_inside(&q->incumbents, &q->incumbents.plans[out->n_plans]))

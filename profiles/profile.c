@@ -168,10 +168,12 @@ static double scale_of(const struct profile *p, const char *base, enum op_kind k
     return 0;
 }
 
-/* Excess work of the fullest shard of the experts over an even one. If it is known, measured rows of such shards are not used. */
+/* Work of a shard of the experts over an even one: by the popularity of its experts, or of the fullest shard by the spread of all. If
+ * the latter is known, measured rows of such shards are not used. */
 static double excess_of(const struct profile *p, enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes)
 {
+    if (attrs && attrs->load_ppm) return 1e-6 * attrs->load_ppm;
     return p->n_routings ? op_expert_excess(kind, attrs, shapes, p->routings[0].spread) : 1;
 }
 
@@ -219,6 +221,14 @@ enum status profile_host_bandwidth(const struct profile *p, const struct device_
                      "%s; state host_bandwidth", t->name, d->id);
 }
 
+/* Benchmarks have equal shares of the tokens. */
+static uint64_t even_key(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t)
+{
+    struct op_attrs even = *attrs;
+    even.load_ppm = 0;
+    return op_key(kind, &even, shapes, t);
+}
+
 enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
                                enum op_kind kind, const struct op_attrs *attrs,
                                const struct op_shapes *shapes, enum dtype t, uint64_t key,
@@ -235,13 +245,15 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
     int length = snprintf(own, sizeof own, "type:%s", measured_as(d));
     if (makes_nothing(shapes)) return *source = SOURCE_STATED, *out = 0, OK;
     double excess = excess_of(p, kind, attrs, shapes);
+    bool loaded = attrs && attrs->load_ppm;
     const struct op_row *row =
-        length < (int)sizeof own && excess <= 1 ? profile_row(p, own, key) : NULL;
+        length < (int)sizeof own && (excess <= 1 || loaded) ? profile_row(p, own, key) : NULL;
     if (row) {
         *source = SOURCE_MEASURED;
         *out = row->seconds * slowdown;
         return OK;
     }
+    if (loaded) key = even_key(kind, attrs, shapes, t);
     double tp = attrs && attrs->tp > 1 ? attrs->tp : 1; /* each computes its shard */
     row = tp > 1 ? NULL : profile_row(p, d->catalogue, key);
     if (!row && attrs && attrs->hosted) return hosted_seconds(p, c, type, kind, attrs, shapes, t, out, source, err);

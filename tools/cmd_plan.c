@@ -12,6 +12,7 @@
 #include "tools/print/metrics.h"
 #include "tools/print/plan.h"
 #include "tools/print/strategies.h"
+#include "tools/routing.h"
 #include "tools/team/replan.h"
 
 #include <inttypes.h>
@@ -23,7 +24,7 @@
 #include <unistd.h>
 
 struct request {
-    const char *job, *cluster, *db, *out, *baseline, *from;
+    const char *job, *cluster, *db, *out, *baseline, *from, *routing;
     struct texts with, without, allow, offload;
     int64_t profile, top, evaluations, threads;
     double time_limit;
@@ -87,6 +88,7 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
         TRY(job_read(a, q->job, j, err));
     else
         *j = from->job;
+    if (q->routing) TRY(routing_read(a, q->routing, j, err));
     if (q->cluster) {
         TRY(cluster_read(a, q->cluster, c, err));
         TRY(team_complete(c, err));
@@ -106,7 +108,7 @@ static enum status spare_inputs(struct arena *a, const struct request *q, const 
 {
     for (int64_t i = 1; q->out && strcmp(q->out, "-") != 0 && i <= q->top; i++) {
         const char *path = i > 1 ? arena_printf(a, "%s.%" PRId64, q->out, i) : q->out;
-        const char *inputs[] = {q->job, q->cluster, q->from, q->db, j->model_file, j->data};
+        const char *inputs[] = {q->job, q->cluster, q->from, q->db, q->routing, j->model_file, j->data};
         for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++)
             TRY(options_spare("out", path, inputs[k], err));
     }
@@ -300,6 +302,11 @@ static const struct option options[] = {
     {.name = "no-sharding",
      FLAG_AT(no_sharding),
      .help = "do not consider sharded stages (intra-operator parallelism on several devices)"},
+    {.name = "routing",
+     TEXT_AT(routing),
+     .unit = "TRACE",
+     .help = "trace of a run of the model: times and placement of experts are by the tokens that it counted for each expert, e.g. run.trace",
+     .preset = "equal shares of the tokens"},
     {.name = "fastest",
      FLAG_AT(fastest),
      .help =

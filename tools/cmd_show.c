@@ -17,6 +17,7 @@
 #include "tools/print/replicas.h"
 #include "tools/print/sharding.h"
 #include "tools/print/stated.h"
+#include "tools/routing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -290,6 +291,7 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
         json_put_int(&out, "devices", devices);
         json_put_int(&out, "devices_in_trace", t->n_devices);
         saves_print_trace(t, &out);
+        routing_print(a, t, &out);
         print_kernels(a, t, &out);
         common_json_end(&out);
         return OK;
@@ -303,6 +305,7 @@ static enum status show_trace(struct arena *a, const char *path, bool as_json, s
                                 "because of contention"
                               : "");
     saves_print_trace(t, NULL);
+    routing_print(a, t, NULL);
     print_kernels(a, t, NULL);
     return OK;
 }

@@ -8,6 +8,7 @@
  * members of a class execute the same operators and may differ in time by contention of links. With local SGD the header
  * has period, steps from one exchange to the next, and if a simulation has some of them only, period_times: how many each one stands for. A span omits peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` is the number
  * of lines that follow, so that a file truncated at a line end is detected too.
+ * routing: of a run of a model with experts, [{block, tokens: [...]}]: how many tokens chose each expert of each block, over all steps.
  * collective: the kind's name ("all_to_all"), omitted if there is none.
  * Schema 1; a run with kernel records of the devices' profiler (run --kernels) writes schema 2, which adds the header field
  * kernels_lost and spans of kind KERNEL on stream "kernel": one device activity inside the operator of the same
@@ -90,6 +91,12 @@ struct trace_device {
     const char *alike; /* their names (core/base/ranges.h); NULL if it represents itself only */
 };
 
+/* Routed tokens of the experts of one transformer block, over all steps of a run: each token counts once for every expert it chose. */
+struct trace_routing {
+    int32_t block, n_experts;
+    const int64_t *tokens; /* (n_experts) by expert, whatever their order in the plan */
+};
+
 struct trace {
     struct arena *arena;
     const char *source;   /* "sim": predicted; else the backend that ran it: "host", "cuda" */
@@ -109,6 +116,8 @@ struct trace {
     const int32_t *period_times;
     int32_t steps, n_devices, n_stages;
     struct trace_device *devices;
+    int32_t n_routings; /* 0: no experts, or predicted */
+    const struct trace_routing *routings; /* ascending blocks */
     size_t n_spans, capacity;
     struct span *spans;
     struct spill *spill; /* trace_stream; NULL: all spans are in memory */

@@ -29,12 +29,28 @@ static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
 static const char *const header_keys[] = {
     "schema",   "kind",      "source",    "plan",         "plan_hash", "profile_id",
     "emulated", "real_time", "clock",     "iteration_ns", "steps",     "stages",
-    "spans",    "devices",   "plan_text", "kernels_lost", "classes", "period", "period_times", NULL};
+    "spans",    "devices",   "plan_text", "kernels_lost", "classes", "period", "period_times",
+    "routing", NULL};
+static const char *const routing_keys[] = {"block", "tokens", NULL};
 static const char *const classes[] = {"equal_times", "equal_shape", NULL};
 static const char *const device_keys[] = {"id",         "type",  "slowdown", "peak_bytes",
                                           "stands_for", "alike", NULL};
 
 /* --- out ------------------------------------------------------------------------------------- */
+
+static void write_routing(struct json *j, const struct trace *t)
+{
+    json_put_list(j, "routing");
+    for (int32_t i = 0; i < t->n_routings; i++) {
+        json_put_object(j, NULL);
+        json_put_int(j, "block", t->routings[i].block);
+        json_put_list_line(j, "tokens");
+        for (int32_t k = 0; k < t->routings[i].n_experts; k++) json_put_int(j, NULL, t->routings[i].tokens[k]);
+        json_close(j);
+        json_close(j);
+    }
+    json_close(j);
+}
 
 static void write_header(FILE *out, const struct trace *t)
 {
@@ -79,6 +95,7 @@ static void write_header(FILE *out, const struct trace *t)
         json_close(&j);
     }
     json_close(&j);
+    if (t->n_routings) write_routing(&j, t);
     if (t->plan_text) json_put_text(&j, "plan_text", t->plan_text);
     json_close(&j);
     json_end(&j);
@@ -314,6 +331,34 @@ static enum status read_period_times(const struct node *root, struct trace *t, s
     return OK;
 }
 
+/* Of a block that follows the previous one's. */
+static enum status read_block(struct arena *a, const struct node *n, int32_t previous, struct trace_routing *out, struct error *err)
+{
+    const struct node *list = NULL, *at = NULL;
+    int64_t block;
+    TRY(node_keys(n, routing_keys, err));
+    TRY(node_need(n, "block", &at, err));
+    TRY(node_int(at, previous + 1, INT32_MAX - 1, &block, err));
+    TRY(node_need(n, "tokens", &list, err));
+    TRY(node_is(list, NODE_LIST, err));
+    int64_t *tokens = ARENA_ARRAY(a, int64_t, list->count);
+    for (size_t i = 0; i < list->count; i++) TRY(node_int(list->members[i], 0, INT64_MAX, &tokens[i], err));
+    *out = (struct trace_routing){(int32_t)block, (int32_t)list->count, tokens};
+    return OK;
+}
+
+static enum status read_routing(const struct node *root, struct trace *t, struct error *err)
+{
+    const struct node *list = node_get(root, "routing");
+    if (!list) return OK;
+    TRY(node_is(list, NODE_LIST, err));
+    struct trace_routing *blocks = ARENA_ARRAY(t->arena, struct trace_routing, list->count);
+    for (size_t i = 0; i < list->count; i++)
+        TRY(read_block(t->arena, list->members[i], i ? blocks[i - 1].block : -1, &blocks[i], err));
+    t->n_routings = (int32_t)list->count, t->routings = blocks;
+    return OK;
+}
+
 static enum status read_fields(struct arena *a, const struct node *root, struct trace *t,
                                int64_t *n_spans, struct error *err)
 {
@@ -344,6 +389,7 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     TRY(node_get_int(root, "period", 0, INT32_MAX, &period, err));
     t->period = (int32_t)period;
     TRY(read_period_times(root, t, err));
+    TRY(read_routing(root, t, err));
     t->steps = (int32_t)steps;
     t->n_stages = (int32_t)stages;
     TRY(need_int(root, "spans", INT64_MAX, n_spans, err));

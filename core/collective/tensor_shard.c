@@ -10,6 +10,28 @@ struct shape tensor_shard_whole(const struct shape *shape, const struct tensor_s
     return s;
 }
 
+/* Indices of dimension 0 of the named tensor, one run for each that order moves to another neighbour. */
+static void reorder(struct arena *a, struct region *r, const int32_t *order)
+{
+    int64_t all = r->shape.dim[0], n = 0;
+    bool cut = r->n_dims && r->dim[0].dimension == 0;
+    int64_t *first = ARENA_ARRAY(a, int64_t, (size_t)all), *count = ARENA_ARRAY(a, int64_t, (size_t)all);
+    for (int32_t k = 0; k < (cut ? r->dim[0].n_runs : 1); k++) {
+        int64_t begin = cut ? r->dim[0].first[k] : 0, end = begin + (cut ? r->dim[0].count[k] : all);
+        for (int64_t i = begin; i < end; i++) {
+            if (n && first[n - 1] + count[n - 1] == order[i])
+                count[n - 1]++;
+            else
+                first[n] = order[i], count[n++] = 1;
+        }
+    }
+    if (!cut) {
+        for (int32_t d = r->n_dims++; d > 0; d--) r->dim[d] = r->dim[d - 1];
+        r->dim[0].dimension = 0;
+    }
+    r->dim[0].n_runs = (int32_t)n, r->dim[0].first = first, r->dim[0].count = count;
+}
+
 struct region tensor_shard_region(struct arena *a, const struct shape *shape,
                                   const struct tensor_shard *shard)
 {
@@ -25,6 +47,7 @@ struct region tensor_shard_region(struct arena *a, const struct shape *shape,
             r.dim[r.n_dims].dimension = d, r.dim[r.n_dims].n_runs = n;
             r.dim[r.n_dims].first = first, r.dim[r.n_dims++].count = count;
         }
+    if (shard->order) reorder(a, &r, shard->order);
     return r;
 }
 
@@ -49,7 +72,7 @@ bool tensor_shard_valid(const struct shape *shape, const struct tensor_shard *sh
 
 bool tensor_shard_equal(const struct tensor_shard *a, const struct tensor_shard *b)
 {
-    if (a->n_cuts != b->n_cuts) return false;
+    if (a->n_cuts != b->n_cuts || a->order != b->order) return false;
     for (int32_t c = 0; c < a->n_cuts; c++) {
         if (a->cut[c].dim != b->cut[c].dim || a->cut[c].n_runs != b->cut[c].n_runs ||
             a->cut[c].whole != b->cut[c].whole)

@@ -390,6 +390,7 @@ static struct op_attrs experts_of(const struct use *u)
 {
     return (struct op_attrs){.chosen = u->op.attrs.chosen,
                              .experts = u->op.attrs.experts,
+                             .load_ppm = u->op.attrs.load_ppm,
                              .lines = u->op.attrs.lines,
                              .columns = u->op.attrs.columns};
 }

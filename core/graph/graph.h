@@ -76,6 +76,9 @@ struct tensor_shard {
         int64_t whole;            /* elements of the dimension */
         struct run run[RUNS_MAX]; /* ascending; any may be empty */
     } cut[CUTS_MAX];
+    /* (whole dimension 0) of parameters of experts: the tensor in files and initial values has at index order[i] what the full tensor, of
+     * which the cuts are, has at i (core/model/experts.h); NULL: the same order */
+    const int32_t *order;
 };
 
 struct tensor {
@@ -122,6 +125,7 @@ struct graph_op {
     const struct factors *factors;
     /* of a conversion of a parameter: its output is freed after its forward uses, and recomputed for the backward */
     bool reshard_after_forward;
+    const int32_t *load_ppm; /* (experts) of a kind with gates: attrs.load_ppm of each expert of the layout; NULL: equal shares */
     struct op_attrs attrs;
     const char *name; /* unique: "h.0.mlp.c_fc", gradients "h.0.mlp.c_fc.grad_input" … */
 };

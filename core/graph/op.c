@@ -224,6 +224,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_TURN) out[n++] = (struct key_attr){"flat", a->flat};
     if (has & A_EXPERTS) out[n++] = (struct key_attr){"chosen=", a->chosen};
     if (has & A_EXPERTS) out[n++] = (struct key_attr){"experts=", a->experts};
+    if ((has & A_EXPERTS) && a->load_ppm) out[n++] = (struct key_attr){"load_ppm=", a->load_ppm};
     if (has & A_CAPACITY) out[n++] = (struct key_attr){"capacity=", a->capacity};
     if (has & A_WEIGHTED) out[n++] = (struct key_attr){"weighted", a->weighted};
     if (has & A_RENORMALISE) out[n++] = (struct key_attr){"renormalise", a->renormalise};

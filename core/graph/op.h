@@ -96,6 +96,10 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     /* experts: gating, dispatch, combine, gates_grad, expert_matmul */
     int32_t chosen;   /* experts of a position (top-k) */
     int32_t experts;  /* of the whole model, if the gates are those of some experts only; 0: as many as gates has */
+    int32_t first_expert; /* of a shard of the experts: its first one in the layout (core/model/experts.h) */
+    /* expected filled slots of these experts ÷ those of as many with equal shares of the tokens, in millionths; 0: equal shares */
+    int32_t load_ppm;
+    int32_t block;    /* gating: 1 + transformer block, by which traces count its tokens */
     int64_t capacity; /* dispatch: slots of an expert for a sequence */
     bool weighted;    /* dispatch, combine: rows are multiplied by their gate */
     bool renormalise; /* gating */

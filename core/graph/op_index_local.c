@@ -61,6 +61,13 @@ void op_index_local_attrs(const struct graph *g, const struct graph_op *op,
     if (letter == 'v') attrs->whole = op_index_letter_size(&l, 'v');
     if (letter == 'e' && l.row->experts && !attrs->experts)
         attrs->experts = (int32_t)op_index_letter_size(&l, 'e');
+    if (letter == 'e' && op->load_ppm) {
+        double sum = 0;
+        attrs->first_expert += (int32_t)first;
+        for (int64_t i = 0; i < n; i++) sum += op->load_ppm[attrs->first_expert + i];
+        attrs->load_ppm = n ? (int32_t)(sum / (double)n + 0.5) : 0;
+        if (n && !attrs->load_ppm) attrs->load_ppm = 1; /* 0 is equal shares */
+    }
     if (letter == 'c' && op->kind == OP_group_norm) attrs->groups = (int32_t)n;
     if (l.row->elements) count_elements(&g->tensors[op->input[0]].shape, letter, first, attrs);
     if (l.row->heads == letter) {
@@ -77,6 +84,7 @@ void op_index_local_back_attrs(const struct op_attrs *local, const struct op_sha
     back->heads = local->heads, back->kv_heads = local->kv_heads;
     back->start = local->start, back->lines = local->lines, back->columns = local->columns;
     back->groups = local->groups, back->experts = local->experts;
+    back->load_ppm = local->load_ppm;
     for (int i = 0; i < 2 && x->rank == 4; i++) {
         if (back->stencil.size[i]) back->stencil.size[i] = (int32_t)x->dim[2 + i];
         if (shapes->n_inputs > 1 && w->rank == 4 && back->stencil.kernel[i])

@@ -93,6 +93,9 @@ static void make_head(struct lowering *l)
                              .microbatch = plan->microbatch,
                              .sequence_length = plan->job.sequence_length,
                              .vocabulary = plan->job.model.vocabulary,
+                             .n_experts = (int32_t)plan->job.model.experts,
+                             .n_expert_blocks = plan->job.model.n_expert_blocks,
+                             .expert_blocks = plan->job.model.expert_blocks,
                              .pixels = model_pixels(&plan->job.model),
                              .loss_scale = plan->job.model.measured ? (struct loss_scale){0}
                                                                     : plan->job.loss_scale,

@@ -59,12 +59,13 @@ static struct shape shape_on(const struct tensor *t)
     return shape;
 }
 
-/* The shard, for tensors in files or from outside; not for activations. */
-static const struct tensor_shard *part_on(const struct lower_view *v, int32_t tensor, enum slot_class class)
+/* The shard, for tensors in files or from outside; not for activations. Of an unsharded stage the order of a parameter of experts. */
+static const struct tensor_shard *part_on(const struct stage_scratch *h, int32_t tensor, enum slot_class class)
 {
-    bool input = v->g->tensors[tensor].role == TENSOR_INPUT;
-    bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || input;
-    return kept && v->shard ? v->shard[tensor] : NULL;
+    const struct tensor *t = &h->v->g->tensors[tensor];
+    bool kept = class == SLOT_PARAMETER || class == SLOT_STATE;
+    if (h->v->shard) return kept || t->role == TENSOR_INPUT ? h->v->shard[tensor] : NULL;
+    return kept && t->shard.order ? arena_copy(h->l->a, &t->shard, sizeof t->shard) : NULL;
 }
 
 struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum slot_class class)
@@ -76,7 +77,7 @@ struct slot lower_slot_like(const struct stage_scratch *h, int32_t tensor, enum 
                          .shape = shape_on(t),
                          .buffer_ring = -1,
                          .parameter = -1,
-                         .shard = part_on(h->v, tensor, class),
+                         .shard = part_on(h, tensor, class),
                          .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
 }
 

@@ -113,7 +113,7 @@ static const struct exchange *exchange_of(struct intern *pool, const struct exch
 static const struct tensor_shard *shard_of(struct intern *pool, const struct tensor *t)
 {
     bool kept = t->role == TENSOR_PARAMETER || t->role == TENSOR_INPUT;
-    return kept && t->shard.n_cuts ? intern_bytes(pool, &t->shard, sizeof t->shard) : NULL;
+    return kept && (t->shard.n_cuts || t->shard.order) ? intern_bytes(pool, &t->shard, sizeof t->shard) : NULL;
 }
 
 static void copy_tensors(struct parting *x, struct graph *to, const struct tensor_shard **shard)

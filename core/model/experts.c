@@ -130,6 +130,13 @@ bool model_has_experts(const struct model *m, int64_t layer)
     return m->experts && (layer + 1) % m->sparse_step == 0;
 }
 
+const struct expert_block *model_expert_block(const struct model *m, int64_t block)
+{
+    for (int32_t i = 0; i < m->n_expert_blocks; i++)
+        if (m->expert_blocks[i].block == block) return &m->expert_blocks[i];
+    return NULL;
+}
+
 int64_t model_capacity(const struct model *m, int64_t sequence_length)
 {
     double factor = m->capacity_factor > 0 ? m->capacity_factor : m->expert_imbalance;
@@ -155,10 +162,12 @@ const char *model_experts_assumed(struct arena *a, const struct model *m, int64_
         : m->capacity_factor > 0 || m->expert_imbalance > 0
             ? "no token is dropped"
             : "no token is dropped; `expert_imbalance: 2` in the job plans for 2 ×";
+    bool counted = false;
+    for (int32_t i = 0; i < m->n_expert_blocks; i++) counted |= m->expert_blocks[i].tokens != NULL;
     return arena_printf(a,
                         "memory for %lld tokens of a sequence in each, %.3g × the even "
-                        "share (%s); time of evenly routed tokens",
-                        slots, (double)slots / even, dropped);
+                        "share (%s); time of %s tokens",
+                        slots, (double)slots / even, dropped, counted ? "a run's routed" : "evenly routed");
 }
 
 int64_t model_active_parameters(const struct model *m)
@@ -172,6 +181,29 @@ int64_t model_active_parameters(const struct model *m)
 
 /* --- graph --- */
 
+/* Of each expert of the layout, what attrs.load_ppm is of a shard; NULL: equal shares. An expert has no more tokens than slots. */
+static const int32_t *loads_of(struct build *b, const struct expert_block *x)
+{
+    const struct model *m = b->m;
+    if (!x || !x->tokens) return NULL;
+    double slots = (double)model_capacity(m, b->g->sequence_length),
+           all = (double)(m->chosen * b->g->sequence_length),
+           even = fmin(all / (double)m->experts, slots);
+    int32_t *out = ARENA_ARRAY(b->g->arena, int32_t, (size_t)m->experts);
+    double sum = 0;
+    for (int32_t i = 0; i < m->experts; i++) sum += (double)x->tokens[i];
+    for (int32_t i = 0; i < m->experts; i++)
+        out[i] = (int32_t)lround(fmin(1e6 * fmin((double)x->tokens[x->order ? x->order[i] : i] / sum * all, slots) / even, INT32_MAX));
+    return out;
+}
+
+/* All operators of a block with gates, from the first one on. */
+static void set_loads(struct build *b, int32_t first, const int32_t *load_ppm)
+{
+    for (int32_t i = first; load_ppm && i < b->g->n_ops; i++)
+        if (op_gates_input(b->g->ops[i].kind) >= 0) b->g->ops[i].load_ppm = load_ppm;
+}
+
 /* y = x·Wᵀ per expert, in the slots that the gates fill. */
 static int32_t project(struct build *b, const char *name, int32_t x, int32_t gates, int64_t in,
                        int64_t out)
@@ -180,6 +212,8 @@ static int32_t project(struct build *b, const char *name, int32_t x, int32_t gat
     struct shape shape = {.rank = 3, .dim = {b->m->experts, out, in}};
     int32_t w =
         build_parameter(b, build_module_of(b, name), ".weight", shape, INIT_NORMAL, b->m->init_std);
+    const struct expert_block *at = model_expert_block(b->m, b->layer);
+    b->g->tensors[w].shard.order = at ? at->order : NULL;
     return build_apply(b, OP_expert_matmul, name, &attrs, (const int32_t[]){x, w, gates}, 3);
 }
 
@@ -188,12 +222,15 @@ int32_t experts_build(struct build *b, const struct expert_names *names, int32_t
     const struct model *m = b->m;
     int64_t d = m->hidden, f = m->expert_intermediate;
     struct op_attrs attrs = {
-        .chosen = (int32_t)m->chosen, .renormalise = m->renormalise, .scale = m->balance};
+        .chosen = (int32_t)m->chosen, .renormalise = m->renormalise, .scale = m->balance, .block = (int32_t)b->layer + 1};
     struct op_attrs to = {.chosen = attrs.chosen,
                           .capacity = model_capacity(m, b->g->sequence_length)};
     struct op_attrs from = {.chosen = attrs.chosen, .weighted = true};
     const char *experts = names->experts;
+    const struct expert_block *at = model_expert_block(m, b->layer);
+    int32_t gate = b->g->n_tensors, first = b->g->n_ops;
     int32_t logits = build_linear(b, names->gate, x, d, m->experts, false);
+    b->g->tensors[gate].shard.order = at ? at->order : NULL; /* its weight is added first */
     int32_t gates =
         build_apply1(b, OP_gating, build_join(b, names->gate, ".gating", ""), &attrs, logits);
     x = build_apply2(b, OP_dispatch, build_join(b, experts, ".dispatch", ""), &to, x, gates);
@@ -207,5 +244,7 @@ int32_t experts_build(struct build *b, const struct expert_names *names, int32_t
         y = build_apply1(b, OP_gelu, build_join(b, experts, ".gelu", ""), &gelu, y);
     }
     y = project(b, build_join(b, experts, ".", names->out), y, gates, f, d);
-    return build_apply2(b, OP_combine, build_join(b, experts, ".combine", ""), &from, y, gates);
+    y = build_apply2(b, OP_combine, build_join(b, experts, ".combine", ""), &from, y, gates);
+    set_loads(b, first, loads_of(b, at));
+    return y;
 }

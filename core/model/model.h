@@ -42,6 +42,14 @@ enum {
     FEATURE_AVG_POOL = -1
 };
 
+/* The experts of a transformer block, of a plan (core/plan/plan.h): their order in the parameters of the program, and the popularity that
+ * its times assume. */
+struct expert_block {
+    int32_t block;        /* from 0 */
+    const int32_t *order; /* (experts) expert at each place, a permutation; NULL: 0, 1, 2 … */
+    const int64_t *tokens; /* (experts) by expert: routed tokens, of which only the ratios matter; NULL: equal shares */
+};
+
 struct model {
     const char *name;   /* from the path or config's _name_or_path; for display */
     const char *family; /* model_type */
@@ -65,6 +73,8 @@ struct model {
     double capacity_factor; /* 0: no limit */
     double expert_imbalance; /* of the job: largest load of an expert over the even one; 0: not stated */
     bool renormalise;       /* the chosen gates sum to 1 */
+    int32_t n_expert_blocks; /* of the plan, not of the config */
+    const struct expert_block *expert_blocks; /* (n_expert_blocks) ascending blocks */
     int32_t n_dense_layers; /* layers without experts despite sparse_step (mlp_only_layers) */
     int32_t dense_layers[MODEL_DENSE_MAX];
     double aux_loss;  /* router_aux_loss_coef: kept, not trained */
@@ -88,6 +98,8 @@ int64_t model_parameters(const struct model *m); /* from the graph's parameters,
 /* Active parameters: those that one position passes through, with the chosen experts only. */
 int64_t model_active_parameters(const struct model *m);
 bool model_has_experts(const struct model *m, int64_t layer);
+/* What the plan states about the experts of a block; NULL: nothing. */
+const struct expert_block *model_expert_block(const struct model *m, int64_t block);
 /* Capacity: slots of an expert for one sequence. */
 int64_t model_capacity(const struct model *m, int64_t sequence_length);
 /* What memory and time of layers with experts assume, for one line; NULL: no experts. */

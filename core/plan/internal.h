@@ -26,6 +26,11 @@ MUST_CHECK enum status plan_read_servers(struct arena *a, const struct node *roo
 MUST_CHECK enum status plan_check_servers(const struct plan *p, const int32_t *owner, struct error *err);
 void plan_write_servers(FILE *out, const struct plan *p);
 
+/* `experts`: after the job, whose model it belongs to. */
+MUST_CHECK enum status plan_read_experts(struct arena *a, const struct node *root, struct plan *p, struct error *err);
+MUST_CHECK enum status plan_check_experts(const struct plan *p, struct error *err);
+void plan_write_experts(FILE *out, const struct plan *p);
+
 /* `weight_versions`. */
 MUST_CHECK enum status plan_check_versions(const struct plan *p, struct error *err);
 /* Of a stage: recompute, recompute_blocks, offload. before: what precedes each. */

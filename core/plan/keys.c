@@ -22,6 +22,8 @@ const struct document_key plan_keys[] = {
     {"weight_versions", "1 or 2", "1",
      "2: pipelines without a flush between steps (PipeDream-2BW): gradients are taken at the parameters of one step before, of which each "
      "device keeps both versions. The training is another one than without"},
+    {"experts", "list of maps", "the model's order, equal shares of the tokens",
+     "placement of a mixture's experts by popularity, block by block; `plan --routing` writes it. The training is the same"},
     {"replicas", "list of maps", NULL, "pipelines (data-parallel replicas); they may differ"},
     {"job", "map", NULL, "the job, as in a job file"},
     {"cluster", "map", NULL, "the cluster, as in a cluster file"},
@@ -96,6 +98,16 @@ const struct document_key plan_server_keys[] = {
     {"rate", "constant or inverse", "constant",
      "of ssp and asp: learning rate of an arriving gradient; inverse: lr / (staleness + 1), staleness in updates since its worker pulled"},
     {"drop_above", "number of updates", "none is dropped", "of ssp and asp: gradients of a larger staleness change nothing"},
+    {0}};
+
+/* an entry of experts */
+const struct document_key plan_experts_keys[] = {
+    {"block", "number", NULL, "transformer block, from 0"},
+    {"order", "list of numbers", "0, 1, 2 ...",
+     "the expert at each place: devices of a stage with `shard: experts` hold contiguous places, as many as their ratios say. Checkpoints "
+     "have the model's own order"},
+    {"tokens", "list of numbers", "equal shares",
+     "tokens routed to each expert, of which the ratios matter: a shard's operators take time by the share of its experts"},
     {0}};
 
 /* an entry of replicas */

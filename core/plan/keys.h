@@ -11,6 +11,7 @@ extern const struct document_key plan_compressor_keys[];  /* a map of a kind in 
 extern const struct document_key plan_pipeline_keys[];    /* compression.pipeline of two kinds */
 extern const struct document_key plan_local_sgd_keys[];   /* local_sgd */
 extern const struct document_key plan_server_keys[];      /* parameter_server */
+extern const struct document_key plan_experts_keys[];     /* an entry of experts */
 extern const struct document_key plan_replica_keys[];   /* an entry of replicas */
 extern const struct document_key plan_stage_keys[];   /* an entry of stages */
 

@@ -274,6 +274,7 @@ static enum status check(struct arena *a, const struct plan *p, int32_t n_layers
     TRY(plan_check_local_sgd(p, err));
     TRY(plan_check_versions(p, err));
     TRY(plan_check_activations(p, err));
+    TRY(plan_check_experts(p, err));
     return check_offload(p, err);
 }
 

@@ -13,6 +13,7 @@
  *   local_sgd: {every: 16, islands: [[0, 1], [2, 3]], outer: nesterov, lr: 0.7, momentum: 0.9,     # struct plan_local_sgd
  *               fragments: 4, delay: 2, alpha: 0.5}
  *   parameter_server: {servers: [s.0, s.1], mode: ssp, bound: 3, rate: inverse, drop_above: 8}   # struct plan_servers
+ *   experts: [{block: 0, order: [3, 0, 1, 2], tokens: [90, 40, 12, 70]}]    # struct expert_block (core/model/model.h)
  *   replicas:
  *     - microbatches: 6              # this replica's share of the global batch
  *       stages:
@@ -34,6 +35,9 @@
  * warmup: microbatches is GPipe. bucket: the gradient all-reduce runs in buckets of about this many bytes, as the last
  * backward produces them; absent: one bucket after the last backward.
  * Replica r owns global microbatches [first_r, first_r + microbatches), first_r = sum over the earlier replicas.
+ * experts: of a model with experts. order: the expert at each place of a block's parameters and gates, so that a stage with
+ * `shard: experts` gives any experts to any device, by ratios. It is the same for all replicas; checkpoints, initial values and the counts
+ * of traces have the model's own order, so the training is the same. tokens: the popularity that operators of shards are priced by.
  * devices: a stage on several devices, of any types and hosts. Each takes `sequences` of every
  * microbatch (together all of it) and holds all parameters of the stage; a gradient all-reduce over the devices
  * (and the replicas) precedes the update. Such a plan cannot be deterministic, because deterministic means equal bits for every plan,

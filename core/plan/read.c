@@ -317,6 +317,7 @@ enum status plan_parse(struct arena *a, const struct node *root, const char *fol
     TRY(node_need(root, "job", &job, err));
     TRY(node_need(root, "cluster", &cluster, err));
     TRY(job_parse(a, job, folder, &p.job, err));
+    TRY(plan_read_experts(a, root, &p, err));
     TRY(cluster_parse(a, cluster, &p.cluster, err));
     TRY(read_head(&r, root));
     TRY(read_replicas(&r, root));
@@ -461,6 +462,7 @@ void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
     plan_write_compression(out, p);
     plan_write_local_sgd(out, p);
     plan_write_servers(out, p);
+    plan_write_experts(out, p);
     fputs("replicas:\n", out);
     for (int32_t r = 0; r < p->n_replicas; r++) write_replica(out, a, p, &p->replicas[r]);
     fputs("job:\n", out);

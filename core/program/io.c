@@ -43,6 +43,7 @@ static enum status read_head(struct reader *r, struct program *p)
     }
     TRY(program_read_training(r, p));
     if (words_next_is(r, "parameter_server")) TRY(program_read_server(r, &p->server));
+    TRY(program_read_experts(r, p));
     TRY(words_start(r, "counts"));
     int32_t *counts[] = {&p->n_devices,  &p->n_links,       &p->n_stages,
                          &p->n_channels, &p->n_collectives, &p->n_orders};
@@ -231,6 +232,8 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
     if (op_is_routed(kind)) {
         TRY(words_int(r, 0, 1 << 24, &a->chosen));
         TRY(words_int(r, 0, 1 << 24, &a->experts));
+        TRY(words_int(r, 0, INT32_MAX, &a->load_ppm));
+        TRY(words_int(r, 0, 1 << 24, &a->block));
         TRY(words_int64(r, 0, INT64_C(1) << 40, &a->capacity));
         TRY(words_bool(r, &a->weighted));
         return words_bool(r, &a->renormalise);
@@ -366,7 +369,7 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
     while (words_next_is(r, "flat_shard")) TRY(read_shard(r, s));
     while (words_next_is(r, "local")) TRY(program_read_local(r, s));
     while (words_next_is(r, "within")) TRY(program_read_within(r, s));
-    while (words_next_is(r, "of")) TRY(program_read_tensor_shard(r, s));
+    while (words_next_is(r, "of")) TRY(program_read_tensor_shard(r, p, s));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
     if (words_next_is(r, "shard")) {
         TRY(words_start(r, "shard"));

@@ -14,6 +14,7 @@
 
 struct arena;
 struct program;
+struct tensor_shard;
 struct program_stage;
 
 struct lines_piece { /* recorded text */
@@ -37,6 +38,9 @@ void lines_name(struct lines *l, const char *name);
 void lines_record(struct lines *l);
 struct lines_piece lines_recorded(struct lines *l);
 
+/* core/program/io_shards.c: orders of experts, in the head; a slot's shard, a line. */
+void program_write_experts(struct lines *out, const struct program *p);
+void program_write_tensor_shard(struct lines *out, const struct program *p, int32_t slot, const struct tensor_shard *x);
 /* core/program/io_training.c: lines of the head and of a stage. */
 void program_write_training(struct lines *out, const struct program *p);
 void program_write_stage_training(struct lines *out, const struct program *p, const struct program_stage *s);

@@ -337,6 +337,8 @@ struct program {
     /* of one image, all channels; 0: samples are text. An image counts as a sequence, its classes as the vocabulary */
     int64_t pixels;
     int32_t microbatches; /* of the global batch */
+    int32_t n_experts, n_expert_blocks; /* of a block; of the plan's `experts`, without tokens in a file: operators have loads */
+    const struct expert_block *expert_blocks;
     struct optimizer optimizer;
     struct outer_optimizer outer; /* local SGD; every 0: none */
     struct parameter_server server; /* n 0: none */
@@ -481,9 +483,8 @@ int64_t program_host_bytes(const struct program_stage *s); /* page-locked, of of
 /* Sum over all classes, staging and the reserve, on the device. */
 int64_t program_stage_bytes(const struct program_stage *s);
 
-/* A program file is readable only by the musher version that wrote its format; others report the version they found.
- * Lowering the plan again makes a new file. */
-enum { PROGRAM_VERSION = 12 };
+/* A program file is readable only by the musher version that wrote its format; others report its version. Lowering the plan again makes a new one. */
+enum { PROGRAM_VERSION = 13 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out, struct error *err);

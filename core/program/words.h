@@ -41,7 +41,8 @@ MUST_CHECK enum status words_shape(struct reader *r, struct shape *s);
 /* core/program/io_shards.c: the shards of operators and slots of a sharded stage. */
 MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_within(struct reader *r, struct program_stage *s);
-MUST_CHECK enum status program_read_tensor_shard(struct reader *r, struct program_stage *s);
+MUST_CHECK enum status program_read_tensor_shard(struct reader *r, const struct program *p, struct program_stage *s);
+MUST_CHECK enum status program_read_experts(struct reader *r, struct program *p); /* lines of the head */
 /* core/program/io_training.c: lines of the head and of a stage. */
 MUST_CHECK enum status program_read_training(struct reader *r, struct program *p);
 MUST_CHECK enum status program_read_stage_training(struct reader *r, const struct program *p, struct program_stage *s);

@@ -40,6 +40,7 @@ static void write_head(struct lines *out, const struct program *p)
     if (p->pixels) lines_text(out, "\nimages"), put(out, p->pixels);
     program_write_training(out, p);
     program_write_server(out, &p->server);
+    program_write_experts(out, p);
     lines_text(out, "\ncounts");
     put(out, p->n_devices), put(out, p->n_links), put(out, p->n_stages), put(out, p->n_channels), put(out, p->n_collectives), put(out, p->n_orders);
     end_line(out);
@@ -132,8 +133,8 @@ static void write_op(struct lines *out, const struct program_op *op)
         op->kind == OP_cross_entropy_shard || op->kind == OP_cross_entropy_join)
         put(out, a->counted);
     if (op_is_routed(op->kind))
-        put(out, a->chosen), put(out, a->experts), put(out, a->capacity), put(out, a->weighted),
-            put(out, a->renormalise);
+        put(out, a->chosen), put(out, a->experts), put(out, a->load_ppm), put(out, a->block), put(out, a->capacity),
+            put(out, a->weighted), put(out, a->renormalise);
     if (has_shape_attrs(a)) write_shape_attrs(out, a);
     put(out, op->n_inputs), put_list(out, op->input, op->n_inputs);
     put(out, op->n_outputs), put_list(out, op->output, op->n_outputs);
@@ -198,7 +199,7 @@ static void write_runs(struct lines *out, const struct run *run, int32_t n)
 }
 
 /* Shards of operators and slots in sharded stages; after the ZeRO shards, and only if there are any. */
-static void write_tensor_shards(struct lines *out, const struct program_stage *s)
+static void write_tensor_shards(struct lines *out, const struct program *p, const struct program_stage *s)
 {
     for (int32_t i = 0; i < s->n_ops; i++) {
         const struct op_attrs *a = &s->ops[i].attrs;
@@ -222,17 +223,8 @@ static void write_tensor_shards(struct lines *out, const struct program_stage *s
         put(out, y->first), put(out, y->n), put(out, y->of);
         end_line(out);
     }
-    for (int32_t i = 0; i < s->n_slots; i++) {
-        const struct tensor_shard *x = s->slots[i].shard;
-        if (!x) continue;
-        lines_text(out, "of");
-        put(out, i), put(out, x->n_cuts);
-        for (int32_t c = 0; c < x->n_cuts; c++) {
-            put(out, x->cut[c].dim), put(out, x->cut[c].whole), put(out, x->cut[c].n_runs);
-            write_runs(out, x->cut[c].run, x->cut[c].n_runs);
-        }
-        end_line(out);
-    }
+    for (int32_t i = 0; i < s->n_slots; i++)
+        if (s->slots[i].shard) program_write_tensor_shard(out, p, i, s->slots[i].shard);
 }
 
 static void write_code(struct lines *out, const struct program_stage *s)
@@ -328,7 +320,7 @@ static void write_slots(struct lines *out, const struct program_stage *s, const 
     if (t->recorded) put_piece(out, t->slots[n]);
 }
 
-static void write_lists(struct lines *out, struct shared_texts *x, const struct program_stage *s,
+static void write_lists(struct lines *out, const struct program *p, struct shared_texts *x, const struct program_stage *s,
                         struct shared_text *t)
 {
     bool record = !t->recorded && t->n_stages > 1 && x->bytes < KEPT_BYTES;
@@ -348,7 +340,7 @@ static void write_lists(struct lines *out, struct shared_texts *x, const struct 
     if (t->recorded)
         put_piece(out, t->shards);
     else
-        write_tensor_shards(out, s);
+        write_tensor_shards(out, p, s);
     if (record) t->shards = lines_recorded(out), x->bytes += 2 * t->code.n;
     t->recorded |= record;
 }
@@ -364,7 +356,7 @@ static void write_stage(struct lines *out, const struct program *p, struct share
     for (int i = 0; i < SLOT_CLASS_COUNT; i++) put(out, s->class_bytes[i]);
     put(out, s->buffer_bytes), put(out, s->reserve_bytes);
     end_line(out);
-    write_lists(out, x, s, &x->texts[x->of_stage[index]]);
+    write_lists(out, p, x, s, &x->texts[x->of_stage[index]]);
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
     if (s->sequences) {
         lines_text(out, "shard");

@@ -35,7 +35,9 @@ static int32_t find_version(const struct shard_view *v, int32_t t, const struct 
 static int32_t add_source(struct shard_view *v, int32_t t, const struct placement *p, int32_t number)
 {
     struct tensor copy = v->whole->tensors[t];
+    const int32_t *order = copy.shard.order;
     copy.shape = placement_local(v->a, v->s, p, &copy.shape, v->device, &copy.shard);
+    copy.shard.order = order;
     if (number) copy.name = arena_printf(v->a, "%s@%d", copy.name, number);
     return shard_add_version(v, t, p, graph_add_tensor(v->g, copy));
 }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RATIOS_MAX = 64, RULES_MAX = 1 << 16 };
+enum { RATIOS_MAX = 4096, RULES_MAX = 1 << 16 }; /* a vector for each block of experts that popularity places */
 
 static enum status read_mesh(const struct node *n, struct sharding *s, struct error *err)
 {

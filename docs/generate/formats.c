@@ -111,6 +111,7 @@ void generate_formats(struct arena *a, FILE *out)
     write_keys("`compression.pipeline`", plan_pipeline_keys, out);
     write_keys("A map of `compression`", plan_compressor_keys, out);
     write_keys("`local_sgd`", plan_local_sgd_keys, out);
+    write_keys("An entry of `experts`", plan_experts_keys, out);
     write_keys("`parameter_server`", plan_server_keys, out);
     write_keys("An entry of `replicas`", plan_replica_keys, out);
     write_keys("An entry of `stages`", plan_stage_keys, out);

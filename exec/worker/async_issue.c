@@ -173,7 +173,7 @@ static enum status see_span(struct async_issue *x, struct error *err)
     }
     if (s->gates)
         s->span.uneven_ppm =
-            routing_uneven_ppm(s->gating, x->gates + (s->gates - 1) * x->gates_bytes);
+            routing_count_call(x->u.routing, &s->span, s->gating, x->gates + (s->gates - 1) * x->gates_bytes);
     straggler_operator(*x->u.stragglers, s->span.step, s->span.end_ns - s->span.begin_ns);
     kernel_spans_seen(x->u.kernels, x->u.spans, begin_ns, end_ns);
     span_list_add(x->u.spans, s->span);

@@ -36,6 +36,7 @@ struct noise_log;
 struct program;
 struct progress;
 struct rank;
+struct routing;
 struct scale_log;
 struct span_list;
 struct step_log;
@@ -77,6 +78,7 @@ struct async_issue_uses {
     struct span_list *spans; /* of completed operators, messages and collectives */
     struct straggler_watch *const *stragglers; /* exec/straggler.h; *NULL: not watched */
     struct kernel_spans *kernels;
+    struct routing *routing;
     struct step_log *log;
     struct scale_log *scales;
     struct noise_log *noise;

@@ -14,10 +14,11 @@
  *   step_log.c      struct step_log: losses and ends of steps
  *   scale_log.c     struct scale_log: the loss scale
  *   noise_log.c     struct noise_log: squared norms of gradients
+ *   routing.c       struct routing: tokens of each expert
  *   saver.c         struct saver: writes checkpoints (saving.c: a rank's part; snapshot.c: its copy in host memory)
  *   serve.c         struct serve: a parameter server's order of arrivals
  *
- * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, routing.c, resume.c; saved_tensor.c,
+ * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, resume.c; saved_tensor.c,
  * shards.c, divided.c, feedback.c and accumulated.c (tensors of checkpoints). They receive their state as arguments. This header is for worker.c,
  * steps.c and serve.c only; the first two own the rest.
  */
@@ -37,6 +38,7 @@
 #include "exec/worker/pinned.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/rank.h"
+#include "exec/worker/routing.h"
 #include "exec/worker/saver.h"
 #include "exec/worker/scale_log.h"
 #include "exec/worker/serve.h"
@@ -65,6 +67,7 @@ struct worker {
     struct step_log log;
     struct scale_log scales;
     struct noise_log noise;
+    struct routing routing;
     struct saver saver;
     struct serve serve; /* of a lane of a parameter server that handles pushes by arrival */
     /* worker.c */

@@ -23,11 +23,10 @@ struct taking { /* the current call */
 };
 
 /* The device's clock stops meanwhile. */
-static enum status measure_routing(struct worker *w, const struct op_call *c, int32_t *out_ppm,
-                                   struct error *err)
+static enum status measure_routing(struct worker *w, const struct op_call *c, struct span *s, struct error *err)
 {
     device_clock_wait(&w->clock);
-    enum status status = routing_measure(&w->rank.backend, c, out_ppm, err);
+    enum status status = routing_measure(&w->routing, &w->rank.backend, s, c, &s->uneven_ppm, err);
     device_clock_waited(&w->clock, 0);
     return status;
 }
@@ -65,7 +64,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
                      .bytes = op_bytes_read(x->kind, &x->attrs, &x->shapes, x->dtype) +
                               op_bytes_written(x->kind, &x->attrs, &x->shapes, x->dtype)};
     if (w->rank.discrete) return async_issue_end(&w->ahead, &s, &o->call, err);
-    if (x->kind == OP_gating) TRY(measure_routing(w, &o->call, &s.uneven_ppm, err));
+    if (x->kind == OP_gating) TRY(measure_routing(w, &o->call, &s, err));
     span_list_add(&w->spans, s);
     return OK;
 }

@@ -162,6 +162,7 @@ static void connect_modules(struct worker *w)
                                        .clock = &w->clock,
                                        .spans = &w->spans,
                                        .stragglers = &w->stragglers,
+                                       .routing = &w->routing,
                                        .kernels = &w->kernels,
                                        .log = &w->log,
                                        .scales = &w->scales,
@@ -218,6 +219,7 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     noise_log_open(&w->noise, r);
     if (o->keep_trace) w->spans.a = arena_new();
     w->stragglers = straggler_open(r->run, p, r->index, o->stragglers);
+    routing_open(&w->routing, w->spans.a, w->rank.p);
     return open_shared(w, err);
 }
 
@@ -448,6 +450,7 @@ static void report(struct worker *w, struct run_result *out)
     struct trace *t = spans_gather(w->a, w->rank.comm, p, lists, 4,
                                    w->rank.o->keep_kernels ? &w->kernels.names : NULL,
                                    w->log.end_ns, w->rank.o->steps);
+    routing_gather(&w->routing, w->a, w->rank.comm, w->rank.o->steps, t);
     out->losses = step_log_means(&w->log, &w->rank, w->a);
     report_arrivals(w, out);
     int64_t served_ns = served_iteration(w);

@@ -35,6 +35,7 @@ struct search_context {
     struct spmd_stage
         *spmd_stage; /* memo of sharded stages' solutions (planner/spmd_stage/spmd_stage.h) */
     struct incumbents incumbents;
+    const struct search_result *even; /* of the same job with equal shares of the experts' tokens (planner/experts/place.h); NULL: none */
     int64_t candidates; /* complete plans with a computed lower bound */
     double budget; /* of the current round of searches, relative to the default one */
     int64_t evaluations_left;

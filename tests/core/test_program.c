@@ -113,9 +113,9 @@ static char *replaced(const char *text, const char *what, const char *by)
 static const struct {
     const char *what, *by, *message;
 } hostile[] = {
-    {"musher-program 12", "musher-program 2",
-     "x:1: program version 2; this musher reads version 12: lower the plan again"},
-    {"musher-program 12", "musher-program 99", "x:1: program version 99"},
+    {"musher-program 13", "musher-program 2",
+     "x:1: program version 2; this musher reads version 13: lower the plan again"},
+    {"musher-program 13", "musher-program 99", "x:1: program version 99"},
     {"musher-program", "another-program", "x:1: 'musher-program' was expected"},
     {"counts 2", "counts 99999999999", "x:4: "},
     {"counts 2", "counts -1", "x:4: "},

@@ -204,7 +204,7 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         {"ratios: [[1, 2]]", "2 ratios for 4 devices"},
         {"ratios: [[1, -2, 1, 1]]", "1:14"},
         {"ratios: [[0, 0, 0, 0]]", "above 0"},
-        {"ratios: []", "1 to 64"},
+        {"ratios: []", "1 to 4096"},
         {"operators:\n  - {match: \"*\", shard: lines}", "batch"},
         {"operators:\n  - {match: \"*\"}", "shard"},
         {"operators:\n  - {shard: batch}", "match"},

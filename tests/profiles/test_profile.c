@@ -137,6 +137,20 @@ START_TEST(shards_of_the_experts_take_what_the_fullest_is_expected_to)
     /* (2 + √(2 · 3/4 · 8/7) · ln(3.625/0.625)/1.702) / 2, as test_experts has it */
     ck_assert_double_eq_tol(expert_cost(&p, 2), 1e-3 * 1.676139, 1e-8);
     ck_assert_double_eq_tol(expert_cost(&p, 8), 2e-4, 1e-12);
+    double load = 0.25; /* of the tokens of an even shard */
+    for (int i = 0; i < 2; i++, load = 3) {
+        struct op_attrs even = {.chosen = 2, .experts = 8}, attrs = even;
+        struct op_shapes s = {.n_inputs = 3, .input = {{4, {1, 2, 128, 20}}, {3, {2, 20, 30}}, {3, {1, 128, 2}}}};
+        enum source source;
+        double out;
+        attrs.load_ppm = (int32_t)(1e6 * load);
+        ck_assert_int_eq(op_infer(OP_expert_matmul, &attrs, &s, &err), OK);
+        uint64_t key = op_key(OP_expert_matmul, &attrs, &s, DTYPE_fp32);
+        rows[0].key = op_key(OP_expert_matmul, &even, &s, DTYPE_fp32);
+        ck_assert_uint_ne(key, rows[0].key);
+        ck_assert_int_eq(profile_op_seconds(&p, &cluster, 0, OP_expert_matmul, &attrs, &s, DTYPE_fp32, key, &out, &source, &err), OK);
+        ck_assert_double_eq_tol(out / 1.5, 1e-3 * load, 1e-12);
+    }
     p.n_ops = 0;
     ck_assert_double_eq_tol(expert_cost(&p, 2), 1e-6 + 1e-9 * 2 * 64 * 20 * 30 * 1.676139, 1e-10);
     ck_assert_double_eq_tol(expert_cost(&p, 8), 1e-6 + 1e-9 * 2 * 256 * 20 * 30, 1e-12);

@@ -75,6 +75,9 @@ START_TEST(what_is_written_reads_back_the_same)
     t->profile_id = 7;
     t->real_time = true;
     t->devices[1].peak_bytes = INT64_MAX;
+    const int64_t tokens[] = {3, 0, INT64_MAX};
+    const struct trace_routing routings[] = {{0, 3, tokens}, {4, 2, tokens}};
+    t->n_routings = 2, t->routings = routings;
     t->spans[5].uneven_ppm = 1, t->spans[7].uneven_ppm = INT32_MAX;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     ck_assert_msg(trace_read(a, file_a, &back, &err) == OK, "%s", err.text);
@@ -92,6 +95,9 @@ START_TEST(what_is_written_reads_back_the_same)
     ck_assert_str_eq(back->devices[1].type, "slow");
     ck_assert_double_eq(back->devices[0].slowdown, 1.5);
     ck_assert_int_eq(back->devices[1].peak_bytes, INT64_MAX);
+    ck_assert_int_eq(back->n_routings, 2);
+    ck_assert(back->routings[1].block == 4 && back->routings[1].n_experts == 2 && back->routings[1].tokens[0] == 3);
+    ck_assert_int_eq(back->routings[0].tokens[2], INT64_MAX);
     ck_assert_uint_eq(back->n_spans, 3000);
     trace_sort(t);
     for (size_t i = 0; i < t->n_spans; i++) assert_same_span(&t->spans[i], &back->spans[i]);

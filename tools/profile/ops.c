@@ -17,6 +17,7 @@ enum { SIZES_MAX = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4 }
 static void add_op(struct profile_ops *b, struct program_op op)
 {
     char text[256];
+    op.attrs.load_ppm = 0; /* benchmarks route evenly, prices scale them */
     op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
     b->seen++;
     for (size_t i = 0; i < b->n; i++)

@@ -145,7 +145,9 @@ void assumptions_write(FILE *out, struct arena *a, const struct report *r)
         write_links(out, a, r, x);
     }
     const struct model *m = &r->plans[0].plan.job.model;
-    if (m->experts)
+    if (m->n_expert_blocks)
+        fact(out, a, "Experts", "tokens routed as a run's trace counted", "of the plan");
+    else if (m->experts)
         fact(out, a, "Experts",
              r->profile->n_routings ? "imbalance of routing as measured" : "balanced routing",
              r->profile->n_routings ? "of the profile" : "real routing is less even, and slower");
