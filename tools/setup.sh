@@ -18,9 +18,6 @@ libglpk-dev: linear programs
 zlib1g-dev: checksums
 check: unit tests
 jq: tests of JSON output
-slurmctld: tests of batch scripts (controller of Slurm)
-slurmd: tests of batch scripts (node of Slurm)
-slurm-client: tests of batch scripts (sbatch, srun)
 munge: tests of batch scripts (authentication of Slurm)
 gnuplot-nox: plots
 fonts-dejavu-core: font of the plots'
