@@ -18,7 +18,6 @@ libglpk-dev: linear programs
 zlib1g-dev: checksums
 check: unit tests
 jq: tests of JSON output
-munge: tests of batch scripts (authentication of Slurm)
 gnuplot-nox: plots
 fonts-dejavu-core: font of the plots'
 

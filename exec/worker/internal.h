@@ -20,7 +20,7 @@
  *
  * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, resume.c; saved_tensor.c,
  * shards.c, divided.c, feedback.c and accumulated.c (tensors of checkpoints). They receive their state as arguments. This header is for worker.c,
- * steps.c and serve.c only; the first two own the rest.
+ * pause.c, steps.c and serve.c only; the first three own the rest.
  */
 #ifndef EXEC_WORKER_INTERNAL_H
 #define EXEC_WORKER_INTERNAL_H
@@ -96,6 +96,19 @@ MUST_CHECK enum status worker_first_pass(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_step(struct worker *w, struct error *err); /* one step */
 /* One call of the lane in a step of this run. dropped: without its operators. */
 MUST_CHECK enum status worker_call(struct worker *w, const struct call *c, int64_t step, bool dropped, struct error *err);
+
+/* pause.c */
+struct run_board;
+struct run_board *worker_board(const struct worker *w); /* rank 0's; NULL: this rank does not write it */
+/* All ranks agree on the instant at which the run's clock shows now_ns. */
+int64_t worker_agree_on_zero(struct worker *w, int64_t offset_ns, int64_t now_ns);
+void worker_take_priority(struct worker *w, bool wanted); /* of emulated devices */
+MUST_CHECK enum status worker_stop_lane(struct worker *w, struct error *err);
+/* A checkpoint between steps: the run's clock stops while all ranks write; or this rank copies its part and goes on. */
+MUST_CHECK enum status worker_save_between(struct worker *w, int64_t offset_ns, struct error *err);
+MUST_CHECK enum status worker_snapshot_between(struct worker *w, struct error *err);
+/* An error of the thread that writes a checkpoint ends the run after the step; the message names the file. */
+MUST_CHECK enum status worker_look_at_save(struct worker *w, bool wait, struct error *err);
 
 /* serve.c: a server's calls until every worker has ended `steps` steps of this run. ERR_RANK: none arrives; ERR_INPUT: the replayed log
  * ends before. */

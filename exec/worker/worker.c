@@ -31,10 +31,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define START_DELAY_NS                                                                             \
-    20000000 /* from the barrier to time 0: long enough for every rank to be asleep */
-#define PRIORITY 1
-
 /* ---- before time 0 ----------------------------------------------------------------------------
  */
 
@@ -171,12 +167,6 @@ static void connect_modules(struct worker *w)
     saver_init(&w->saver, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log, &w->serve);
 }
 
-/* Rank 0 writes it. Steps of servers by arrival have no common end. */
-static struct run_board *board(const struct worker *w)
-{
-    return w->rank.index || parameter_server_by_arrival(&w->rank.p->server) ? NULL : w->rank.o->board;
-}
-
 /* The output folder is locked before the checkpoint to resume is searched. */
 static enum status find_position(struct worker *w, struct error *err)
 {
@@ -209,9 +199,9 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     TRY(comm_agree(r->comm, open_mine(w, err), err));
     if (r->index == 0) preflight_warn_if_crowded(p);
     serve_open(&w->serve, r, &w->chunks);
-    run_board_joined(board(w));
+    run_board_joined(worker_board(w));
     TRY(find_position(w, err));
-    run_board_loaded(board(w));
+    run_board_loaded(worker_board(w));
     TRY(comm_agree(r->comm, serve_follow(&w->serve, r, w->progress.first_step, err), err));
     chunks_set_optimizer(&w->chunks, p, w->rank.index);
     TRY(comm_agree(r->comm, scale_log_open(&w->scales, r, &w->chunks, err), err));
@@ -223,83 +213,7 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     return open_shared(w, err);
 }
 
-/* ---- time -------------------------------------------------------------------------------------
- */
-
-/* All ranks agree on the instant at which the run's clock shows now_ns. */
-static int64_t agree_on_zero(struct worker *w, int64_t offset_ns, int64_t now_ns)
-{
-    int64_t zero = 0;
-    comm_barrier(w->rank.comm);
-    if (w->rank.index == 0) zero = clock_wall_ns() + START_DELAY_NS - now_ns;
-    comm_broadcast(w->rank.comm, &zero, sizeof zero);
-    return zero + offset_ns;
-}
-
-static void take_priority(struct worker *w, bool wanted)
-{
-    if (!w->rank.p->emulated) return;
-    bool granted = clock_real_time(wanted, PRIORITY);
-    if (wanted) w->real_time = granted;
-}
-
-static enum status stop_lane(struct worker *w, struct error *err)
-{
-    if (w->rank.discrete) TRY(worker_await_sums(w, err));
-    if (w->rank.discrete) TRY(async_issue_drain(&w->ahead, err));
-    return comm_thread_pause(&w->transports.comm_thread, err);
-}
-
-/* The run's clock stops while all ranks write. */
-static enum status save_between(struct worker *w, int64_t offset_ns, struct error *err)
-{
-    int64_t begin_ns = clock_wall_ns(), zero_ns = w->clock.zero_ns;
-    TRY(stop_lane(w, err));
-    take_priority(w, false);
-    int64_t now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock));
-    enum status status = saver_save(&w->saver, progress_number(&w->progress), err);
-    if (w->rank.index == 0) faults_saved(w->rank.o->faults, status == OK);
-    if (status == ERR_RESOURCE && w->rank.o->survives) { /* the same on all ranks */
-        if (w->rank.index == 0) log_warn("%s; the run goes on, and '%s' keeps its earlier checkpoints", err->text, w->rank.o->save);
-        status = OK;
-    }
-    w->agreed = status != OK;
-    if (status == OK) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
-    w->clock.zero_ns = agree_on_zero(w, offset_ns, now_ns);
-    comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
-    take_priority(w, true);
-    device_clock_waited(&w->clock, 0);
-    clock_sleep_until(w->clock.zero_ns + now_ns);
-    run_board_saved(board(w), clock_wall_ns() - begin_ns);
-    return status;
-}
-
-/* An error of the thread that writes a checkpoint ends the run after the step; the message names the file. */
-static enum status look_at_save(struct worker *w, bool wait, struct error *err)
-{
-    enum status status = wait ? saver_wait(&w->saver, err) : saver_look(&w->saver, err);
-    w->agreed |= status == ERR_RESOURCE;
-    return status;
-}
-
-/* The run's clock goes on; that of an emulated device by the time of the pause. */
-static enum status snapshot_between(struct worker *w, struct error *err)
-{
-    int64_t before_ns = clock_wall_ns(), now_ns = device_clock_now(&w->clock);
-    TRY(look_at_save(w, true, err));
-    int64_t begin_ns = clock_wall_ns();
-    TRY(stop_lane(w, err));
-    take_priority(w, false);
-    enum status status = saver_snapshot(&w->saver, progress_number(&w->progress), err);
-    w->agreed = status != OK;
-    int64_t end_ns = clock_wall_ns();
-    if (status == OK) saver_paused(&w->saver, w->clock.zero_ns, begin_ns, end_ns);
-    comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
-    take_priority(w, true);
-    device_clock_waited(&w->clock, now_ns + end_ns - before_ns);
-    run_board_saved(board(w), clock_wall_ns() - before_ns);
-    return status;
-}
+/* ---- time ------------------------------------------------------------------------------------- */
 
 /* The next step of this run behind which all ranks meet. */
 static int64_t next_stop(const struct worker *w)
@@ -321,7 +235,7 @@ static enum status next_step(struct worker *w, struct error *err)
 /* Receives of the next step are open; nothing else is under way. */
 static enum status end_early(struct worker *w, struct error *err)
 {
-    TRY(stop_lane(w, err));
+    TRY(worker_stop_lane(w, err));
     comm_thread_give_up(&w->transports.comm_thread);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
     w->asked = w->rank.o->steps;
@@ -359,7 +273,7 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
     const struct run_options *o = w->rank.o;
     const struct fault_side side = {.f = o->faults, .p = w->rank.p, .board = o->board, .rank = w->rank.index, .clock = &w->clock,
                                     .wires = &w->transports.comm_thread.wires};
-    run_board_begun(board(w), w->progress.first_step);
+    run_board_begun(worker_board(w), w->progress.first_step);
     TRY(worker_first_pass(w, err));
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {
         bool stops;
@@ -368,12 +282,12 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
         if (stops) return end_early(w, err);
         int64_t begin_ns = clock_wall_ns();
         TRY(next_step(w, err));
-        run_board_step(board(w), progress_number(&w->progress), clock_wall_ns() - begin_ns, faults_disturb(o->faults));
+        run_board_step(worker_board(w), progress_number(&w->progress), clock_wall_ns() - begin_ns, faults_disturb(o->faults));
         int64_t done = w->progress.step + 1;
         if (w->rank.index == 0) log_progress("step %" PRId64 " of %" PRId64, done, o->steps);
-        TRY(look_at_save(w, false, err));
+        TRY(worker_look_at_save(w, false, err));
         if (done < o->steps && done == saver_next(&w->saver))
-            TRY(o->save_mode == SAVE_SYNC ? save_between(w, offset_ns, err) : snapshot_between(w, err));
+            TRY(o->save_mode == SAVE_SYNC ? worker_save_between(w, offset_ns, err) : worker_snapshot_between(w, err));
     }
     if (w->rank.discrete) TRY(async_issue_finish(&w->ahead, err));
     return offloads_finish(&w->offloads, err);
@@ -381,19 +295,19 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
 
 static enum status train(struct worker *w, struct error *err)
 {
-    int64_t offset_ns = comm_clock_offset(w->rank.comm), zero_ns = agree_on_zero(w, offset_ns, 0);
+    int64_t offset_ns = comm_clock_offset(w->rank.comm), zero_ns = worker_agree_on_zero(w, offset_ns, 0);
     w->transports.comm_thread.wires.zero_ns = zero_ns;
     TRY(comm_thread_start(&w->transports.comm_thread, err));
     clock_sleep_sharply();
-    take_priority(w, true);
+    worker_take_priority(w, true);
     TRY(channel_ends_post_first(&w->ends, err));
     clock_sleep_until(zero_ns);
     device_clock_start(&w->clock, rank_device(&w->rank)->slowdown, zero_ns);
     int64_t cpu_ns = clock_cpu_ns();
     enum status status = run_steps(w, offset_ns, err);
-    if (status == OK) status = look_at_save(w, true, err);
+    if (status == OK) status = worker_look_at_save(w, true, err);
     w->cpu_ns = clock_cpu_ns() - cpu_ns;
-    take_priority(w, false);
+    worker_take_priority(w, false);
     return status;
 }
 
@@ -520,7 +434,7 @@ static enum status run(struct worker *w, const struct program *p, const struct r
     if (status == OK && w->rank.o->save) {
         int64_t begin_ns = clock_wall_ns();
         status = saver_save(&w->saver, w->progress.first_step + w->rank.o->steps, err);
-        run_board_saved(board(w), clock_wall_ns() - begin_ns);
+        run_board_saved(worker_board(w), clock_wall_ns() - begin_ns);
     }
     if (status == OK) status = conclude(w, out, err);
     if (status == OK && w->asked)

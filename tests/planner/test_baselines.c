@@ -18,14 +18,13 @@ static const struct plan *one(const struct job *j, const struct cluster *c, cons
 }
 
 /* --- what their names say --- */
-
 START_TEST(data_parallel_families_have_a_replica_on_each_device)
 {
     static const struct {
         const char *name;
         int32_t zero;
-    } want[] = {{"data-parallel", 0}, {"ddp", 0},    {"horovod-ring", 0}, {"zero-1", 1},
-                {"zero-2", 2},        {"zero-3", 3}, {"fsdp", 3}, {"hsdp", 3}, {"tf-mirrored", 0}, {"hierarchical", 0}};
+    } want[] = {{"data-parallel", 0}, {"ddp", 0}, {"horovod-ring", 0}, {"hierarchical", 0}, {"tf-mirrored", 0}, {"zero-1", 1}, {"zero-2", 2},
+                {"zero-3", 3}, {"fsdp", 3}, {"hsdp", 3}};
     struct job j = small_team_job(4, 16, "");
     struct cluster c = small_team(2, "22", 100);
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {

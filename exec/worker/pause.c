@@ -1,0 +1,89 @@
+/* exec/worker/pause.c - the run's clock, and pauses between steps in which checkpoints are copied or written. */
+#include "exec/worker/internal.h"
+
+#include "core/base/log.h"
+#include "exec/worker/faults.h"
+#include "exec/worker/run_board.h"
+
+#define START_DELAY_NS 20000000 /* from the barrier to time 0: long enough for every rank to be asleep */
+#define PRIORITY 1
+
+struct run_board *worker_board(const struct worker *w)
+{
+    return w->rank.index || parameter_server_by_arrival(&w->rank.p->server) ? NULL : w->rank.o->board;
+}
+
+/* All ranks agree on the instant at which the run's clock shows now_ns. */
+int64_t worker_agree_on_zero(struct worker *w, int64_t offset_ns, int64_t now_ns)
+{
+    int64_t zero = 0;
+    comm_barrier(w->rank.comm);
+    if (w->rank.index == 0) zero = clock_wall_ns() + START_DELAY_NS - now_ns;
+    comm_broadcast(w->rank.comm, &zero, sizeof zero);
+    return zero + offset_ns;
+}
+
+void worker_take_priority(struct worker *w, bool wanted)
+{
+    if (!w->rank.p->emulated) return;
+    bool granted = clock_real_time(wanted, PRIORITY);
+    if (wanted) w->real_time = granted;
+}
+
+enum status worker_stop_lane(struct worker *w, struct error *err)
+{
+    if (w->rank.discrete) TRY(worker_await_sums(w, err));
+    if (w->rank.discrete) TRY(async_issue_drain(&w->ahead, err));
+    return comm_thread_pause(&w->transports.comm_thread, err);
+}
+
+/* The run's clock stops while all ranks write. */
+enum status worker_save_between(struct worker *w, int64_t offset_ns, struct error *err)
+{
+    int64_t begin_ns = clock_wall_ns(), zero_ns = w->clock.zero_ns;
+    TRY(worker_stop_lane(w, err));
+    worker_take_priority(w, false);
+    int64_t now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock));
+    enum status status = saver_save(&w->saver, progress_number(&w->progress), err);
+    if (w->rank.index == 0) faults_saved(w->rank.o->faults, status == OK);
+    if (status == ERR_RESOURCE && w->rank.o->survives) { /* the same on all ranks */
+        if (w->rank.index == 0) log_warn("%s; the run goes on, and '%s' keeps its earlier checkpoints", err->text, w->rank.o->save);
+        status = OK;
+    }
+    w->agreed = status != OK;
+    if (status == OK) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
+    w->clock.zero_ns = worker_agree_on_zero(w, offset_ns, now_ns);
+    comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
+    worker_take_priority(w, true);
+    device_clock_waited(&w->clock, 0);
+    clock_sleep_until(w->clock.zero_ns + now_ns);
+    run_board_saved(worker_board(w), clock_wall_ns() - begin_ns);
+    return status;
+}
+
+/* An error of the thread that writes a checkpoint ends the run after the step; the message names the file. */
+enum status worker_look_at_save(struct worker *w, bool wait, struct error *err)
+{
+    enum status status = wait ? saver_wait(&w->saver, err) : saver_look(&w->saver, err);
+    w->agreed |= status == ERR_RESOURCE;
+    return status;
+}
+
+/* The run's clock goes on; that of an emulated device by the time of the pause. */
+enum status worker_snapshot_between(struct worker *w, struct error *err)
+{
+    int64_t before_ns = clock_wall_ns(), now_ns = device_clock_now(&w->clock);
+    TRY(worker_look_at_save(w, true, err));
+    int64_t begin_ns = clock_wall_ns();
+    TRY(worker_stop_lane(w, err));
+    worker_take_priority(w, false);
+    enum status status = saver_snapshot(&w->saver, progress_number(&w->progress), err);
+    w->agreed = status != OK;
+    int64_t end_ns = clock_wall_ns();
+    if (status == OK) saver_paused(&w->saver, w->clock.zero_ns, begin_ns, end_ns);
+    comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
+    worker_take_priority(w, true);
+    device_clock_waited(&w->clock, now_ns + end_ns - before_ns);
+    run_board_saved(worker_board(w), clock_wall_ns() - before_ns);
+    return status;
+}
