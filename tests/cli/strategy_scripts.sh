@@ -20,4 +20,21 @@ check "losses of two strategies over time" $?
 check "with steps, losses and the time at which they reach the synchronous one's" $?
 [[ $(head -c 4 "$scratch/loss/loss.png" | tail -c 3) == PNG ]] && awk -F, '$1 <= last { bad = 1 } { last = $1 } END { exit bad || NR != 16 }' "$scratch/loss/diloco.csv"
 check "a picture, and a file with ascending times" $?
+cp "$scratch/loss/diloco.csv" "$scratch/diloco.csv"
+SECONDS_EACH=0.1 STRATEGIES="synchronous diloco" timeout $((600 * ${SLOWDOWN:-1})) tests/bench/loss_curves.sh "$scratch/loss" >"$scratch/again" 2>"$scratch/err"
+cmp -s "$scratch/diloco.csv" "$scratch/loss/diloco.csv" && diff <(grep -v load "$scratch/out") <(grep -v load "$scratch/again")
+check "a second call with the folder trains nothing again" $?
+LR=3e-3 SECONDS_EACH=0.1 STRATEGIES=diloco tests/bench/loss_curves.sh "$scratch/loss" >"$scratch/out" 2>"$scratch/err"
+[[ $? == 1 ]] && grep -q "loss has results of another plan of diloco" "$scratch/err" && cmp -s "$scratch/diloco.csv" "$scratch/loss/diloco.csv"
+check "nor mixes two plans in one curve" $?
+SECONDS_EACH=0.1 STRATEGIES="synchronous synchronous@1e-4" timeout $((600 * ${SLOWDOWN:-1})) tests/bench/loss_curves.sh "$scratch/loss" >"$scratch/out" 2>"$scratch/err" &&
+    grep -q 'lr: 1e-4}' "$scratch/loss/synchronous@1e-4.yaml" && ! cmp -s "$scratch/loss/synchronous.csv" "$scratch/loss/synchronous@1e-4.csv" && grep -qE '^synchronous@1e-4 +16 ' "$scratch/out"
+check "a strategy beside itself at another rate" $?
+STEPS=2 STRATEGIES="synchronous diloco int8" RATES="1e-3 5e-4" OUTERS="average;nesterov, lr: 0.7, momentum: 0.7" timeout $((600 * ${SLOWDOWN:-1})) \
+    tests/bench/loss_curves.sh "$scratch/rates" >"$scratch/out" 2>"$scratch/err"
+check "learning rates are tried without emulation" $?
+awk '$3 != 2 || $4 !~ /^[0-9]+[.][0-9]+$/ { bad = 1 } { n[$1]++; loss[$1, $2] = $4 }
+    END { exit bad || n["synchronous"] != 2 || n["diloco"] != 4 || n["int8"] != 2 || loss["synchronous", "1e-3"] == loss["synchronous", "5e-4"] }' "$scratch/out" &&
+    [[ $(grep -c 'nesterov, lr: 0.7, momentum: 0.7$' "$scratch/out") == 2 ]]
+check "each rate with its loss, DiLoCo with each outer optimizer" $?
 exit $bad
