@@ -317,7 +317,7 @@ static const struct option options[] = {
     {.name = "continue",
      FLAG_AT(run.continues),
      .needs = "save",
-     .excludes = "resume|max-restarts",
+     .excludes = "resume",
      .help = "start from the newest checkpoint of --save if there is one; --steps then counts the "
              "steps before it too"},
     {.name = "any-host",

@@ -51,6 +51,10 @@ disturbed() {
     code=$?
     [[ $code == 0 && $sent == $(wc -w <<<"$2") && $(grep -c '"step": .*"why"\|"why":' "$scratch/out") -ge 1 ]] && ok "$name: ends with exit code 0 after $sent signals" ||
         not_ok "$name: ends with exit code 0 after $sent signals" "$code: $(tail -n 5 "$scratch/err")"
+    as_undisturbed "$name"
+}
+as_undisturbed() { # NAME
+    local name=$1 same all t
     numbers "$scratch/out" >"$scratch/last"
     [[ -s $scratch/last ]] && cmp -s "$scratch/last" <(numbers "$scratch/undisturbed.json" | tail -n "$(wc -l <"$scratch/last")")
     check "$name: with the losses of the undisturbed run" $?
@@ -80,6 +84,27 @@ disturbed "a device that is lost" "KILL:1:10" --max-restarts 1 --elastic
 has "the new plan is without it" out '"without": "n.1"'
 disturbed "two devices that are lost" "KILL:3:10 STOP:0:25" --max-restarts 2 --elastic
 unset MUSHER_TIMEOUT
+
+# the program itself is killed, and the same command starts again: with a killed rank among the starts
+rm -rf "$scratch/saved"
+again=("$MUSHER" run "$scratch/whole.yaml" --data "$text" --steps $steps --save "$scratch/saved" --save-every 5 --max-restarts 1 --continue --json)
+for start in 1 2 3; do
+    before=$(newest)
+    "${again[@]}" >"$scratch/out" 2>"$scratch/err" &
+    run=$!
+    until [[ $(newest) > $before ]] || ! kill -0 $run 2>/dev/null; do sleep 0.01; done
+    ranks_are_there 4
+    if ((start == 2)); then
+        kill -KILL "${pids[1]:-}"
+        until grep -q "restart 1 of 1" "$scratch/err" || ! kill -0 $run 2>/dev/null; do sleep 0.02; done
+    fi
+    kill -KILL $run 2>/dev/null
+    wait $run 2>/dev/null
+    for pid in "${pids[@]}"; do while kill -0 "$pid" 2>/dev/null; do sleep 0.02; done; done
+done
+"${again[@]}" >"$scratch/out" 2>"$scratch/err"
+check "a program that is killed three times, once after a restart, ends at the fourth start" $?
+as_undisturbed "a killed program"
 
 # before any checkpoint, and without an end
 rm -rf "$scratch/saved"
