@@ -28,6 +28,9 @@
  * cost is known after ten steps. */
 #define FIRST_EVERY 5
 
+/* Checkpoints whose memory is compared before the first step: two periods of local SGD that exchange every eighth checkpoint. */
+#define RESERVE_LOOKS 16
+
 /* ---- the start of a generation: all ranks together, nothing else under way -------------------- */
 
 static enum status skip(const struct saver *v, int64_t step, const char *what)
@@ -374,12 +377,24 @@ enum status saver_enter(struct saver *v, struct error *err)
     return OK;
 }
 
+/* The largest of the first checkpoints, because what is saved differs with the step; none between steps needs no memory. */
+static enum status reserve(struct saver *v, struct error *err)
+{
+    int64_t most = 0, bytes;
+    for (int64_t k = 1; v->every > 0 && k <= RESERVE_LOOKS; k++) {
+        TRY(saving_bytes(&v->snapshot, v->chunks, v->serve, v->progress->first_step + k * v->every, &bytes, err));
+        if (bytes > most) most = bytes;
+    }
+    return snapshot_reserve(&v->snapshot, most, err);
+}
+
 enum status saver_follow(struct saver *v, struct error *err)
 {
     enum status status = OK;
     if (v->r->index == 0)
         status =
             checkpoint_follow(v->r->run, &v->store, v->r->o->resume, v->progress->first_step, err);
+    if (status == OK) status = reserve(v, err);
     return comm_agree(v->r->comm, status, err);
 }
 
@@ -401,8 +416,9 @@ void saver_leave(struct saver *v)
 {
     if (v->running) pthread_join(v->thread, NULL);
     v->running = false;
-    snapshot_close(&v->snapshot);
     arena_free(v->a);
     v->a = NULL;
     checkpoint_leave(&v->store);
 }
+
+void saver_close(struct saver *v) { snapshot_close(&v->snapshot); }

@@ -78,7 +78,9 @@ MUST_CHECK enum status saver_wait(struct saver *s, struct error *err);
 MUST_CHECK enum status saver_look(struct saver *s, struct error *err);
 /* Collective, at the end of the run: on rank 0 the costs. */
 void saver_report(struct saver *s, struct run_result *out);
-/* Waits for the thread, whose error is lost. */
+/* leave waits for the thread, whose error is lost, and lets go of the folder; close releases the copy's memory, when the device has nothing to
+ * do. */
 void saver_leave(struct saver *s);
+void saver_close(struct saver *s);
 
 #endif

@@ -65,8 +65,7 @@ static enum status collect_mine(struct saving *s, struct serve *serve, struct er
     return snapshot_settle(s->snapshot, err);
 }
 
-enum status saving_collect(struct saving *s, struct arena *a, struct snapshot *to, const struct chunks *chunks, struct serve *serve,
-                           int64_t step, struct error *err)
+static void open_lists(struct saving *s, struct arena *a, struct snapshot *to, const struct chunks *chunks, int64_t step)
 {
     size_t most = 2;
     for (int32_t i = 0; i < chunks->n; i++) most += SAVED_TENSORS * (size_t)chunks->at[i].stage->n_parameters;
@@ -76,6 +75,24 @@ enum status saving_collect(struct saving *s, struct arena *a, struct snapshot *t
     s->held = ARENA_ARRAY(a, enum dtype, most);
     s->first = ARENA_ARRAY(a, int32_t, (size_t)chunks->n + 1);
     s->feedback = ARENA_ARRAY(a, struct feedback, (size_t)chunks->n + 1);
+}
+
+enum status saving_bytes(struct snapshot *to, const struct chunks *chunks, struct serve *serve, int64_t step, int64_t *out, struct error *err)
+{
+    struct saving s;
+    struct arena *a = arena_new();
+    open_lists(&s, a, to, chunks, step);
+    snapshot_measure(to);
+    enum status status = collect_mine(&s, serve, err);
+    *out = snapshot_measured(to);
+    arena_free(a);
+    return status;
+}
+
+enum status saving_collect(struct saving *s, struct arena *a, struct snapshot *to, const struct chunks *chunks, struct serve *serve,
+                           int64_t step, struct error *err)
+{
+    open_lists(s, a, to, chunks, step);
     snapshot_begin(to);
     TRY(comm_agree(to->r->comm, collect_mine(s, serve, err), err));
     return shards_collect(to, chunks, a, step, &s->shards, err);

@@ -32,6 +32,9 @@ struct saving {
     struct shards shards;
 };
 
+/* Bytes of the snapshot that this rank takes after `step` steps. */
+MUST_CHECK enum status saving_bytes(struct snapshot *to, const struct chunks *chunks, struct serve *serve, int64_t step, int64_t *out,
+                                    struct error *err);
 /* All ranks together, nothing else under way: copies what is saved after `step` steps of the whole training. */
 MUST_CHECK enum status saving_collect(struct saving *s, struct arena *a, struct snapshot *to, const struct chunks *chunks,
                                       struct serve *serve, int64_t step, struct error *err);

@@ -3,8 +3,8 @@
 #include "exec/worker/rank.h"
 #include "exec/worker/saved_tensor.h"
 
-/* A block has a quarter of the bytes before it, because a page-locked allocation of a device costs about a millisecond, and what is not used
- * of the last block is lost: at most a fifth of the memory beyond the first. */
+/* A block that was not reserved has a quarter of the bytes before it, so that blocks are few, and at most a fifth of the memory beyond the first
+ * is not used. */
 #define FIRST_BLOCK_BYTES (INT64_C(1) << 20)
 #define GROWTH 4
 #define ALIGNED_BYTES 64
@@ -12,6 +12,7 @@
 struct snapshot_block {
     char *at;
     int64_t bytes, used;
+    bool pinned;
 };
 struct snapshot_values {
     const void *at;
@@ -27,45 +28,68 @@ void snapshot_begin(struct snapshot *s)
     s->n_values = 0;
 }
 
-static enum status another_block(struct snapshot *s, int64_t bytes, struct error *err)
+static enum status another_block(struct snapshot *s, int64_t bytes, bool pinned, struct error *err)
 {
-    int64_t size = snapshot_bytes(s) / GROWTH;
     void *at;
-    if (size < FIRST_BLOCK_BYTES) size = FIRST_BLOCK_BYTES;
-    if (size < bytes) size = bytes;
-    TRY(s->r->backend.allocate_pinned(&s->r->backend, size, &at, err));
+    if (pinned)
+        TRY(s->r->backend.allocate_pinned(&s->r->backend, bytes, &at, err));
+    else
+        at = arena_alloc(s->r->run, (size_t)bytes, 1);
     s->blocks = arena_grow(s->r->run, s->blocks, s->n_blocks, &s->blocks_capacity, sizeof *s->blocks);
-    s->blocks[s->n_blocks++] = (struct snapshot_block){.at = at, .bytes = size};
+    s->blocks[s->n_blocks++] = (struct snapshot_block){.at = at, .bytes = bytes, .pinned = pinned};
     return OK;
 }
 
-static enum status take(struct snapshot *s, int64_t bytes, void **out, struct error *err)
+static int64_t aligned(int64_t bytes) { return (bytes + ALIGNED_BYTES - 1) / ALIGNED_BYTES * ALIGNED_BYTES; }
+
+/* A later block of a discrete device is not page-locked, because that allocation would wait for receives that are posted for the next step. */
+static enum status take(struct snapshot *s, int64_t bytes, struct snapshot_block **out, struct error *err)
 {
-    int64_t whole = (bytes + ALIGNED_BYTES - 1) / ALIGNED_BYTES * ALIGNED_BYTES;
     size_t i = 0;
-    while (i < s->n_blocks && s->blocks[i].bytes - s->blocks[i].used < whole) i++;
-    if (i == s->n_blocks) TRY(another_block(s, whole, err));
-    *out = s->blocks[i].at + s->blocks[i].used;
-    s->blocks[i].used += whole;
+    while (i < s->n_blocks && s->blocks[i].bytes - s->blocks[i].used < bytes) i++;
+    if (i == s->n_blocks) {
+        int64_t size = snapshot_bytes(s) / GROWTH;
+        if (size < FIRST_BLOCK_BYTES) size = FIRST_BLOCK_BYTES;
+        TRY(another_block(s, size < bytes ? bytes : size, !s->r->discrete, err));
+    }
+    *out = &s->blocks[i];
     return OK;
 }
 
-static enum status open_stream(struct snapshot *s, struct error *err)
+enum status snapshot_reserve(struct snapshot *s, int64_t bytes, struct error *err)
 {
     struct backend *b = &s->r->backend;
-    if (s->has_stream) return OK;
+    s->measures = false;
+    if (!s->r->discrete || !bytes) return OK;
+    TRY(another_block(s, bytes, true, err));
     TRY(b->stream_make(b, &s->stream, err));
     TRY(b->event_make(b, false, &s->event, err));
     s->has_stream = true;
     return OK;
 }
 
+void snapshot_measure(struct snapshot *s)
+{
+    snapshot_begin(s);
+    s->measures = true, s->measured = 0;
+}
+
+int64_t snapshot_measured(const struct snapshot *s) { return s->measured; }
+
 enum status snapshot_copy(struct snapshot *s, const void *device, int64_t bytes, void **out, struct error *err)
 {
     struct backend *b = &s->r->backend;
-    TRY(take(s, bytes, out, err));
-    if (!s->r->discrete) return b->download(b, *out, device, bytes, err);
-    TRY(open_stream(s, err));
+    struct snapshot_block *to;
+    int64_t whole = aligned(bytes);
+    if (s->measures) {
+        s->measured += whole;
+        *out = (void *)(uintptr_t)device;
+        return OK;
+    }
+    TRY(take(s, whole, &to, err));
+    *out = to->at + to->used;
+    to->used += whole;
+    if (!s->r->discrete || !to->pinned) return b->download(b, *out, device, bytes, err);
     TRY(b->event_record(b, s->event, STREAM_COMPUTE, err));
     TRY(b->event_wait(b, s->stream, s->event, err));
     return b->copy(b, s->stream, *out, device, bytes, err);
@@ -101,6 +125,7 @@ int64_t snapshot_bytes(const struct snapshot *s)
 
 void snapshot_close(struct snapshot *s)
 {
-    for (size_t i = 0; i < s->n_blocks; i++) s->r->backend.release_pinned(&s->r->backend, s->blocks[i].at);
+    for (size_t i = 0; i < s->n_blocks; i++)
+        if (s->blocks[i].pinned) s->r->backend.release_pinned(&s->r->backend, s->blocks[i].at);
     s->n_blocks = 0;
 }

@@ -25,10 +25,18 @@ struct snapshot {
     struct snapshot_values *values; /* to be finite */
     size_t n_blocks, blocks_capacity, n_values, values_capacity;
     int32_t stream, event; /* of a discrete device */
-    bool has_stream;
+    bool has_stream, measures;
+    int64_t measured;
 };
 
 void snapshot_init(struct snapshot *s, struct rank *r);
+/* Before the first step, because an allocation of page-locked memory waits for all that a device has to do, and receives for the next step are
+ * posted when a checkpoint is copied: the memory and the stream of a discrete device. 0 bytes: neither; what does not fit is copied to other memory by
+ * and by. ERR_RESOURCE. */
+MUST_CHECK enum status snapshot_reserve(struct snapshot *s, int64_t bytes, struct error *err);
+/* From now on until snapshot_reserve copies are counted but not made: *out is not to be read. measured: bytes since then. */
+void snapshot_measure(struct snapshot *s);
+int64_t snapshot_measured(const struct snapshot *s);
 /* Forgets the copies before. */
 void snapshot_begin(struct snapshot *s);
 /* A copy of bytes of device memory; its contents are there after snapshot_settle. ERR_RESOURCE: no memory, or the device fails. */

@@ -456,6 +456,7 @@ static void close_all(struct worker *w, enum status status)
     transports_close_devices(&w->transports);
     comm_parting(r->comm, false);
     chunks_close(&w->chunks);
+    saver_close(&w->saver);
     pinned_close(&w->pinned, r);
     inputs_close(&w->inputs);
     rank_close_device(r);

@@ -78,6 +78,24 @@ plan plan fp32 "$adamw" 'parameter_server: {servers: [n.3], mode: ssp, bound: 2,
 "$MUSHER" run "$scratch/plan.yaml" --data "$text" --steps 7 --save "$scratch/order" --save-every 2 --arrivals "$scratch/log" >"$scratch/out" 2>"$scratch/err"
 same "parameter server, a replayed order of arrivals" 'stage-0000*.bin' --replay "$scratch/log"
 
+# On GPUs (the stand-in of CUDA and NCCL) a stream of its own copies to page-locked memory.
+on_gpus() {
+    sed -i -e 's/{name: cpu, device: host, memory: 1 GiB}/{name: h, device: H100-SXM5, memory: 8 GiB}/' \
+        -e 's/nodes: .*/nodes: [{name: n, host: localhost, devices: [{type: h, index: 0}, {type: h, index: 1}, {type: h, index: 2}, {type: h, index: 3}]}]/' "$scratch/plan.yaml"
+    same "$@"
+}
+(
+    export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
+    export STANDIN_DEVICES=4 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=40000000000
+    plan plan fp16 "$adamw" '' "$pipeline"
+    on_gpus "GPUs, pipeline in fp16" 'stage-0001.bin'
+    plan plan fp32 "$adamw" '' "$(replicas 'zero: 3')"
+    on_gpus "GPUs, zero 3" 'divided-0000.bin'
+    plan plan fp32 "$adamw" "local_sgd: {every: 4, $islands, outer: nesterov, fragments: 2, delay: 2}" "$(replicas)"
+    on_gpus "GPUs, local SGD with a delay" 'stage-0000-1.bin'
+    exit $bad
+) || bad=1
+
 # --- killed at random moments ---
 
 # Kills a rank, or all of them and the launcher. Returns when the launcher has ended.
