@@ -8,6 +8,8 @@
  *   kernels   each kind and its gradient operators, fp32 fp64 bf16 fp16, beside the host in fp64 (tests/support/compare_kernels.h)
  *   train     a line of `cases`: NAME RANKS STEPS LIMIT REFERENCE [SKIPPED]: NAME.program's losses against REFERENCE.losses; of the steps
  *             so many are skipped, since fp16's gradients overflow
+ *   save      a line `save NAME RANKS STEPS LIMIT REFERENCE`: as train, with a checkpoint behind every second step, written while
+ *             training goes on; FOLDER/NAME.saved must hold the last one
  *   collectives  a line `collectives NAME RANKS`: between the ranks of NAME.program, every call exact (tests/gpu/collectives.h)
  *   dead      a line `dead NAME RANKS`: its last rank is killed; the others must end with 7, in time and by themselves
  */
@@ -22,6 +24,7 @@
 #include "tests/gpu/words.h"
 #include "tests/support/compare_kernels.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -40,7 +43,7 @@ struct check {
     int32_t ranks;
     int64_t steps, skipped; /* skipped: UNTOLD: any */
     double limit;
-    bool dies, collects;
+    bool dies, collects, saves;
     enum status ended; /* as run_check found it */
 };
 
@@ -152,6 +155,7 @@ static enum status train_and_compare(struct arena *a, const struct check *c, int
     struct run_result r;
     double *want = ARENA_ARRAY(a, double, (size_t)c->steps), worst = 0;
     struct run_options o = {.steps = c->steps, .data = path_of(a, c, "text", ".txt")};
+    if (c->saves) o.save = path_of(a, c, c->name, ".saved"), o.save_every = 2;
     TRY(program_read(a, path_of(a, c, c->name, ".program"), &p, err));
     TRY(worker_run(a, &p, &o, &r, err));
     TRY(talks(c, err));
@@ -169,6 +173,8 @@ static enum status train_and_compare(struct arena *a, const struct check *c, int
         return error_set(err, ERR_TOLERANCE,
                          "%" PRId64 " of %" PRId64 " steps were skipped, %" PRId64 " on the host",
                          r.n_skipped, c->steps, c->skipped);
+    const char *last = arena_printf(a, "%s/step-%08" PRId64 "/manifest.json", c->saves ? o.save : "", c->steps);
+    if (c->saves && access(last, R_OK)) return error_set(err, ERR_TOLERANCE, "no checkpoint: %s: %s", last, strerror(errno));
     printf("ok %s: %" PRId32 " rank%s, %" PRId64 " losses within %.2e of the host's (at most %.0e)",
            c->name, c->ranks, c->ranks > 1 ? "s" : "", c->steps, worst, c->limit);
     if (r.n_skipped) printf(", %" PRId64 " steps skipped", r.n_skipped);
@@ -234,9 +240,11 @@ static bool run_check(struct check *c, local_rank *body, double seconds)
 /* A line of `cases`, which is cut up. */
 static enum status read_case(struct words at, char *line, struct check *c, struct error *err)
 {
-    char *word[6] = {0}, *end = NULL;
+    char *words[7] = {0}, **word = words, *end = NULL;
     int64_t ranks;
-    for (int i = 0; i < 6; i++) word[i] = strsep(&line, " ");
+    for (int i = 0; i < 7; i++) words[i] = strsep(&line, " ");
+    c->saves = !strcmp(word[0], "save") && word[1];
+    word += c->saves;
     c->dies = !strcmp(word[0], "dead"), c->collects = !strcmp(word[0], "collectives");
     bool plain = !c->dies && !c->collects;
     c->name = word[c->dies], c->reference = word[1], c->steps = STEPS_MAX, c->skipped = UNTOLD;

@@ -177,6 +177,14 @@ check offload-optimizer gpt bf16 1 2e-2 "$steps" "$(one "$end")"
 type=
 check offload-blocks gpt fp32 2 1e-4 "$steps" "${pipe2//, device:/, offload: activations, device:}"
 check offload-bf16 gpt bf16 2 2e-2 "$steps" "${pipe2//, device:/, offload: activations, device:}"
+# Checkpoints behind every second step, written while training goes on: of a pipeline, and of gradients in flight.
+for name in saved saved-streaming; do
+    from=offload-blocks
+    [[ $name == saved ]] || from=streaming
+    cp "$folder/$from.program" "$folder/$name.program"
+    rm -rf "$folder/$name.saved"
+    echo "save $(grep "^$from " "$folder/cases" | sed "s/^$from /$name /")" >>"$folder/cases"
+done
 # Two heads and two sequences over three devices: somebody has nothing of some operators. Some 40 collectives a microbatch:
 # fewer steps yet.
 shares3="  - microbatches: $all
