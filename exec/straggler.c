@@ -1,6 +1,7 @@
 #include "exec/straggler.h"
 
 #include "core/base/arena.h"
+#include "exec/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,23 +20,23 @@ static double median(const double *values, int n)
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
-bool straggler_add(struct straggler_series *s, double value)
+bool straggler_add(struct straggler_series *s, double value, int64_t now_ns, int64_t least_ns)
 {
-    double least, most;
     if (s->n < STRAGGLER_BASE) {
         s->first[s->n++] = value;
         if (s->n == STRAGGLER_BASE) s->base = median(s->first, STRAGGLER_BASE), s->level = 1;
         return false;
     }
-    s->last[s->n++ % STRAGGLER_WINDOW] = value / s->base;
-    if (s->n < STRAGGLER_BASE + STRAGGLER_WINDOW) return false;
-    least = most = s->last[0];
-    for (int i = 1; i < STRAGGLER_WINDOW; i++) {
-        if (s->last[i] < least) least = s->last[i];
-        if (s->last[i] > most) most = s->last[i];
-    }
-    if (least < s->level * STRAGGLER_FACTOR && most > s->level / STRAGGLER_FACTOR) return false;
+    double ratio = value / s->base;
+    s->last[s->n++ % STRAGGLER_WINDOW] = ratio;
+    int way = ratio >= s->level * STRAGGLER_FACTOR ? 1 : ratio <= s->level / STRAGGLER_FACTOR ? -1 : 0;
+    if (!way || (s->streak < 0) != (way < 0)) s->streak = 0;
+    if (!way) return false;
+    if (!s->streak) s->since_ns = now_ns;
+    s->streak += way;
+    if (s->streak * way < STRAGGLER_WINDOW || now_ns - s->since_ns < least_ns) return false;
     s->level = median(s->last, STRAGGLER_WINDOW);
+    s->streak = 0;
     return true;
 }
 
@@ -44,17 +45,18 @@ struct straggler_watch *straggler_open(struct arena *a, const struct program *p,
     if (!table) return NULL;
     struct straggler_watch *w = ARENA_ARRAY(a, struct straggler_watch, 1);
     w->report = &table->ranks[rank];
+    w->least_ns = p->emulated ? 0 : STRAGGLER_NS;
     w->peers = ARENA_ARRAY(a, struct straggler_sum, (size_t)p->n_devices);
     return w;
 }
 
 /* Adds to the step in progress. Returns whether the step before it changed the level. */
-static bool add(struct straggler_sum *x, int64_t step, int64_t ns, int64_t bytes)
+static bool add(const struct straggler_watch *w, struct straggler_sum *x, int64_t step, int64_t ns, int64_t bytes)
 {
     bool changed = false;
     if (step > x->step) {
         /* The first step has the costs of a start: pages that are touched, kernels that are loaded. */
-        if (x->step > 0 && x->value > 0) changed = straggler_add(&x->series, x->size > 0 ? x->value / x->size : x->value);
+        if (x->step > 0 && x->value > 0) changed = straggler_add(&x->series, x->size > 0 ? x->value / x->size : x->value, w->least_ns ? clock_wall_ns() : 0, w->least_ns);
         x->step = step;
         x->value = x->size = 0;
     }
@@ -68,7 +70,7 @@ static int64_t ppm(const struct straggler_series *s) { return (int64_t)(s->level
 void straggler_operator(struct straggler_watch *w, int64_t step, int64_t ns)
 {
     if (!w) return;
-    bool changed = add(&w->compute, step, ns, 0);
+    bool changed = add(w, &w->compute, step, ns, 0);
     atomic_store(&w->report->step, w->compute.step);
     if (!changed) return;
     atomic_store(&w->report->compute_step, step);
@@ -77,7 +79,7 @@ void straggler_operator(struct straggler_watch *w, int64_t step, int64_t ns)
 
 void straggler_message(struct straggler_watch *w, int32_t peer, int64_t step, int64_t bytes, int64_t ns)
 {
-    if (!w || bytes <= 0 || !add(&w->peers[peer], step, ns, bytes)) return;
+    if (!w || bytes <= 0 || !add(w, &w->peers[peer], step, ns, bytes)) return;
     atomic_store(&w->report->peer, peer);
     atomic_store(&w->report->link_step, step);
     atomic_store(&w->report->link_ppm, ppm(&w->peers[peer].series));

@@ -18,7 +18,6 @@
 #include <sys/mman.h>
 
 #define PPM 1e6
-#define NEAR 1.2 /* a factor this near to 1 is 1: a fifth of the reported change, so that a recovered device is as before */
 
 enum status adapt_begin(struct adapt *x, struct restart *r, const struct plan *plan, struct error *err)
 {
@@ -40,54 +39,98 @@ static double *ones(struct arena *a, int32_t n)
     return factors;
 }
 
-/* The factors of another cluster's devices and links, by name. */
-static void follow_cluster(struct adapt *x, const struct cluster *from, const struct cluster *to)
+/* From factors of one cluster's devices or links to those of another one, by name. */
+static double *follow(struct arena *a, const double *factors, int32_t n, const char *(*name)(const struct cluster *c, int32_t i), const struct cluster *from,
+                      int32_t n_to, const struct cluster *to)
+{
+    double *out = ones(a, n_to);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < n_to; k++)
+            if (!strcmp(name(from, i), name(to, k))) out[k] = factors[i];
+    return out;
+}
+static const char *device_name(const struct cluster *c, int32_t i) { return c->devices[i].name; }
+static const char *link_name(const struct cluster *c, int32_t i) { return c->links[i].name; }
+
+static void follow_cluster(struct adapt *x, const struct cluster *to)
 {
     struct arena *a = x->restart->a;
-    double *device = ones(a, to->n_devices), *link = ones(a, to->n_links);
-    for (int32_t d = 0; from && d < from->n_devices; d++) {
-        int32_t at = cluster_device(to, from->devices[d].name);
-        if (at >= 0) device[at] = x->device[d];
-    }
-    for (int32_t i = 0; from && i < from->n_links; i++)
-        for (int32_t k = 0; k < to->n_links; k++)
-            if (!strcmp(from->links[i].name, to->links[k].name)) link[k] = x->link[i];
-    x->device = device;
-    x->link = link;
-    x->device_base = ones(a, to->n_devices);
-    x->link_base = ones(a, to->n_links);
-    memcpy(x->device_base, device, (size_t)to->n_devices * sizeof *device);
-    memcpy(x->link_base, link, (size_t)to->n_links * sizeof *link);
+    const struct cluster *from = x->plan ? &x->plan->cluster : to;
+    int32_t nd = x->plan ? from->n_devices : 0, nl = x->plan ? from->n_links : 0;
+    x->device = follow(a, x->device, nd, device_name, from, to->n_devices, to);
+    x->device_base = follow(a, x->device, to->n_devices, device_name, to, to->n_devices, to);
+    x->device_known = follow(a, x->device_known, nd, device_name, from, to->n_devices, to);
+    x->link = follow(a, x->link, nl, link_name, from, to->n_links, to);
+    x->link_base = follow(a, x->link, to->n_links, link_name, to, to->n_links, to);
+    x->link_known = follow(a, x->link_known, nl, link_name, from, to->n_links, to);
 }
+
+static void know(struct adapt *x, const struct cluster *c, const double *device, const double *link)
+{
+    for (int32_t d = 0; d < c->n_devices; d++) x->device_known[d] = device ? device[d] : 1;
+    for (int32_t i = 0; i < c->n_links; i++) x->link_known[i] = link ? link[i] : 1;
+}
+
+/* What the running plan was not chosen for; NULL: nothing. */
+static const char *unknown(struct adapt *x, const struct cluster *c)
+{
+    struct arena *a = x->restart->a;
+    const char *what = NULL;
+    for (int32_t d = 0; d < c->n_devices; d++)
+        if (x->device[d] != x->device_known[d])
+            what = arena_printf(a, "%s%soperators of %s take %.3g times as long as at first", what ? what : "", what ? "; " : "", c->devices[d].name, x->device[d]);
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (x->link[i] != x->link_known[i])
+            what = arena_printf(a, "%s%smessages on link %s take %.3g times as long as at first", what ? what : "", what ? "; " : "", c->links[i].name, x->link[i]);
+    return what;
+}
+
+static enum status speeds_now(void *owner, struct arena *a, struct cluster *c, struct error *err);
 
 void adapt_start(struct adapt *x, const struct plan *plan, const struct program *program, struct run_options *o)
 {
-    struct arena *a = x->restart->a;
+    struct restart *r = x->restart;
     if (!x->mode) return;
-    struct plan *copy = ARENA_ARRAY(a, struct plan, 1); /* the caller's changes when another one is made */
+    bool first = !x->plan;
+    struct plan *copy = ARENA_ARRAY(r->a, struct plan, 1); /* the caller's changes when another one is made */
     *copy = *plan;
-    follow_cluster(x, x->plan ? &x->plan->cluster : NULL, &copy->cluster);
+    follow_cluster(x, &copy->cluster);
+    bool again = !first && copy->cluster.n_devices == x->plan->cluster.n_devices; /* else planned without a device, at the speeds of now */
+    if (r->at_first_speeds) know(x, &copy->cluster, NULL, NULL);
+    if (r->took || (!again && !r->at_first_speeds)) know(x, &copy->cluster, x->device, x->link);
+    if (x->pending && !r->took && x->event >= 0) {
+        struct adapt_event *e = &x->shared->events[x->event];
+        e->taken = false;
+        snprintf(e->why, sizeof e->why, "the ranks ended before");
+    }
     x->plan = copy;
     x->program = program;
     memset(&x->shared->table, 0, sizeof x->shared->table);
     o->stragglers = &x->shared->table;
-    x->first = x->restart->n ? x->restart->events[x->restart->n - 1].step : x->restart->begin;
+    x->first = r->n ? r->events[r->n - 1].step : r->begin;
     memset(x->seen_compute, 0, sizeof x->seen_compute);
     memset(x->seen_link, 0, sizeof x->seen_link);
     x->start_ns = clock_wall_ns();
+    if (r->took) x->changed_ns = x->start_ns;
     x->pending = false;
-    x->news = NULL;
+    x->news = unknown(x, &copy->cluster);
+    x->news_step = 0;
+    r->took = r->at_first_speeds = false;
+    r->speeds = speeds_now;
+    r->speeds_owner = x;
 }
 
 /* --- reports --- */
 
-static double near_one(double factor) { return factor < NEAR && factor > 1 / NEAR ? 1 : factor; }
+/* What would not be reported is 1, so that a recovered device is as before. */
+static double near_one(double factor) { return factor < STRAGGLER_FACTOR && factor > 1 / STRAGGLER_FACTOR ? 1 : factor; }
 
 static void note(struct adapt *x, int64_t step, const char *what)
 {
     struct arena *a = x->restart->a;
-    log_warn("step %" PRId64 ": %s", step, what);
-    x->news = x->news ? arena_printf(a, "%s; %s", x->news, what) : what;
+    log_warn("step %" PRId64 ": %s", x->first + step, what);
+    x->news = unknown(x, &x->plan->cluster);
+    if (!x->news) x->news = arena_strdup(a, what);
     if (!x->news_step || step > x->news_step) x->news_step = step;
 }
 
@@ -145,23 +188,26 @@ struct adapt_search {
     int64_t old_ns, new_ns, took_ns;
 };
 
-static enum status cluster_now(struct adapt *x, struct adapt_search *s, struct error *err)
+/* By name, because the cluster may have fewer devices than the plan's. */
+static enum status speeds_now(void *owner, struct arena *a, struct cluster *c, struct error *err)
 {
-    struct cluster *c = &s->now;
+    struct adapt *x = owner;
+    const struct cluster *from = &x->plan->cluster;
     struct profile profile;
+    double *device = follow(a, x->device, from->n_devices, device_name, from, c->n_devices, c);
+    double *link = follow(a, x->link, from->n_links, link_name, from, c->n_links, c);
     bool slow_links = false;
-    *c = x->plan->cluster;
-    for (int32_t i = 0; i < c->n_links; i++) slow_links |= x->link[i] != 1;
+    for (int32_t i = 0; i < c->n_links; i++) slow_links |= link[i] != 1;
     if (slow_links) {
-        TRY(common_profile(s->a, c, s->db, 0, &profile, err));
-        TRY(team_state_links(s->a, &profile, c, err));
-        struct link *links = ARENA_ARRAY(s->a, struct link, (size_t)c->n_links);
+        TRY(common_profile(a, c, x->restart->db, 0, &profile, err));
+        TRY(team_state_links(a, &profile, c, err));
+        struct link *links = ARENA_ARRAY(a, struct link, (size_t)c->n_links);
         memcpy(links, c->links, (size_t)c->n_links * sizeof *links);
-        for (int32_t i = 0; i < c->n_links; i++) links[i].bandwidth_Bps /= x->link[i];
+        for (int32_t i = 0; i < c->n_links; i++) links[i].bandwidth_Bps /= link[i];
         c->links = links;
     }
     for (int32_t d = 0; d < c->n_devices; d++)
-        if (x->device[d] != 1) team_slow(s->a, c, d, 1, x->device[d], c);
+        if (device[d] != 1) team_slow(a, c, d, 1, device[d], c);
     return OK;
 }
 
@@ -197,7 +243,8 @@ static void begin_search(struct adapt *x)
     struct error err;
     *s = (struct adapt_search){.a = a, .db = x->restart->db, .old = x->plan, .begin_ns = clock_wall_ns()};
     int failed = 0;
-    if (cluster_now(x, s, &err) != OK || (failed = pthread_create(&s->thread, NULL, search, s))) {
+    s->now = x->plan->cluster;
+    if (speeds_now(x, a, &s->now, &err) != OK || (failed = pthread_create(&s->thread, NULL, search, s))) {
         log_warn("the plan stays: %s", failed ? strerror(failed) : err.text);
         arena_free(a);
         x->news = NULL;
@@ -248,7 +295,9 @@ static const char *does_not_pay(struct adapt *x, const struct adapt_event *e)
 static void keep_event(struct adapt *x, const struct adapt_event *e)
 {
     int32_t n = atomic_load(&x->shared->n);
+    x->event = -1;
     if (n == ADAPT_EVENTS_MAX) return;
+    x->event = n;
     x->shared->events[n] = *e;
     atomic_store(&x->shared->n, n + 1);
 }
@@ -270,6 +319,7 @@ static void decide(struct adapt *x)
     x->news = NULL;
     x->news_step = 0;
     if (why) {
+        know(x, &x->plan->cluster, x->device, x->link);
         log_warn("the plan stays: %s", why);
         arena_free(s->a);
         return;
@@ -293,6 +343,7 @@ bool adapt_look(struct adapt *x)
     if (news) adapt_end(x); /* what is searched is no longer the question */
     if (!x->news || news) return false; /* other ranks may report the same cause */
     if (!x->search) {
+        if (!x->cost_ns || (x->changed_ns && clock_wall_ns() - x->changed_ns < ADAPT_PAUSE * x->cost_ns)) return false;
         begin_search(x);
         return false;
     }

@@ -9,7 +9,9 @@
  *
  * The search has a thread of its own, because reports go on meanwhile, and ADAPT_SEARCH_S at most.
  *
- * A device that recovers is treated alike. Factors outlive new starts, and levels of a start are relative to its factors.
+ * A device that recovers is treated alike. Factors outlive new starts, and levels of a start are relative to its factors. A start on a plan that was
+ * not chosen for these factors, because a failure came before the decision or a lost node is back, is followed by a search at once.
+ * Between two changes at least ADAPT_PAUSE times the cost of one passes, so that a machine whose speed varies does not change its plan all the time.
  */
 #ifndef TOOLS_ADAPT_H
 #define TOOLS_ADAPT_H
@@ -20,6 +22,7 @@
 struct json;
 
 #define ADAPT_GAIN 0.05
+#define ADAPT_PAUSE 10 /* so that changes take at most a tenth of the time */
 #define ADAPT_SEARCH_S 10 /* the first round of a search takes 0.1 to 3 s on up to 64 devices, more beside a loaded processor */
 
 enum adapt_mode { ADAPT_OFF, ADAPT_ADVISE, ADAPT_ON };
@@ -52,12 +55,15 @@ struct adapt {
     const struct program *program;
     double *device, *link;           /* (devices), (links) factors of the cluster's devices and links */
     double *device_base, *link_base; /* the same, at this start */
+    double *device_known, *link_known; /* the same, for which the running plan was chosen or kept */
     int64_t seen_compute[LOCAL_RANKS_MAX], seen_link[LOCAL_RANKS_MAX];
     int64_t start_ns, cost_ns; /* wall time of this start; measured time until its second step, doubled; 0: not yet */
     const char *news;          /* not yet decided; NULL: none */
     int64_t news_step;
     int64_t first;             /* steps before this start */
+    int64_t changed_ns;        /* wall time of the last change; 0: none */
     bool pending;              /* restart->next is to be taken */
+    int32_t event;             /* its event; -1: not kept */
     struct adapt_search *search; /* under way; NULL: none */
 };
 

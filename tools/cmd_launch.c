@@ -46,6 +46,11 @@ static enum status check_run(struct arena *a, const struct request *q, struct er
     argv[n++] = arena_strdup(a, q->plan);
     for (size_t i = 0; i < given->count; i++) {
         static const char *const ours[] = {"--save", "--continue", "--any-host", "--launcher", NULL};
+        /* of forked ranks; the engine starts a job again, and the newest checkpoint decides where */
+        static const char *const others[] = {"--adapt", "--faults", "--max-restarts", "--elastic", "--resume", NULL};
+        for (int k = 0; others[k]; k++)
+            if (!strncmp(given->items[i], others[k], strlen(others[k])) && strchr("=", given->items[i][strlen(others[k])]))
+                return error_set(err, ERR_USAGE, "%s behind --: ranks that another program starts do not have it", others[k]);
         for (int k = 0; ours[k]; k++)
             if (!strncmp(given->items[i], ours[k], strlen(ours[k])) && strchr("=", given->items[i][strlen(ours[k])]))
                 return error_set(err, ERR_USAGE, "%s behind --: %s", ours[k], k ? "launch states it" : "pass it to launch itself");

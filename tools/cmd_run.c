@@ -126,6 +126,7 @@ static void stop_early(void *owner)
 {
     struct outputs *x = owner;
     early_stop_request(&x->shared->stop, x->program->n_devices);
+    x->shared->returns = false; /* no other start follows, and this one prints */
     log_warn("interrupted: the run ends after this step with a checkpoint; a second signal ends it at once");
 }
 
@@ -239,6 +240,8 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     q->restart.a = a;
     q->run.conclude = write_outputs;
     q->run.owner = &x;
+    if (is_rank && (q->adapt.mode || q->restart.max || q->restart.script))
+        return error_set(err, ERR_USAGE, "--adapt, --faults and --max-restarts are for forked ranks, not for those of mpirun or srun");
     if (is_rank) {
         early_end_rank(&q->run);
         return worker_run(a, &program, &q->run, &x.r, err);

@@ -75,6 +75,8 @@ enum status restart_begin(struct restart *r, const struct plan *plan, const stru
     r->shared = shared;
     r->shared->board.ended = r->begin;
     if (r->script) r->shared->faults.script = &r->faults;
+    for (int32_t i = 0; i < r->faults.n; i++)
+        if (r->faults.faults[i].at_step && r->faults.faults[i].at_step <= r->begin) r->shared->faults.state[i].phase = FAULT_MISSED;
     o->board = &r->shared->board;
     o->faults = r->script ? &r->shared->faults : NULL;
     o->survives = r->max > 0;
@@ -127,6 +129,8 @@ enum status restart_search(struct arena *a, const char *db, const struct cluster
         struct plan next = found.plans[i].plan;
         next.name = old->name;
         next.deterministic = old->deterministic;
+        next.gradient_noise_scale = old->gradient_noise_scale;
+        next.steps = old->steps;
         next.seed = old->seed;
         next.job = old->job;
         next.cluster = *used;
@@ -149,6 +153,19 @@ enum status restart_plan(struct arena *a, const char *db, const char *without, s
     return restart_search(a, db, &left, &left, &old, NULL, plan, program, &ns, err);
 }
 
+/* restart_plan, at the speeds of now. */
+static enum status plan_without(struct restart *r, const char *without, struct plan *plan, struct program *program, struct error *err)
+{
+    struct team_change change = {.kind = TEAM_WITHOUT, .text = without};
+    struct plan old = *plan;
+    struct cluster left, now;
+    int64_t ns;
+    TRY(team_edit(r->a, &plan->cluster, &change, &left, err));
+    now = left;
+    if (r->speeds) TRY(r->speeds(r->speeds_owner, r->a, &now, err));
+    return restart_search(r->a, r->db, &now, &left, &old, NULL, plan, program, &ns, err);
+}
+
 /* The devices of the node are no longer away. */
 static void welcome(struct restart *r, const struct fault *f)
 {
@@ -164,14 +181,16 @@ static enum status plan_again(struct restart *r, const struct launch_faults *fau
 {
     const char *without = failed ? names_of(r->a, program, faults, ",") : "";
     for (int32_t i = 0; failed && i < faults->n && r->n_away < LOCAL_RANKS_MAX; i++) r->away[r->n_away++] = program->devices[faults->rank[i]].name;
-    if (r->returned < 0) return restart_plan(r->a, r->db, without, plan, program, err);
+    r->at_first_speeds = false;
+    if (r->returned < 0) return plan_without(r, without, plan, program, err);
     welcome(r, &r->faults.faults[r->returned]);
     *plan = r->plan;
     *program = r->program;
+    r->at_first_speeds = !r->n_away;
     if (!r->n_away) return OK;
     without = r->away[0];
     for (int32_t i = 1; i < r->n_away; i++) without = arena_printf(r->a, "%s,%s", without, r->away[i]);
-    return restart_plan(r->a, r->db, without, plan, program, err);
+    return plan_without(r, without, plan, program, err);
 }
 
 /* The phases of the last start so far. */
@@ -225,7 +244,9 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
              : r->returned >= 0 ? arena_printf(r->a, "node %s is back", r->faults.faults[r->returned].place)
                                 : r->why_next;
     note_loss(r, faults, failed, e->step, e);
+    const struct plan *taken = NULL;
     if (changes && r->returned < 0) {
+        taken = r->next;
         *plan = *r->next;
         *program = *r->next_program;
     } else if (r->elastic && (changes || faults->n)) {
@@ -240,6 +261,7 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
         e->waiting_ns = faults_await_nodes(&r->shared->faults);
     }
     r->returned = -1;
+    r->took = taken != NULL;
     r->next = NULL;
     o->resume = found ? o->save : r->resume;
     o->continues = false;

@@ -37,7 +37,7 @@ struct restart_shared {
     struct faults faults;
 };
 
-/* Fields but the first five and next belong to restart.c. */
+/* Fields but the first five, and those of next and speeds, belong to restart.c. */
 struct restart {
     int64_t max;
     bool elastic;
@@ -59,6 +59,11 @@ struct restart {
     const struct plan *next;
     const struct program *next_program;
     const char *why_next;
+    bool took;            /* the last start is on that plan */
+    bool at_first_speeds; /* the last start is on the first plan again */
+    /* changes the speeds of a cluster's devices and links to those of now, for new plans; NULL: they are as stated */
+    enum status (*speeds)(void *owner, struct arena *a, struct cluster *c, struct error *err);
+    void *speeds_owner;
     int32_t n, failures; /* restarts; of those because of a failure */
     size_t capacity;
     struct restart_event *events; /* (n) */

@@ -180,7 +180,7 @@ void faults_report_missed(struct arena *a, const struct faults *f)
         if (f->script->faults[i].drawn)
             drawn++;
         else
-            log_warn("this fault did not happen, because the run ended before, or its place was no longer in use: %s",
+            log_warn("this fault did not happen, because the run began behind its step or ended before, or its place was no longer in use: %s",
                      fault_text(a, &f->script->faults[i]));
     }
     if (drawn) log_info("%" PRId32 " faults drawn at random did not happen, because the run ended before", drawn);

@@ -21,7 +21,7 @@ struct device_clock;
 struct run_board;
 struct wires;
 
-enum fault_phase { FAULT_PENDING, FAULT_ASKED, FAULT_HAPPENED, FAULT_OVER }; /* over: the node is back */
+enum fault_phase { FAULT_PENDING, FAULT_ASKED, FAULT_MISSED, FAULT_HAPPENED, FAULT_OVER }; /* missed: its step was before the run; over: the node is back */
 struct fault_state {
     _Atomic int phase;
     _Atomic int64_t step; /* in front of which it happened */

@@ -46,12 +46,14 @@ enum status worker_save_between(struct worker *w, int64_t offset_ns, struct erro
     int64_t now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock));
     enum status status = saver_save(&w->saver, progress_number(&w->progress), err);
     if (w->rank.index == 0) faults_saved(w->rank.o->faults, status == OK);
+    bool written = status == OK;
     if (status == ERR_RESOURCE && w->rank.o->survives) { /* the same on all ranks */
         if (w->rank.index == 0) log_warn("%s; the run goes on, and '%s' keeps its earlier checkpoints", err->text, w->rank.o->save);
         status = OK;
     }
     w->agreed = status != OK;
-    if (status == OK) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
+    if (written) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
+    if (!written && status == OK) saver_missed(&w->saver);
     w->clock.zero_ns = worker_agree_on_zero(w, offset_ns, now_ns);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
     worker_take_priority(w, true);

@@ -16,6 +16,7 @@ static const char VERSIONS[] = "parameter_server#";
 int32_t saved_tensor_slot(const struct program_parameter *p, int which)
 {
     const struct program_shard *x = p->shard;
+    if (x && which == SAVED_PREVIOUS) return -1; /* weight versions exclude ZeRO */
     if (x) return which == 0 ? (x->master >= 0 ? x->master : x->slot) : which < 3 ? x->state[which - 1] : x->outer[which - 3] - 1;
     if (which == 0) return p->master >= 0 ? p->master : p->slot;
     if (which == SAVED_PREVIOUS) return p->previous - 1;

@@ -300,6 +300,8 @@ void saver_paused(struct saver *v, int64_t zero_ns, int64_t begin_ns, int64_t en
     v->next = done + v->every;
 }
 
+void saver_missed(struct saver *v) { v->next = v->progress->step + 1 + v->every; }
+
 void saver_report(struct saver *v, struct run_result *out)
 {
     const struct run_options *o = v->r->o;

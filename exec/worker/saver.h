@@ -72,6 +72,8 @@ MUST_CHECK enum status saver_snapshot(struct saver *s, int64_t step, struct erro
 /* Collective, after a checkpoint between steps, and before the next step: notes the pause for it, instants of CLOCK_MONOTONIC, and sets when
  * the next one is due. */
 void saver_paused(struct saver *s, int64_t zero_ns, int64_t begin_ns, int64_t end_ns);
+/* Instead, if it could not be written and the run goes on: sets when the next one is due. */
+void saver_missed(struct saver *s);
 /* This rank alone. wait returns when the thread has written; look does not wait. Errors of the thread, with the file: ERR_RESOURCE.
  * ERR_RANK: another rank is dead. */
 MUST_CHECK enum status saver_wait(struct saver *s, struct error *err);

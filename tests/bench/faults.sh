@@ -64,7 +64,7 @@ number() { sed -n "s/.*\"$1\": *\([-0-9.][-0-9.e]*\).*/\1/p" "$2" | head -n 1; }
 # train PLAN STEPS: with $scratch/faults.yaml; its object in $scratch/run.json
 train() {
     rm -rf "$scratch/saved"
-    "$musher" run -q "$scratch/$1.yaml" --data LICENSE --steps "$2" --save "$scratch/saved" --save-every 10 --max-restarts 9 --json --faults "$scratch/faults.yaml" >"$scratch/run.json"
+    "$musher" run -q "$scratch/$1.yaml" --data LICENSE --steps "$2" --save "$scratch/saved" --save-every 10 --save-mode sync --max-restarts 9 --json --faults "$scratch/faults.yaml" >"$scratch/run.json"
 }
 for name in large small; do
     n=$([[ $name == large ]] && echo 16 || echo "$steps")

@@ -72,6 +72,14 @@ tensors() { # FOLDER: checksum of the values of every tensor of the newest check
 tensors "$scratch/undisturbed" >"$scratch/a" && tensors "$scratch/saved" >"$scratch/b" && (($(wc -l <"$scratch/a") > 20)) && cmp -s "$scratch/a" "$scratch/b"
 check "and its parameters and state" $?
 
+# ---- a failure before the decision
+script "{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 1000}, {kind: kill, device: a.1, at_step: 20}"
+rm -rf "$scratch/saved"
+run --steps $steps --faults "$scratch/faults.yaml" --adapt on --max-restarts 1 --save "$scratch/saved" --save-every 5 && [[ $(value '[.adaptations[].taken] | any') == true && $(value '[.restarts[].failed] | any') == true ]]
+check "a plan is taken although a rank is killed meanwhile" $?
+tensors "$scratch/saved" >"$scratch/b" && cmp -s "$scratch/a" "$scratch/b"
+check "with the same parameters and state" $?
+
 # ---- it recovers: the plan of before pays again
 script "{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 20}"
 run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && grep -q "operators of b.0 take as long as at first" "$scratch/err"
@@ -79,7 +87,7 @@ check "a device that recovers is named too" $?
 
 # ---- a link
 script "{kind: link_slow, link: net, at_step: 15, factor: 20, steps: 1000}"
-run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == *"messages from "*" on link net take "*" times as long as at first"* && $(value '[.adaptations[].what] | join(" ")') != *operators* ]]
+run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == *"messages on link net take "*" times as long as at first"* && $(value '[.adaptations[].what] | join(" ")') != *operators* ]]
 check "a slow link is named, and no device" $?
 
 # ---- refused

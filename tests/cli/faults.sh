@@ -39,7 +39,7 @@ script() {
     printf '  - {%s}\n' "$@" >>"$scratch/faults.yaml"
 }
 numbers() { sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$1" | tr ',' '\n' | tr -d ' '; }
-train=("$MUSHER" run "$scratch/plan.yaml" --data "$text" --steps $steps --save "$scratch/saved" --save-every 5)
+train=("$MUSHER" run "$scratch/plan.yaml" --data "$text" --steps $steps --save "$scratch/saved" --save-every 5 --save-mode sync)
 "${train[@]}" -q --json >"$scratch/undisturbed" 2>"$scratch/err" && ok "an undisturbed run" || not_ok "an undisturbed run" "$(cat "$scratch/err")"
 has "reports its goodput" undisturbed '"goodput": {'
 "$MUSHER" run -q "$scratch/plan.yaml" --data "$text" --steps 5 --resume "$scratch/saved" --json 2>"$scratch/err" | tr -d ' \n' >"$scratch/out"
@@ -139,7 +139,7 @@ has_text "a run that may not start again ends" "ends with an error: --max-restar
 script "kind: kill, device: a.1, at_step: 4000"
 rm -rf "$scratch/saved"
 "${train[@]}" --max-restarts 1 --faults "$scratch/faults.yaml" --json >"$scratch/out" 2>"$scratch/err"
-has "a fault behind the end is reported" err "this fault did not happen, because the run ended before, or its place was no longer in use: killed a.1"
+has "a fault behind the end is reported" err "this fault did not happen, because the run began behind its step or ended before, or its place was no longer in use: killed a.1"
 has "and listed" out '"happened": false'
 script "kind: kill, device: a.1, at_step: 4"
 rm -rf "$scratch/saved"

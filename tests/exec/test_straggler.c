@@ -11,7 +11,7 @@ static int feed(struct straggler_series *s, double value, int n)
 {
     int at = 0;
     for (int i = 1; i <= n; i++)
-        if (straggler_add(s, value) && !at) at = i;
+        if (straggler_add(s, value, 0, 0) && !at) at = i;
     return at;
 }
 
@@ -40,10 +40,23 @@ START_TEST(some_slow_steps_are_not_reported)
 }
 END_TEST
 
+/* Ten steps of 50 ms are half a second. */
+START_TEST(wall_times_must_last)
+{
+    struct straggler_series s = {0};
+    int64_t ns = 0;
+    for (int i = 0; i < 50; i++) ck_assert(!straggler_add(&s, 10, ns += 50000000, STRAGGLER_NS));
+    for (int i = 0; i < 10; i++) ck_assert(!straggler_add(&s, 40, ns += 50000000, STRAGGLER_NS));
+    ck_assert(!straggler_add(&s, 10, ns += 50000000, STRAGGLER_NS));
+    for (int i = 0; i < 20; i++) ck_assert(!straggler_add(&s, 40, ns += 50000000, STRAGGLER_NS));
+    ck_assert(straggler_add(&s, 40, ns += 50000000, STRAGGLER_NS));
+}
+END_TEST
+
 START_TEST(base_is_a_median)
 {
     struct straggler_series s = {0};
-    for (int i = 0; i < STRAGGLER_BASE; i++) ck_assert(!straggler_add(&s, i < 3 ? 1000 : 10));
+    for (int i = 0; i < STRAGGLER_BASE; i++) ck_assert(!straggler_add(&s, i < 3 ? 1000 : 10, 0, 0));
     ck_assert_double_eq_tol(s.base, 10, 1e-12);
 }
 END_TEST
@@ -56,7 +69,7 @@ START_TEST(noise_is_not_reported)
     for (int i = 0; i < 1000000; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         double noise = (double)(state >> 40) / (double)(1 << 24) - 0.5;
-        ck_assert(!straggler_add(&s, 100 * (1 + (STRAGGLER_FACTOR - 1) * noise)));
+        ck_assert(!straggler_add(&s, 100 * (1 + (STRAGGLER_FACTOR - 1) * noise), 0, 0));
     }
 }
 END_TEST
@@ -65,7 +78,7 @@ END_TEST
 START_TEST(ranks_report)
 {
     struct arena *a = arena_new();
-    struct program p = {.n_devices = 3};
+    struct program p = {.n_devices = 3, .emulated = true};
     struct straggler_table *t = ARENA_ARRAY(a, struct straggler_table, 1);
     struct straggler_watch *w = straggler_open(a, &p, 1, t);
     ck_assert_ptr_null(straggler_open(a, &p, 1, NULL));
@@ -95,6 +108,7 @@ Suite *straggler_suite(void)
     TCase *c = tcase_create("straggler");
     tcase_add_test(c, slow_device_is_named_and_recovers);
     tcase_add_test(c, some_slow_steps_are_not_reported);
+    tcase_add_test(c, wall_times_must_last);
     tcase_add_test(c, base_is_a_median);
     tcase_add_test(c, noise_is_not_reported);
     tcase_add_test(c, ranks_report);
