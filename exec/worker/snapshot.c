@@ -64,6 +64,7 @@ enum status snapshot_reserve(struct snapshot *s, int64_t bytes, struct error *er
     TRY(another_block(s, bytes, true, err));
     TRY(b->stream_make(b, &s->stream, err));
     TRY(b->event_make(b, false, &s->event, err));
+    TRY(b->event_make(b, false, &s->copied, err));
     s->has_stream = true;
     return OK;
 }
@@ -105,8 +106,8 @@ enum status snapshot_settle(struct snapshot *s, struct error *err)
 {
     struct backend *b = &s->r->backend;
     if (!s->has_stream) return OK;
-    TRY(b->event_record(b, s->event, s->stream, err));
-    return b->event_wait_here(b, s->event, err);
+    TRY(b->event_record(b, s->copied, s->stream, err));
+    return b->event_wait_here(b, s->copied, err);
 }
 
 bool snapshot_finite(const struct snapshot *s)

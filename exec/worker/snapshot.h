@@ -24,7 +24,7 @@ struct snapshot {
     struct snapshot_block *blocks;
     struct snapshot_values *values; /* to be finite */
     size_t n_blocks, blocks_capacity, n_values, values_capacity;
-    int32_t stream, event; /* of a discrete device */
+    int32_t stream, event, copied; /* of a discrete device */
     bool has_stream, measures;
     int64_t measured;
 };
