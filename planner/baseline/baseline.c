@@ -105,9 +105,17 @@ static const int64_t fusion_buffers[] = {0, 64 * MIB, 128 * MIB};
 
 static enum status horovod_ring(struct baseline_task *k, struct error *err) { return bucketed(k, false, fusion_buffers, 3, err); }
 
+/* Plans of measured layers do not state which devices share a node (planner/candidate/robust.h). */
+static bool without_nodes(struct baseline_task *k)
+{
+    if (k->job->model.measured) snprintf(k->why, sizeof k->why, "plans of measured layers do not state which devices share a node");
+    return k->job->model.measured;
+}
+
 static enum status hierarchical(struct baseline_task *k, struct error *err)
 {
     int32_t part = node_part(k);
+    if (without_nodes(k)) return OK;
     if (part == k->degrees[0].n) snprintf(k->why, sizeof k->why, "all devices are on one node: horovod-ring");
     if (part < 2) snprintf(k->why, sizeof k->why, "the nodes' numbers of GPUs have no common divisor above 1");
     return part < 2 || part == k->degrees[0].n ? OK : bucketed(k, true, fusion_buffers, 3, err);
@@ -170,10 +178,7 @@ static enum status fsdp(struct baseline_task *k, struct error *err) { return ful
 static enum status hsdp(struct baseline_task *k, struct error *err)
 {
     int32_t part = node_part(k);
-    if (k->job->model.measured) { /* planner/candidate/robust.h */
-        snprintf(k->why, sizeof k->why, "plans of measured layers do not state which devices share a node");
-        return OK;
-    }
+    if (without_nodes(k)) return OK;
     if (part == k->degrees[0].n) snprintf(k->why, sizeof k->why, "all devices are on one node: fsdp");
     if (part < 2) snprintf(k->why, sizeof k->why, "the nodes' numbers of GPUs have no common divisor above 1");
     return part < 2 || part == k->degrees[0].n ? OK : fully_sharded(k, part, err);
