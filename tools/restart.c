@@ -143,27 +143,23 @@ enum status restart_search(struct arena *a, const char *db, const struct cluster
     return status;
 }
 
-enum status restart_plan(struct arena *a, const char *db, const char *without, struct plan *plan, struct program *program, struct error *err)
-{
-    struct team_change change = {.kind = TEAM_WITHOUT, .text = without};
-    struct plan old = *plan;
-    struct cluster left;
-    int64_t ns;
-    TRY(team_edit(a, &plan->cluster, &change, &left, err));
-    return restart_search(a, db, &left, &left, &old, NULL, plan, program, &ns, err);
-}
-
-/* restart_plan, at the speeds of now. */
-static enum status plan_without(struct restart *r, const char *without, struct plan *plan, struct program *program, struct error *err)
+/* r NULL: at the speeds that the cluster states; else at those of now. */
+static enum status plan_without(struct arena *a, const char *db, const struct restart *r, const char *without, struct plan *plan,
+                                struct program *program, struct error *err)
 {
     struct team_change change = {.kind = TEAM_WITHOUT, .text = without};
     struct plan old = *plan;
     struct cluster left, now;
     int64_t ns;
-    TRY(team_edit(r->a, &plan->cluster, &change, &left, err));
+    TRY(team_edit(a, &plan->cluster, &change, &left, err));
     now = left;
-    if (r->speeds) TRY(r->speeds(r->speeds_owner, r->a, &now, err));
-    return restart_search(r->a, r->db, &now, &left, &old, NULL, plan, program, &ns, err);
+    if (r && r->speeds) TRY(r->speeds(r->speeds_owner, a, &now, err));
+    return restart_search(a, db, &now, &left, &old, NULL, plan, program, &ns, err);
+}
+
+enum status restart_plan(struct arena *a, const char *db, const char *without, struct plan *plan, struct program *program, struct error *err)
+{
+    return plan_without(a, db, NULL, without, plan, program, err);
 }
 
 /* The devices of the node are no longer away. */
@@ -182,7 +178,7 @@ static enum status plan_again(struct restart *r, const struct launch_faults *fau
     const char *without = failed ? names_of(r->a, program, faults, ",") : "";
     for (int32_t i = 0; failed && i < faults->n && r->n_away < LOCAL_RANKS_MAX; i++) r->away[r->n_away++] = program->devices[faults->rank[i]].name;
     r->at_first_speeds = false;
-    if (r->returned < 0) return plan_without(r, without, plan, program, err);
+    if (r->returned < 0) return plan_without(r->a, r->db, r, without, plan, program, err);
     welcome(r, &r->faults.faults[r->returned]);
     *plan = r->plan;
     *program = r->program;
@@ -190,7 +186,7 @@ static enum status plan_again(struct restart *r, const struct launch_faults *fau
     if (!r->n_away) return OK;
     without = r->away[0];
     for (int32_t i = 1; i < r->n_away; i++) without = arena_printf(r->a, "%s,%s", without, r->away[i]);
-    return plan_without(r, without, plan, program, err);
+    return plan_without(r->a, r->db, r, without, plan, program, err);
 }
 
 /* The phases of the last start so far. */
