@@ -1,8 +1,10 @@
 #!/bin/bash
 # tests/cli/adapt.sh - a device, and a link, that become slower in mid-run are named within ten steps, and --adapt on takes a plan for the changed
-# speeds; the parameters are those of an undisturbed run, to the bit. Slow devices are those of a fault script, on virtual clocks.
+# speeds; the parameters are those of an undisturbed run, to the bit. Slow devices are those of a fault script. Each operator takes the same CPU time
+# on a preloaded clock, so that only the script changes speeds; by the predicted times a new plan saves many times the cost of a change.
 set -u
 . tests/cli/common.inc
+shims cpu_clock
 text=$scratch/text.txt
 cat LICENSE >"$text"
 cat >"$scratch/job.yaml" <<'END'
@@ -18,14 +20,14 @@ END
 cat >"$scratch/team.yaml" <<'END'
 version: 1
 name: team
-device_types: [{name: d, device: host, slowdown: 6, memory: 1 GiB}]
+device_types: [{name: d, device: host, slowdown: 60, memory: 1 GiB}]
 nodes: [{name: a, host: localhost, devices: {type: d, count: 2}}, {name: b, host: localhost, devices: {type: d, count: 1}}]
 links:
   - {name: bus, between: [a], bandwidth: 400 MB/s, latency: 20 us}
   - {name: net, between: [a, b], bandwidth: 200 MB/s, latency: 50 us}
 END
 script() { printf 'version: 1\nfaults: [%s]\n' "$1" >"$scratch/faults.yaml"; }
-steps=140 # of a run that changes its plan, which must pay; advice takes fewer
+steps=140 # 8 s by the clock of the devices: time for a search
 cat >"$scratch/plan.yaml" <<END
 version: 1
 name: equal
@@ -40,16 +42,18 @@ $(sed 's/^/  /' "$scratch/job.yaml")
 cluster:
 $(sed 's/^/  /' "$scratch/team.yaml")
 END
-run() { "$MUSHER" run "$scratch/plan.yaml" --data "$text" --json "$@" >"$scratch/out" 2>"$scratch/err"; }
+run() { CPU_CLOCK_NS=$tick "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --data "$text" --json "$@" >"$scratch/out" 2>"$scratch/err"; }
 value() { jq -r "$1" "$scratch/out"; }
 
+tick=100
 run --steps $steps --save "$scratch/undisturbed" --adapt advise && [[ $(value '.adaptations') == null && ! $(cat "$scratch/err") =~ "times as long" ]]
 check "nothing is reported in an undisturbed run" $?
 jq -c '.losses' "$scratch/out" >"$scratch/losses"
+tick=500
 
 # ---- a device
 script "{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 1000}"
-run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == "operators of b.0 take "*" times as long as at first" ]]
+run --steps $steps --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == "operators of b.0 take "*" times as long as at first" ]]
 check "a device that is three times as slow is named" $?
 value '.adaptations[0] | "\(.step) \(.taken) \(.old_ns) \(.new_ns)"' >"$scratch/said"
 read -r step taken old_ns new_ns <"$scratch/said"
@@ -82,12 +86,14 @@ check "with the same parameters and state" $?
 
 # ---- it recovers: the plan of before pays again
 script "{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 20}"
+tick=100
 run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && grep -q "operators of b.0 take as long as at first" "$scratch/err"
 check "a device that recovers is named too" $?
+tick=500
 
 # ---- a link
 script "{kind: link_slow, link: net, at_step: 15, factor: 20, steps: 1000}"
-run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == *"messages on link net take "*" times as long as at first"* && $(value '[.adaptations[].what] | join(" ")') != *operators* ]]
+run --steps $steps --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == *"messages on link net take "*" times as long as at first"* && $(value '[.adaptations[].what] | join(" ")') != *operators* ]]
 check "a slow link is named, and no device" $?
 
 # ---- refused
