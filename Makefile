@@ -13,6 +13,7 @@
 # make gpu-sanitize on the GPU machine: kernels under compute-sanitizer
 # make gpu-predict  predictions beside the results of gpu-run, copied to build/gpu-out
 # make bench        speed of simulator, planner and executor; with libsimgrid-dev beside SimGrid (a minute)
+# make gates        reliability gates: power loss, failing I/O and memory …, one line each (hours; MUSHER_LONG=0: a sample, minutes)
 # make lint         include layers, library walls, banned functions, self-contained headers
 # make layers       the folders of each top-level folder and their includes, lowest layer first
 # make format       clang-format over the tree
@@ -104,8 +105,8 @@ $(BUILD)/tests/suites.inc: always
 $(BUILD)/tests/run: $(PARTS) $(VOBJ) $(TOBJ)
 	$(LINK) $(PARTS) $(VOBJ) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
 
-# Programs that tests start: tests/programs/NAME.c. They link the deferred device (tests/support/deferred.h).
-LATE := $(BUILD)/tests/support/deferred.o $(BUILD)/tests/support/deferred_streams.o
+# Programs that tests start: tests/programs/NAME.c. They link the deferred device (tests/support/deferred.h) and the model of a disk.
+LATE := $(BUILD)/tests/support/deferred.o $(BUILD)/tests/support/deferred_streams.o $(BUILD)/tests/support/disk_model.o
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(LATE)
 	$(LINK) $< $(PARTS) $(LATE) $(STANDIN_LINK) -o $@ $(LIBS)
 
@@ -174,6 +175,9 @@ $(BUILD)/simgrid-bench: tests/bench/simgrid/workloads.cpp
 	@echo "  CXX $<"; $(CXX) -O2 -Wall -Wextra $$(pkg-config --cflags simgrid) $< -o $@ $$(pkg-config --libs simgrid)
 
 
+gates: tests
+	@BUILD=$(BUILD) tests/gates.sh
+
 lint: headers
 	@tests/lint.sh
 
@@ -219,6 +223,6 @@ include exec/cuda/cuda.mk $(filter-out exec/cuda/% exec/cupti/%,$(wildcard exec/
 include tests/gpu/gpu.mk
 -include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(VOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d) $(BUILD)/tests/validate/main.d $(GOBJ:.o=.d)
 
-.PHONY: all libraries check check-long checked tests demo demo-ready rank hap validate docs bench lint layers headers format install uninstall clean help always
+.PHONY: all libraries check check-long checked tests demo demo-ready rank hap validate docs bench gates lint layers headers format install uninstall clean help always
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -1,7 +1,7 @@
 /* profiles/store.h - the profile database (SQLite). Only profiles/store*.c contain SQL.
  *
  * STRICT tables; a profile and all its rows are appended in one transaction and never changed; every row carries a
- * CRC-32 of its content, because SQLite does not detect bit rot. A newer schema, a damaged row or a file that is no database is
+ * CRC-32 of its content, because SQLite does not detect bit rot. An appended profile survives a power loss. A newer schema, a damaged row or a file that is no database is
  * ERR_INPUT with the table and row. Two writers: the second waits, then ERR_RESOURCE.
  */
 #ifndef PROFILES_STORE_H

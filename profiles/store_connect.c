@@ -121,7 +121,7 @@ enum status store_connect(struct store *s, int flags, struct error *err)
     sqlite3_limit(s->db, SQLITE_LIMIT_SQL_LENGTH, SQL_MAX);
     sqlite3_limit(s->db, SQLITE_LIMIT_ATTACHED, 0);
     sqlite3_progress_handler(s->db, STEPS_AT_ONCE, count_steps, s);
-    return store_execute(s, "pragma cell_size_check=1; pragma mmap_size=0; pragma synchronous=full",
+    return store_execute(s, "pragma cell_size_check=1; pragma mmap_size=0; pragma synchronous=extra",
                          "settings", err);
 }
 

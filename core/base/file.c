@@ -305,16 +305,20 @@ enum status file_open(struct file *f, const char *path, struct error *err)
     return status;
 }
 
-static void sync_folder(const char *target)
+/* Makes the name of the target durable. A folder that may not be read, or a file system that syncs no folders, is no error: the content is safe,
+ * and the name's durability is not ours to force. */
+static enum status sync_folder(const struct file *f, struct error *err)
 {
     char folder[4096];
-    snprintf(folder, sizeof folder, "%s", target);
+    snprintf(folder, sizeof folder, "%s", f->target);
     char *slash = strrchr(folder, '/');
     if (slash) slash[slash == folder] = 0;
     int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return; /* the content is safe; only the name's durability is not ours to force */
-    fsync(fd);
-    close(fd);
+    bool bad = fd < 0 ? errno != EACCES : fsync(fd) && errno != EINVAL;
+    int why = errno;
+    if (fd >= 0) close(fd);
+    if (!bad) return OK;
+    return error_set(err, ERR_RESOURCE, "cannot write '%s': its folder '%s' cannot be synced: %s", f->path, slash ? folder : ".", strerror(why));
 }
 
 /* The errno of an earlier failed write was not kept; another write fails for the same reason. Its data are discarded. */
@@ -369,10 +373,8 @@ enum status file_commit(struct file *f, struct error *err)
     enum status status = take_place(f, err);
     if (status == OK) f->temporary[0] = 0;
     temporary_end_change(&before);
-    if (status == OK)
-        sync_folder(f->target);
-    else
-        file_abandon(f);
+    if (status == OK) return sync_folder(f, err);
+    file_abandon(f);
     return status;
 }
 
@@ -408,10 +410,8 @@ enum status file_swap(struct file *f, struct error *err)
     temporary_begin_change(&before);
     enum status status = swap(f, err);
     temporary_end_change(&before);
-    if (status == OK)
-        sync_folder(f->target);
-    else
-        file_abandon(f);
+    if (status == OK) status = sync_folder(f, err);
+    if (status != OK) file_abandon(f);
     return status;
 }
 

@@ -49,7 +49,8 @@ bool file_same(const char *one, const char *other);
 bool file_within(const char *path, const char *folder);
 
 /* file_open creates the temporary's stream; file_commit makes it the file; file_abandon removes it.
- * path "-" is stdout: written through, never renamed. ERR_RESOURCE with the path and the reason. */
+ * path "-" is stdout: written through, never renamed. ERR_RESOURCE with the path and the reason; if it is the folder that cannot be synced, the new
+ * file is in its place after file_commit, complete, but a power loss may bring back the old one. */
 struct file {
     FILE *stream;
     const char *path;     /* as given by the caller, for messages */

@@ -28,6 +28,7 @@ static enum status sync_folder(const char *folder, struct error *err)
     bool bad = fd < 0 || fsync(fd);
     int why = errno;
     if (fd >= 0) close(fd);
+    errno = why;
     return bad ? error_set(err, ERR_RESOURCE, "cannot sync folder '%s': %s", folder, strerror(why))
                : OK;
 }
@@ -40,8 +41,10 @@ enum status checkpoint_enter(struct arena *a, const char *dir, struct checkpoint
     s->made = !mkdir(dir, 0777);
     if (!s->made && errno != EEXIST)
         return error_set(err, ERR_RESOURCE, "cannot create folder '%s': %s", dir, strerror(errno));
-    if (s->made && sync_folder(arena_printf(a, "%s/..", dir), NULL) != OK) {
-        /* the rename inside DIR is durable; the entry of DIR belongs to its parent folder */
+    /* The entry of DIR belongs to its parent folder, which may be one that this run may not read, or of a file system that syncs no folders. */
+    if (s->made && sync_folder(arena_printf(a, "%s/..", dir), err) != OK && errno != EACCES && errno != EINVAL) {
+        rmdir(dir);
+        return ERR_RESOURCE;
     }
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)

@@ -235,6 +235,7 @@ static void note_written(struct saver *v)
 {
     struct saves_one *x = &v->saves.all[v->saves.n - 1];
     x->written_ns = v->written_ns - v->zero_ns;
+    if (x->written_ns < x->end_ns) x->written_ns = x->end_ns; /* a small one is written before the pause ends */
     add_span(v, SPAN_SAVE, STREAM_save, x->end_ns, x->written_ns);
 }
 

@@ -1,5 +1,5 @@
-/* Preloaded into a program: the FAIL_ALLOC-th request for memory after main has begun fails, the others do not.
- * FAIL_ALLOC_COUNT names a file that gets the number of requests when the program ends. glibc's own names are used, because
+/* Preloaded into a program: the FAIL_ALLOC-th request for memory after main has begun fails, the others do not; so does the
+ * FAIL_MMAP-th call of mmap. FAIL_ALLOC_COUNT and FAIL_MMAP_COUNT name files that get the number of requests when the program ends. glibc's own names are used, because
  * dlsym may ask for memory.
  */
 #include <dlfcn.h>
@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 extern void *__libc_malloc(size_t bytes);
@@ -23,8 +25,8 @@ extern int __libc_start_main(int (*main)(int, char **, char **), int argc, char 
                              void *stack_end);
 
 static atomic_bool counting;
-static atomic_long requests;
-static long failing;
+static atomic_long requests, maps;
+static long failing, failing_map;
 
 static bool fails(void)
 {
@@ -47,24 +49,40 @@ int posix_memalign(void **out, size_t alignment, size_t bytes)
     return *out ? 0 : ENOMEM;
 }
 
-static void tell(void)
+/* libc's own calls do not come here. */
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t from)
+{
+    if (atomic_load(&counting) && atomic_fetch_add(&maps, 1) + 1 == failing_map) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, from); /* NOLINT: the address as the kernel returns it */
+}
+
+static long number(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
+static void tell(const char *name, long count)
 {
     char text[32];
-    const char *path = getenv("FAIL_ALLOC_COUNT");
+    const char *path = getenv(name);
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
-    int n = snprintf(text, sizeof text, "%ld\n", atomic_load(&requests));
+    int n = snprintf(text, sizeof text, "%ld\n", count);
     if (fd >= 0 && write(fd, text, (size_t)n) == n) close(fd);
 }
 
 static int (*real_main)(int, char **, char **);
 static int counted_main(int argc, char **argv, char **environment)
 {
-    const char *text = getenv("FAIL_ALLOC");
-    failing = text ? strtol(text, NULL, 10) : 0;
+    failing = number("FAIL_ALLOC"), failing_map = number("FAIL_MMAP");
     atomic_store(&counting, true);
     int code = real_main(argc, argv, environment);
     atomic_store(&counting, false);
-    tell();
+    tell("FAIL_ALLOC_COUNT", atomic_load(&requests));
+    tell("FAIL_MMAP_COUNT", atomic_load(&maps));
     return code;
 }
 
