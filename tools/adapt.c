@@ -354,6 +354,14 @@ bool adapt_look(struct adapt *x)
     return x->pending;
 }
 
+void adapt_postpone(struct adapt *x, bool postponed)
+{
+    if (!x->pending || x->event < 0) return;
+    struct adapt_event *e = &x->shared->events[x->event];
+    snprintf(e->why, sizeof e->why, "%s", postponed ? "its checkpoint could not be written" : "");
+    e->taken = !postponed;
+}
+
 void adapt_print(const struct adapt *x, struct json *json)
 {
     char was[32], is[32], time[32];

@@ -76,6 +76,8 @@ void adapt_start(struct adapt *x, const struct plan *plan, const struct program 
 bool adapt_look(struct adapt *x);
 /* After each start: the search ends. */
 void adapt_end(struct adapt *x);
+/* The ranks go on without the plan that was to be taken, because the checkpoint for it could not be written; false: it is tried again. */
+void adapt_postpone(struct adapt *x, bool postponed);
 /* "  adapted    after step 57: …"; json: the key "adaptations" instead. Nothing without one. */
 void adapt_print(const struct adapt *x, struct json *json);
 

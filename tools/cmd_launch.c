@@ -13,6 +13,8 @@ struct request {
     struct launch_request about;
 };
 
+enum { TIME_DIGITS = 8 }; /* of a number in --time: more overflow Slurm's count of minutes */
+
 static const char *const engines[] = {
 #define X(name, help) #name,
     LAUNCH_ENGINES(X)
@@ -33,6 +35,20 @@ static enum status find(const char *word, size_t *out, struct error *err)
 #define X(name, help) " " #name
     return error_set(err, ERR_USAGE, "unknown engine '%.60s'; known:" LAUNCH_ENGINES(X) "%s", word, nearest_name_hint(word, engines, hint));
 #undef X
+}
+
+/* The forms of sbatch: digits with colons; in front of them days and a dash. */
+static enum status check_time(const char *time, struct error *err)
+{
+    if (!time) return OK;
+    const char *at = time, *days = strchr(time, '-');
+    size_t n = strspn(at, "0123456789");
+    int fields = 1;
+    if (days && n && at + n == days) at += n + 1, n = strspn(at, "0123456789");
+    for (; n && n <= TIME_DIGITS && at[n] == ':' && fields < 3; fields++) at += n + 1, n = strspn(at, "0123456789");
+    if (n && n <= TIME_DIGITS && !at[n]) return OK;
+    return error_set(err, ERR_USAGE,
+                     "--time '%.60s': expected minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, e.g. 30, 12:00:00 or 2-12 for two days and a half", time);
 }
 
 /* The options of run are checked here, where a wrong one costs no queueing. */
@@ -75,6 +91,7 @@ static enum status launch(struct arena *a, void *request, const struct common *c
     TRY(find(q->engine, &engine, err));
     TRY(common_not_stdout(common->json, "-o", q->out, err));
     if (!strcmp(q->plan, "-")) return error_set(err, ERR_USAGE, "launch -: each rank reads the plan; pass it as a file");
+    TRY(check_time(q->about.time, err));
     TRY(check_run(a, q, err));
     TRY(common_plan(a, q->plan, &plan, err));
     const char *why = common_never_run(a, &plan);
@@ -116,37 +133,42 @@ static const struct option options[] = {
      .unit = "DIR",
      .help = "folder for checkpoints, which every node reaches; each start continues from the newest one"},
     {.name = "program", TEXT_AT(about.program), .unit = "PATH", .help = "musher on the nodes, e.g. /opt/bin/musher"},
-    {.name = "name", TEXT_AT(about.name), .unit = "NAME", .help = "name of the job, e.g. training", .preset = "the plan's"},
+    {.name = "name", .only = "slurm|kubernetes", TEXT_AT(about.name), .unit = "NAME", .help = "name of the job, e.g. training", .preset = "the plan's"},
     {.name = "env", TEXTS_AT(about.env), .unit = "NAME=VALUE", .help = "environment variable of every rank, e.g. NCCL_DEBUG=WARN; repeatable"},
     {.name = "label",
+     .only = "slurm|kubernetes|ray",
      TEXTS_AT(about.labels),
      .unit = "TYPE=TEXT",
      .help = "what the engine calls a device type of the plan: Slurm's gres, e.g. h100=gpu:h100; Kubernetes' node label, e.g. "
              "h100=nvidia.com/gpu.product=NVIDIA-H100; Ray's resource, e.g. h100=accelerator_type:H100; repeatable",
      .preset = "Slurm: gpu:TYPE for GPUs"},
     {.name = "grace",
+     .only = "slurm|kubernetes",
      INT_AT(about.grace_s),
      .unit = "SECONDS",
      .min = 1,
      .max = 65535,
      .help = "time for a last step and a checkpoint: Slurm signals so long before the time limit; Kubernetes kills so long after its signal"},
-    {.name = "time", TEXT_AT(about.time), .unit = "LIMIT", .help = "Slurm: time limit, e.g. 12:00:00", .preset = "the partition's"},
-    {.name = "partition", TEXT_AT(about.partition), .unit = "NAME", .help = "Slurm: partition, e.g. gpu", .preset = "Slurm's"},
-    {.name = "account", TEXT_AT(about.account), .unit = "NAME", .help = "Slurm: account, e.g. physics", .preset = "the user's"},
+    {.name = "time", .only = "slurm", TEXT_AT(about.time), .unit = "LIMIT", .help = "Slurm: time limit, e.g. 12:00:00", .preset = "the partition's"},
+    {.name = "partition", .only = "slurm", TEXT_AT(about.partition), .unit = "NAME", .help = "Slurm: partition, e.g. gpu", .preset = "Slurm's"},
+    {.name = "account", .only = "slurm", TEXT_AT(about.account), .unit = "NAME", .help = "Slurm: account, e.g. physics", .preset = "the user's"},
     {.name = "directive",
+     .only = "slurm",
      TEXTS_AT(about.directives),
      .unit = "TEXT",
      .help = "Slurm: another option of sbatch, for each kind of node, e.g. --directive=--cpus-per-task=8; repeatable"},
-    {.name = "agent", TEXT_AT(about.agent), .unit = "COMMAND", .help = "ssh: what reaches a host in place of ssh, e.g. \"ssh -p 2222\""},
-    {.name = "image", TEXT_AT(about.image), .unit = "IMAGE", .help = "Kubernetes: image with musher, Open MPI and sshd, e.g. registry/musher:1"},
-    {.name = "claim", TEXT_AT(about.claim), .unit = "NAME", .help = "Kubernetes: persistent volume claim with plan, data and checkpoints, e.g. work"},
-    {.name = "folder", TEXT_AT(about.folder), .unit = "PATH", .help = "Kubernetes: where pods mount the claim, and their working folder, e.g. /data"},
+    {.name = "agent", .only = "ssh", TEXT_AT(about.agent), .unit = "COMMAND", .help = "ssh: what reaches a host in place of ssh, e.g. \"ssh -p 2222\""},
+    {.name = "image", .only = "kubernetes", TEXT_AT(about.image), .unit = "IMAGE", .help = "Kubernetes: image with musher, Open MPI and sshd, e.g. registry/musher:1"},
+    {.name = "claim", .only = "kubernetes", TEXT_AT(about.claim), .unit = "NAME", .help = "Kubernetes: persistent volume claim with plan, data and checkpoints, e.g. work"},
+    {.name = "folder", .only = "kubernetes", TEXT_AT(about.folder), .unit = "PATH", .help = "Kubernetes: where pods mount the claim, and their working folder, e.g. /data"},
     {.name = "restarts",
+     .only = "slurm|kubernetes|ray",
      INT_AT(about.restarts),
      .unit = "N",
      .min = 0,
      .max = 1e6,
-     .help = "Kubernetes, Ray: times that all ranks start again after one has failed, if there is --save, e.g. 10"},
+     .needs = "save",
+     .help = "Slurm, Kubernetes, Ray: times that all ranks start again after one has failed, e.g. 10"},
     {0}};
 
 const struct verb cmd_launch = {

@@ -2,6 +2,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "exec/checkpoint/checkpoint.h"
+#include "exec/clock.h"
 #include "exec/comm/launch.h"
 #include "exec/comm/launch_local.h"
 #include "exec/worker/early_stop.h"
@@ -60,7 +61,14 @@ struct outputs {
     struct restart *restart;
     struct adapt *adapt;
     struct shared *shared; /* by forked ranks and their parent; else NULL */
+    /* CLOCK_MONOTONIC. asked: for the checkpoint of another start, 0: not, or the ranks go on without; again: when to ask again */
+    int64_t asked_ns, again_ns;
 };
+
+/* While the checkpoint of another start cannot be written, its tries take at most one part in RETRY_PARTS of the time, with a warning every
+ * RETRY_NS at most. */
+enum { RETRY_PARTS = 20 };
+#define RETRY_NS INT64_C(5000000000)
 
 struct shared {
     bool printed; /* the object of --json, by rank 0 */
@@ -121,11 +129,11 @@ static int run_rank(void *owner, int32_t rank)
     return (int)status;
 }
 
-/* SIGINT, SIGTERM and SIGHUP end a run with --save after a step. */
+/* SIGINT, SIGTERM, SIGHUP and SIGUSR1 end a run with --save after a step. */
 static void stop_early(void *owner)
 {
     struct outputs *x = owner;
-    early_stop_request(&x->shared->stop, x->program->n_devices);
+    early_stop_request(&x->shared->stop, x->program->n_devices, true);
     x->shared->returns = false; /* no other start follows, and this one prints */
     log_warn("interrupted: the run ends after this step with a checkpoint; a second signal ends it at once");
 }
@@ -133,10 +141,22 @@ static void stop_early(void *owner)
 static void look(void *owner, const pid_t *pid)
 {
     struct outputs *x = owner;
-    bool back = restart_look(x->restart, x->program, pid);
-    if (!adapt_look(x->adapt) && !back) return;
+    bool back = restart_look(x->restart, x->program, pid), asks = adapt_look(x->adapt) || back;
+    int64_t now_ns = clock_wall_ns();
+    if (!asks && x->shared->returns && !early_stop_requested(&x->shared->stop)) {
+        if (x->asked_ns) {
+            int64_t pause_ns = RETRY_PARTS * (now_ns - x->asked_ns);
+            x->again_ns = now_ns + (pause_ns > RETRY_NS ? pause_ns : RETRY_NS);
+            x->asked_ns = 0;
+            adapt_postpone(x->adapt, true);
+        }
+        asks = now_ns >= x->again_ns;
+        if (asks) adapt_postpone(x->adapt, false);
+    }
+    if (!asks) return;
+    x->asked_ns = now_ns;
     x->shared->returns = true;
-    early_stop_request(&x->shared->stop, x->program->n_devices);
+    early_stop_request(&x->shared->stop, x->program->n_devices, false);
 }
 
 /* With ssp and asp, rank 0 is a server, whose results are printed even if a worker has ended. */
@@ -166,6 +186,7 @@ static enum status run_forked(struct outputs *x, struct error *err)
     x->restart->counts = x->adapt->mode;
     TRY(restart_begin(x->restart, x->plan, x->program, x->options, err));
     TRY(adapt_begin(x->adapt, x->restart, x->plan, err));
+    x->options->survives |= x->adapt->mode == ADAPT_ON;
     while ((status = start_ranks(x, &faults, &failure)) != OK)
         if (!restart_again(x->restart, &faults, &failure, x->plan, x->program, x->options, err)) break;
     restart_end(x->restart);
@@ -253,7 +274,9 @@ static enum status run(struct arena *a, void *request, const struct common *comm
         return worker_run(a, &program, &q->run, &x.r, err);
     }
     if (!forked && q->restart.max) return error_set(err, ERR_USAGE, "--max-restarts is for forked ranks (--launcher fork)");
-    return forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, q->run.save != NULL, err);
+    enum status status = forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, q->run.save != NULL, err);
+    if (status != OK && q->run.save) checkpoint_clear(q->run.save);
+    return status;
 }
 
 static const struct option options[] = {
@@ -371,7 +394,7 @@ const struct verb cmd_run = {
     .summary = "train a plan on real devices",
     .about =
         "A plan of several devices runs as one process (rank) per device, all on this host. On several hosts mpirun or "
-        "srun starts the ranks, one per device, in the order of the cluster's devices.",
+        "srun starts the ranks, one per device, in the order of the plan's replicas, stages and their devices.",
     .options = options,
     .examples = {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
                  "musher run plan.yaml --resume ckpt --save ckpt --save-every 50",

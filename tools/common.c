@@ -254,7 +254,7 @@ enum status common_flush(struct error *err)
                      errno ? strerror(errno) : "an earlier write failed");
 }
 
-static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 enum { N_ENDS = sizeof ends / sizeof *ends };
 
 void common_hold_end_signals(bool hold)

@@ -15,7 +15,7 @@
 
 struct arena;
 
-/* Installs the handler of SIGINT, SIGTERM and SIGHUP. A SIGHUP that was ignored at program start (nohup) stays ignored. */
+/* Installs the handler of SIGINT, SIGTERM, SIGHUP and SIGUSR1. A SIGHUP that was ignored at program start (nohup) stays ignored. */
 typedef void signal_handler(int number);
 void common_on_end_signals(signal_handler *handler);
 /* From now on the first of these signals sets the returned flag, and a search ends with its best result so far. Repeated SIGTERM and

@@ -13,7 +13,7 @@ static void stop_alone(int signal_number)
 {
     static const char text[] = "musher: interrupted: the run ends after this step with a checkpoint; a second signal ends it at once\n";
     if (alone.requested) raise(SIGQUIT);
-    early_stop_request(&alone, 1);
+    early_stop_request(&alone, 1, true);
     (void)signal_number;
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
 }
@@ -28,7 +28,7 @@ void early_end_alone(struct run_options *o)
     common_on_end_signals(stop_alone);
 }
 
-static void stop_rank(int signal_number) { (void)signal_number, early_stop_request(&alone, 1); }
+static void stop_rank(int signal_number) { (void)signal_number, early_stop_request(&alone, 1, true); }
 
 void early_end_rank(struct run_options *o)
 {

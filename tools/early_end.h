@@ -4,7 +4,7 @@
 
 struct run_options;
 
-/* Both have no effect without o->save; they set o->stop. Of a run of one device, in this process: SIGINT, SIGTERM and SIGHUP; a second one
+/* Both have no effect without o->save; they set o->stop. Of a run of one device, in this process: SIGINT, SIGTERM, SIGHUP and SIGUSR1; a second one
  * ends it at once. */
 void early_end_alone(struct run_options *o);
 /* Of a rank that a launcher outside this process has started: SIGTERM, and SIGUSR1, which mpirun passes on without ending its ranks. A

@@ -22,7 +22,7 @@ const struct help_code help_codes[] = {
     {ERR_RESOURCE, "missing resource: memory, disk, a file, a library"},
     {ERR_RANK, "a rank of a run failed; with a parameter server (ssp, asp) that goes on without a worker, the result is printed first"},
     {ERR_NO_DEVICE, "device not found"},
-    {ERR_INTERRUPTED, "interrupted by SIGINT, SIGTERM or SIGHUP"},
+    {ERR_INTERRUPTED, "interrupted by SIGINT, SIGTERM, SIGHUP or SIGUSR1"},
     {0}};
 
 const char *help_head(const struct option *o, char *buffer, size_t size)

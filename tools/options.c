@@ -363,12 +363,38 @@ static const struct option *given_of(struct arena *a, const struct tables *t, co
     return found;
 }
 
+static bool among(const char *names, const char *name)
+{
+    for (size_t n; *names; names += n + (names[n] == '|')) {
+        n = strcspn(names, "|");
+        if (strlen(name) == n && !memcmp(names, name, n)) return true;
+    }
+    return false;
+}
+
+/* The verb refuses an argument that is none of its choices. */
+static enum status check_only(struct arena *a, const struct tables *t, const struct option *o, struct error *err)
+{
+    const struct option *which = t->own;
+    while (which->name && !(which->type == OPTION_ARGUMENT && which->choices)) which++;
+    if (!which->name) BUG("no argument has choices, but --%s is for some only", o->name);
+    const char *value = *(const char **)value_at(t, which), *others = "";
+    bool known = false;
+    for (const char *const *c = which->choices; value && *c; c++) {
+        known |= !strcmp(*c, value);
+        if (among(o->only, *c)) others = arena_printf(a, "%s%s%s", others, *others ? " and " : "", *c);
+    }
+    if (!known || among(o->only, value)) return OK;
+    return error_set(err, ERR_USAGE, "--%s has no effect with %s, it is for %s", o->name, value, others);
+}
+
 /* An option that would have no effect is refused. */
 static enum status check_effect(struct arena *a, const struct tables *t, struct error *err)
 {
     const char *shown;
     for (const struct option *o = t->own; o->name; o++) {
         if (!t->given[o - t->own]) continue;
+        if (o->only) TRY(check_only(a, t, o, err));
         if (o->needs && !given_of(a, t, o->needs, &shown))
             return error_set(err, ERR_USAGE, "--%s needs %s", o->name, shown);
         const struct option *other = o->excludes ? given_of(a, t, o->excludes, &shown) : NULL;

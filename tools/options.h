@@ -69,6 +69,7 @@ struct option {
     /* Rows of the same table, NAME|NAME…: without one of `needs`, or beside one of `excludes`, the option would have no
      * effect, and is ERR_USAGE. */
     const char *needs, *excludes;
+    const char *only; /* values NAME|NAME… of the argument with choices: with another one the option would have no effect, and is ERR_USAGE */
     bool required; /* of a text: ERR_USAGE without it */
 };
 

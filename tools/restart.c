@@ -44,6 +44,7 @@ enum status restart_check_script(const struct fault_script *s, const char *path,
 enum status restart_begin(struct restart *r, const struct plan *plan, const struct program *program, struct run_options *o, struct error *err)
 {
     struct checkpoint c = {0};
+    bool found;
     const char *key = plan && r->elastic ? restart_trains_differently(plan) : NULL;
     if (r->elastic && !plan) return error_set(err, ERR_USAGE, "--elastic plans again, and a program file has no plan: pass the plan");
     if (key)
@@ -52,9 +53,8 @@ enum status restart_begin(struct restart *r, const struct plan *plan, const stru
         return error_set(err, ERR_INPUT, "--faults: steps of a parameter server that handles gradients by arrival have no common begin");
     r->resume = o->resume;
     bool counts = r->max || r->script || r->counts;
-    struct error none;
     if (counts && o->continues) {
-        if (checkpoint_find(r->a, o->save, &c, &none) != OK) c.step = 0; /* the folder has no checkpoint yet */
+        TRY(checkpoint_find_any(r->a, o->save, &found, &c, err));
     } else if (counts && o->resume) {
         TRY(checkpoint_find(r->a, o->resume, &c, err));
     }
@@ -67,7 +67,7 @@ enum status restart_begin(struct restart *r, const struct plan *plan, const stru
     TRY(restart_check_script(&r->faults, r->script, r->elastic, o->save_auto ? 1 : o->save_every, err));
     for (int32_t i = 0; i < r->faults.n && o->save_mode != SAVE_SYNC; i++)
         if (r->faults.faults[i].kind == FAULT_disk_full) {
-            log_warn("disk_full: training waits for checkpoints (--save-mode sync), because the ranks must agree that one was not written");
+            log_warn("disk_full: training waits for checkpoints (--save-mode sync), so that the steps of the fault are exact");
             o->save_mode = SAVE_SYNC;
         }
     void *shared = mmap(NULL, sizeof *r->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -231,7 +231,11 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
         error_set(err, ERR_INTERRUPTED, "interrupted while the run ended: %s; the newest checkpoint is in %s", failure->text, o->save);
         return false;
     }
-    bool found = checkpoint_find(r->a, o->save, &c, &none) == OK;
+    bool found;
+    if (checkpoint_find_any(r->a, o->save, &found, &c, &none) != OK) {
+        error_set(err, failure->code, "%s; there is no restart: %s", failure->text, none.text);
+        return false;
+    }
     if (found && c.step >= r->end) return false;
     r->events = arena_grow(r->a, r->events, (size_t)r->n, &r->capacity, sizeof *r->events);
     struct restart_event *e = &r->events[r->n];

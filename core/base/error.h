@@ -26,7 +26,7 @@ enum status {
     ERR_RESOURCE = 6,      /* disk, memory or the operating system failed */
     ERR_RANK = 7,          /* a rank of a run failed */
     ERR_NO_DEVICE = 8,     /* no device of the requested kind: no plugin, no driver or no GPU */
-    ERR_INTERRUPTED = 130, /* SIGINT, SIGTERM or SIGHUP */
+    ERR_INTERRUPTED = 130, /* SIGINT, SIGTERM, SIGHUP or SIGUSR1 */
 };
 
 /* Bytes of a text with its 0: a deadlock's list of lanes or an infeasible plan's stages take about 500. */

@@ -110,6 +110,14 @@ bool checkpoint_fits(const struct checkpoint_store *s, int64_t bytes)
     return false;
 }
 
+void checkpoint_clear(const char *dir)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    if (!flock(fd, LOCK_EX | LOCK_NB)) checkpoint_folder_clear(fd);
+    close(fd);
+}
+
 enum status checkpoint_begin(struct arena *a, const struct checkpoint_store *s, int64_t step,
                              const char **temporary, struct error *err)
 {
@@ -252,15 +260,8 @@ static enum status open_named(struct arena *a, const char *dir, int64_t step,
                      out->folder, out->step);
 }
 
-enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint *out,
-                            struct error *err)
+static enum status find_newest(struct arena *a, const char *dir, const int64_t *steps, size_t n, struct checkpoint *out, struct error *err)
 {
-    int64_t *steps;
-    size_t n;
-    if (!access(arena_printf(a, "%s/" CHECKPOINT_MANIFEST, dir), F_OK))
-        return checkpoint_open(a, dir, true, out, err);
-    TRY(list(a, dir, &steps, &n, err));
-    if (!n) return error_set(err, ERR_INPUT, "no checkpoint in '%s'", dir);
     struct error why = {.code = OK};
     for (size_t i = 0; i < n; i++) {
         struct error e;
@@ -269,6 +270,32 @@ enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint 
         log_warn("checkpoint of step %" PRId64 " cannot be used: %s", steps[i], e.text);
     }
     return error_set(err, ERR_INPUT, "no usable checkpoint in '%s': %s", dir, why.text);
+}
+
+enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint *out, struct error *err)
+{
+    int64_t *steps;
+    size_t n;
+    if (!access(arena_printf(a, "%s/" CHECKPOINT_MANIFEST, dir), F_OK))
+        return checkpoint_open(a, dir, true, out, err);
+    TRY(list(a, dir, &steps, &n, err));
+    if (!n) return error_set(err, ERR_INPUT, "no checkpoint in '%s'", dir);
+    return find_newest(a, dir, steps, n, out, err);
+}
+
+enum status checkpoint_find_any(struct arena *a, const char *dir, bool *found, struct checkpoint *out, struct error *err)
+{
+    int64_t *steps;
+    size_t n;
+    struct error why;
+    *found = false;
+    if (access(dir, F_OK) && errno == ENOENT) return OK;
+    TRY(list(a, dir, &steps, &n, err));
+    if (!n) return OK;
+    if (find_newest(a, dir, steps, n, out, &why) != OK)
+        return error_set(err, ERR_INPUT, "%s; to train from the beginning, remove its %zu checkpoint%s", why.text, n, n > 1 ? "s" : "");
+    *found = true;
+    return OK;
 }
 
 enum status checkpoint_continues(const struct checkpoint *c, int64_t steps, int64_t global_batch,

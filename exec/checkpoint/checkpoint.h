@@ -95,6 +95,9 @@ MUST_CHECK enum status checkpoint_write(struct arena *a, const char *temporary, 
 MUST_CHECK enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s,
                                          const char *temporary, const struct checkpoint *c,
                                          struct error *err);
+/* Removes what killed runs have left of generations that they were writing (.step-*.tmp), unless another run has locked DIR. No effect if
+ * DIR cannot be opened. */
+void checkpoint_clear(const char *dir);
 /* Instead of commit: removes the folder and its files. */
 void checkpoint_discard(const struct checkpoint_store *s, const char *temporary);
 
@@ -105,6 +108,8 @@ void checkpoint_discard(const struct checkpoint_store *s, const char *temporary)
  * and the one before is tried. ERR_INPUT if none is left. */
 MUST_CHECK enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint *out,
                                        struct error *err);
+/* The same for a folder that may be missing or without generations: *found is false. ERR_INPUT: it has some, and all are damaged. */
+MUST_CHECK enum status checkpoint_find_any(struct arena *a, const char *dir, bool *found, struct checkpoint *out, struct error *err);
 /* Reads one generation: the manifest and, with verify, all data. */
 MUST_CHECK enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
                                        struct checkpoint *out, struct error *err);

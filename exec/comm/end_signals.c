@@ -5,7 +5,7 @@
 static volatile sig_atomic_t caught;
 static void catch_signal(int signal_number) { (void)signal_number, caught = caught + 1; }
 enum { TERM = 1 };
-static const int end_signals[END_SIGNALS] = {SIGINT, [TERM] = SIGTERM, SIGHUP};
+static const int end_signals[END_SIGNALS] = {SIGINT, [TERM] = SIGTERM, SIGHUP, SIGUSR1};
 
 int end_signals_caught(void) { return caught; }
 

@@ -12,10 +12,11 @@ struct found {
 static enum status find(void *owner, struct error *err)
 {
     struct found *f = owner;
-    struct checkpoint c = {0};
-    struct error none;
-    (void)err;
-    f->step = checkpoint_find(f->a, f->folder, &c, &none) == OK ? c.step : 0;
+    struct checkpoint c;
+    bool found;
+    checkpoint_clear(f->folder);
+    TRY(checkpoint_find_any(f->a, f->folder, &found, &c, err));
+    f->step = found ? c.step : 0;
     return OK;
 }
 
@@ -23,7 +24,7 @@ enum status continued_from(struct rank *r, struct run_options *own, bool *comple
 {
     struct found f = {.a = arena_new(), .folder = r->o->save};
     enum status status = comm_at_root(r->comm, find, &f, err);
-    comm_broadcast(r->comm, &f.step, sizeof f.step);
+    if (status == OK) comm_broadcast(r->comm, &f.step, sizeof f.step);
     arena_free(f.a);
     TRY(status);
     *step = f.step;

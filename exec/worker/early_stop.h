@@ -15,13 +15,16 @@
 
 /* All fields belong to early_stop.c. */
 struct early_stop {
-    atomic_bool requested;
+    atomic_bool requested, final;
     _Atomic int64_t steps;                  /* of this run, at least 1; 0: not yet decided */
     _Atomic int64_t begun[LOCAL_RANKS_MAX]; /* steps of this run */
 };
 
-/* Called once, outside the ranks, or by a signal handler. n: number of ranks. */
-void early_stop_request(struct early_stop *s, int32_t n);
+/* Outside the ranks, or by a signal handler; a second request has no effect but `final`. n: number of ranks. final: the run ends; else the
+ * ranks start again from the checkpoint, and go on if it cannot be written (early_stop_cancel). */
+void early_stop_request(struct early_stop *s, int32_t n, bool final);
+/* By one rank, while all ranks wait behind the agreed step: takes the request back, so that they go on. False: it is final, and stays. */
+bool early_stop_cancel(struct early_stop *s, int32_t n);
 /* Of this process: of ranks without common memory, which agree by messages. */
 bool early_stop_requested(const struct early_stop *s);
 /* Before a rank's step, from 0: whether the step belongs to the run. */

@@ -21,17 +21,26 @@ static bool same_node(const struct program_device *x, const struct program_devic
     return n == node_length(y->name) && !strncmp(x->name, y->name, n);
 }
 
-/* Devices of a node are neighbours. */
+/* The first device of the same node. */
+static int32_t first_of_node(const struct program_device *d, int32_t i)
+{
+    int32_t k = 0;
+    while (k < i && !same_node(&d[i], &d[k])) k++;
+    return k;
+}
+
 static enum status check(const struct program_device *d, int32_t n, struct error *err)
 {
-    for (int32_t i = 1; i < n; i++)
-        if (same_node(&d[i], &d[i - 1]) && strcmp(d[i].host, d[i - 1].host) != 0)
+    for (int32_t i = 1; i < n; i++) {
+        int32_t k = first_of_node(d, i);
+        if (strcmp(d[i].host, d[k].host) != 0)
             return error_set(err, ERR_INPUT,
                              "node %.*s: rank %" PRId32 " (%s) runs on '%s' and rank %" PRId32 " (%s) on '%s'; start as many ranks on each host as "
                              "the plan's nodes have devices, in their order",
-                             (int)node_length(d[i].name), d[i].name, i - 1, d[i - 1].name, d[i - 1].host, i, d[i].name, d[i].host);
+                             (int)node_length(d[i].name), d[i].name, k, d[k].name, d[k].host, i, d[i].name, d[i].host);
+    }
     for (int32_t i = 0; i < n; i++) {
-        if (program_device_is_host(&d[i]) || (i && same_node(&d[i], &d[i - 1]))) continue;
+        if (program_device_is_host(&d[i]) || first_of_node(d, i) < i) continue;
         for (int32_t k = 0; k < i; k++)
             if (!program_device_is_host(&d[k]) && !same_node(&d[i], &d[k]) && !strcmp(d[i].host, d[k].host))
                 return error_set(err, ERR_INPUT, "rank %" PRId32 " (%s) and rank %" PRId32 " (%s) run on '%s'; GPUs of two nodes need two hosts", k,

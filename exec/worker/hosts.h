@@ -8,7 +8,7 @@ struct rank;
 
 /* All ranks together, after they have joined. r->p becomes a copy of the program whose devices have the host names of the ranks that run
  * them. ERR_INPUT: devices of one node are on two hosts, or GPUs of two nodes on one, whose numbers would then name the same GPUs.
- * Cost: one gathering of host names; comparisons of each device with the one before, and of each two nodes with GPUs. */
+ * Cost: one gathering of host names, O(devices²) comparisons of names. */
 MUST_CHECK enum status hosts_take(struct rank *r, struct error *err);
 
 #endif

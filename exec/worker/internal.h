@@ -80,6 +80,7 @@ struct worker {
     int64_t cpu_ns;            /* of the compute thread while stepping */
     bool agreed; /* the failure that ends the run is common to all ranks, with the same message */
     bool real_time;
+    bool saved;                  /* a run that ends early has its checkpoint */
     int64_t asked;               /* steps that the run was to have; 0: it has them */
     struct run_options shorter; /* of a run that ended early */
     /* steps.c */
@@ -106,6 +107,9 @@ void worker_take_priority(struct worker *w, bool wanted); /* of emulated devices
 MUST_CHECK enum status worker_stop_lane(struct worker *w, struct error *err);
 /* A checkpoint between steps: the run's clock stops while all ranks write; or this rank copies its part and goes on. */
 MUST_CHECK enum status worker_save_between(struct worker *w, int64_t offset_ns, struct error *err);
+/* The checkpoint of a run that ends early in front of a step. *ends: false if it could not be written, the run survives that, and no signal
+ * has asked for its end: the request is taken back. */
+MUST_CHECK enum status worker_save_to_end(struct worker *w, int64_t offset_ns, bool *ends, struct error *err);
 MUST_CHECK enum status worker_snapshot_between(struct worker *w, struct error *err);
 /* An error of the thread that writes a checkpoint ends the run after the step; the message names the file. */
 MUST_CHECK enum status worker_look_at_save(struct worker *w, bool wait, struct error *err);

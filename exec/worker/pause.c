@@ -1,7 +1,7 @@
 /* exec/worker/pause.c - the run's clock, and pauses between steps in which checkpoints are copied or written. */
 #include "exec/worker/internal.h"
 
-#include "core/base/log.h"
+#include "exec/worker/early_stop.h"
 #include "exec/worker/faults.h"
 #include "exec/worker/run_board.h"
 
@@ -37,28 +37,60 @@ enum status worker_stop_lane(struct worker *w, struct error *err)
     return comm_thread_pause(&w->transports.comm_thread, err);
 }
 
-/* The run's clock stops while all ranks write. */
-enum status worker_save_between(struct worker *w, int64_t offset_ns, struct error *err)
+/* The run's clock stops: all ranks wait behind a step. */
+static enum status begin_pause(struct worker *w, int64_t *now_ns, struct error *err)
 {
-    int64_t begin_ns = clock_wall_ns(), zero_ns = w->clock.zero_ns;
     TRY(worker_stop_lane(w, err));
     worker_take_priority(w, false);
-    int64_t now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock));
-    enum status status = saver_save(&w->saver, progress_number(&w->progress), err);
-    if (w->rank.index == 0) faults_saved(w->rank.o->faults, status == OK);
-    bool written = status == OK;
-    if (status == ERR_RESOURCE && w->rank.o->survives) { /* the same on all ranks */
-        if (w->rank.index == 0) log_warn("%s; the run goes on, and '%s' keeps its earlier checkpoints", err->text, w->rank.o->save);
-        status = OK;
-    }
-    w->agreed = status != OK;
-    if (written) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
-    if (!written && status == OK) saver_missed(&w->saver);
+    *now_ns = comm_max(w->rank.comm, device_clock_now(&w->clock));
+    return OK;
+}
+
+static void end_pause(struct worker *w, int64_t offset_ns, int64_t now_ns)
+{
     w->clock.zero_ns = worker_agree_on_zero(w, offset_ns, now_ns);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
     worker_take_priority(w, true);
     device_clock_waited(&w->clock, 0);
     clock_sleep_until(w->clock.zero_ns + now_ns);
+}
+
+/* All ranks write, and have the same status. *written: false with OK if the run survives a failure. */
+static enum status save(struct worker *w, int64_t step, bool *written, struct error *err)
+{
+    enum status status = saver_save(&w->saver, step, err);
+    *written = status == OK;
+    if (w->rank.index == 0) faults_saved(w->rank.o->faults, *written);
+    if (!*written) status = saver_survive(&w->saver, status, err);
+    w->agreed = status != OK;
+    return status;
+}
+
+enum status worker_save_between(struct worker *w, int64_t offset_ns, struct error *err)
+{
+    int64_t begin_ns = clock_wall_ns(), zero_ns = w->clock.zero_ns, now_ns;
+    bool written;
+    TRY(begin_pause(w, &now_ns, err));
+    enum status status = save(w, progress_number(&w->progress), &written, err);
+    if (written) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
+    if (!written && status == OK) saver_missed(&w->saver);
+    end_pause(w, offset_ns, now_ns);
+    run_board_saved(worker_board(w), clock_wall_ns() - begin_ns);
+    return status;
+}
+
+enum status worker_save_to_end(struct worker *w, int64_t offset_ns, bool *ends, struct error *err)
+{
+    int64_t begin_ns = clock_wall_ns(), now_ns, goes_on = 0;
+    TRY(worker_look_at_save(w, true, err));
+    TRY(begin_pause(w, &now_ns, err));
+    enum status status = save(w, progress_number(&w->progress) - 1, &w->saved, err);
+    if (!w->saved && status == OK) {
+        if (w->rank.index == 0) goes_on = early_stop_cancel(w->rank.o->stop, w->rank.p->n_devices);
+        comm_broadcast(w->rank.comm, &goes_on, sizeof goes_on);
+    }
+    *ends = !goes_on;
+    end_pause(w, offset_ns, now_ns);
     run_board_saved(worker_board(w), clock_wall_ns() - begin_ns);
     return status;
 }
@@ -79,10 +111,12 @@ enum status worker_snapshot_between(struct worker *w, struct error *err)
     int64_t begin_ns = clock_wall_ns();
     TRY(worker_stop_lane(w, err));
     worker_take_priority(w, false);
-    enum status status = saver_snapshot(&w->saver, progress_number(&w->progress), err);
+    bool missed;
+    enum status status = saver_snapshot(&w->saver, progress_number(&w->progress), &missed, err);
     w->agreed = status != OK;
     int64_t end_ns = clock_wall_ns();
-    if (status == OK) saver_paused(&w->saver, w->clock.zero_ns, begin_ns, end_ns);
+    if (missed) saver_missed(&w->saver);
+    if (status == OK && !missed) saver_paused(&w->saver, w->clock.zero_ns, begin_ns, end_ns);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
     worker_take_priority(w, true);
     device_clock_waited(&w->clock, now_ns + end_ns - before_ns);

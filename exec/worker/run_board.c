@@ -10,6 +10,7 @@ void run_board_start(struct run_board *b, bool changed)
 {
     b->changed = changed;
     b->joined_ns = b->loaded_ns = b->begun_ns = b->first_ns = 0;
+    for (int i = 0; i < LOCAL_RANKS_MAX; i++) b->unwritten[i] = 0;
     b->forked_ns = clock_wall_ns();
 }
 

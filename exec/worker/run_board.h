@@ -1,10 +1,12 @@
 /* exec/worker/run_board.h - when the steps, checkpoints and starts of a run ended, across restarts.
  *
- * In zeroed memory that the launcher shares with the ranks of all starts; rank 0 writes, after every step. Times are ns of
+ * In zeroed memory that the launcher shares with the ranks of all starts; rank 0 writes, after every step, but for `unwritten`. Times are ns of
  * CLOCK_MONOTONIC, which all processes of a host share. Cost: a few stores a step.
  */
 #ifndef EXEC_WORKER_RUN_BOARD_H
 #define EXEC_WORKER_RUN_BOARD_H
+
+#include "exec/comm/launch_local.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,6 +28,8 @@ struct run_board {
     _Atomic int64_t last_ns; /* end of the last step or checkpoint */
     int64_t steps, steps_ns; /* executed, repeated ones too: their number and time */
     int64_t saves, saves_ns; /* checkpoints between steps: their number, and the time that training paused for them */
+    /* Of this start, by each rank: step of the last checkpoint whose part it could not write; 0: none. Not a file, because the disk may be full. */
+    _Atomic int64_t unwritten[LOCAL_RANKS_MAX];
     int64_t step_ns[RUN_BOARD_STEPS]; /* of step n at n mod RUN_BOARD_STEPS; negative: the duration of a disturbed step */
 };
 

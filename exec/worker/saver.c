@@ -10,6 +10,7 @@
 #include "exec/worker/inputs.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/rank.h"
+#include "exec/worker/run_board.h"
 #include "exec/worker/saved_tensor.h"
 #include "exec/worker/scale_log.h"
 #include "exec/worker/step_log.h"
@@ -144,11 +145,14 @@ struct rows {
 
 static enum status await_rows(struct saver *v, int32_t rank, struct rows *to, struct error *err)
 {
+    const struct run_board *board = v->r->o->board;
     struct checkpoint_tensor *rows;
     bool finite;
     int32_t n;
     while (!checkpoint_has_written(v->a, v->folder, rank)) {
         if (comm_gone(v->r->comm, rank)) return OK;
+        if (board && board->unwritten[rank] == v->about.step)
+            return error_set(err, ERR_RESOURCE, "rank %" PRId32 " could not write its part", rank);
         clock_sleep_until(clock_wall_ns() + LOOK_NS);
     }
     TRY(checkpoint_take_written(v->a, v->folder, rank, &finite, &rows, &n, err));
@@ -159,14 +163,30 @@ static enum status await_rows(struct saver *v, int32_t rank, struct rows *to, st
     return OK;
 }
 
+static enum status write_mine(struct saver *v, bool *finite, struct error *err)
+{
+    *finite = saving_finish(&v->mine);
+    if (*finite) TRY(saving_write(&v->mine, v->folder, err));
+    if (v->r->index == 0) return OK;
+    return checkpoint_note_written(v->a, v->folder, v->r->index, *finite, v->mine.tensors, *finite ? v->mine.n : 0, err);
+}
+
+/* If the run survives a failure, rank 0 removes the folder when no rank writes into it any more. */
 static enum status write_apart(struct saver *v, struct error *err)
 {
-    struct rows all = {.finite = saving_finish(&v->mine)};
-    if (all.finite) TRY(saving_write(&v->mine, v->folder, err));
-    if (v->r->index != 0)
-        return checkpoint_note_written(v->a, v->folder, v->r->index, all.finite, v->mine.tensors, all.finite ? v->mine.n : 0, err);
+    struct rows all = {0};
+    struct error later;
+    const struct run_options *o = v->r->o;
+    enum status status = write_mine(v, &all.finite, err);
+    if (status != OK && o->board) o->board->unwritten[v->r->index] = v->about.step;
+    if (v->r->index != 0 || (status != OK && !o->survives)) return status;
     all.all = v->mine.tensors, all.n = v->mine.n;
-    for (int32_t i = 1; i < comm_size(v->r->comm); i++) TRY(await_rows(v, i, &all, err));
+    for (int32_t i = 1; i < comm_size(v->r->comm); i++) {
+        enum status other = await_rows(v, i, &all, status == OK ? err : &later);
+        if (other != OK && !o->survives) return other;
+        if (status == OK) status = other;
+    }
+    if (status != OK) return status;
     if (all.finite) return complete(v, all.all, all.n, err);
     checkpoint_discard(&v->store, v->folder);
     return skip(v, v->about.step, NOT_FINITE);
@@ -203,13 +223,23 @@ static enum status snapshot(struct saver *v, int64_t step, struct error *err)
     return comm_agree(v->r->comm, start_thread(v, err), err);
 }
 
-enum status saver_snapshot(struct saver *v, int64_t step, struct error *err)
+enum status saver_survive(const struct saver *v, enum status status, const struct error *err)
+{
+    const struct run_options *o = v->r->o;
+    if (status != ERR_RESOURCE || !o->survives) return status;
+    if (v->r->index == 0) log_warn("%s; the run goes on, and '%s' keeps its earlier checkpoints", err->text, o->save);
+    return OK;
+}
+
+enum status saver_snapshot(struct saver *v, int64_t step, bool *missed, struct error *err)
 {
     *v->folder = 0;
     comm_phase(v->r->comm, "copying a checkpoint");
     enum status status = snapshot(v, step, err);
     comm_phase(v->r->comm, "");
-    return status == OK ? OK : failed(v, step, status, err);
+    *missed = status != OK && !*v->folder; /* else a thread may write */
+    if (status != OK) status = failed(v, step, status, err);
+    return *missed ? saver_survive(v, status, err) : status;
 }
 
 static int64_t host_bytes(const struct saver *v) { return snapshot_bytes(&v->snapshot) + (int64_t)arena_bytes(v->a); }
@@ -254,10 +284,14 @@ enum status saver_wait(struct saver *v, struct error *err)
     pthread_join(v->thread, NULL);
     v->running = false;
     v->waited_ns = clock_wall_ns() - begin_ns;
-    note_written(v);
-    if (v->status == OK) return OK;
+    if (v->status == OK) {
+        note_written(v);
+        return OK;
+    }
     *err = v->error;
-    return failed(v, v->about.step, v->status, err);
+    enum status status = saver_survive(v, failed(v, v->about.step, v->status, err), err);
+    if (status == OK && v->r->index != 0) log_warn("rank %" PRId32 ": %s", v->r->index, err->text);
+    return status;
 }
 
 enum status saver_look(struct saver *v, struct error *err)

@@ -67,14 +67,18 @@ int64_t saver_next(const struct saver *s);
 /* If losses or tensors are not finite, nothing is written and a warning is printed, because the previous checkpoint
  * is worth more. step: including steps before this run. */
 MUST_CHECK enum status saver_save(struct saver *s, int64_t step, struct error *err);
-/* After saver_wait. When it returns, device memory may change. */
-MUST_CHECK enum status saver_snapshot(struct saver *s, int64_t step, struct error *err);
+/* After saver_wait. When it returns, device memory may change. *missed: the folder could not be made, and the run survives it. */
+MUST_CHECK enum status saver_snapshot(struct saver *s, int64_t step, bool *missed, struct error *err);
+/* A failure of a checkpoint between steps: OK and a warning on rank 0 if it is ERR_RESOURCE and the run survives it (run_options), else the
+ * failure. */
+MUST_CHECK enum status saver_survive(const struct saver *s, enum status status, const struct error *err);
 /* Collective, after a checkpoint between steps, and before the next step: notes the pause for it, instants of CLOCK_MONOTONIC, and sets when
  * the next one is due. */
 void saver_paused(struct saver *s, int64_t zero_ns, int64_t begin_ns, int64_t end_ns);
 /* Instead, if it could not be written and the run goes on: sets when the next one is due. */
 void saver_missed(struct saver *s);
-/* This rank alone. wait returns when the thread has written; look does not wait. Errors of the thread, with the file: ERR_RESOURCE.
+/* This rank alone. wait returns when the thread has written; look does not wait. Errors of the thread, with the file: ERR_RESOURCE, a warning
+ * if the run survives it.
  * ERR_RANK: another rank is dead. */
 MUST_CHECK enum status saver_wait(struct saver *s, struct error *err);
 MUST_CHECK enum status saver_look(struct saver *s, struct error *err);

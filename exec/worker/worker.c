@@ -279,6 +279,7 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
         bool stops;
         faults_before_step(&side, progress_number(&w->progress));
         TRY(stops_early(w, &stops, err));
+        if (stops && o->survives) TRY(worker_save_to_end(w, offset_ns, &stops, err));
         if (stops) return end_early(w, err);
         int64_t begin_ns = clock_wall_ns();
         TRY(next_step(w, err));
@@ -431,7 +432,7 @@ static enum status run(struct worker *w, const struct program *p, const struct r
                             kernel_spans_collect(&w->kernels, &w->rank, &w->spans, err), err);
     if (status == OK) status = scale_log_agreed(&w->scales, &w->rank, &w->chunks, err);
     if (status == OK) (void)step_log_finite(&w->log, &w->rank, w->progress.first_step);
-    if (status == OK && w->rank.o->save) {
+    if (status == OK && w->rank.o->save && !w->saved) {
         int64_t begin_ns = clock_wall_ns();
         status = saver_save(&w->saver, w->progress.first_step + w->rank.o->steps, err);
         run_board_saved(worker_board(w), clock_wall_ns() - begin_ns);

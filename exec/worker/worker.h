@@ -51,7 +51,9 @@ struct run_options {
     struct straggler_table *stragglers; /* exec/straggler.h, of all ranks; NULL: none are looked for */
     struct run_board *board;  /* exec/worker/run_board.h; NULL: none */
     struct faults *faults;    /* exec/worker/faults.h; NULL: none */
-    bool survives; /* with SAVE_SYNC, a checkpoint between steps that cannot be written is a warning, not the end of the run */
+    /* A checkpoint between steps, or one with which the ranks were to start again, that cannot be written is a warning, and the run goes on.
+     * Of forked ranks, with board. */
+    bool survives;
     bool keep_trace;
     bool
         keep_kernels; /* with keep_trace: kernels within operators, from the device's profiler (activity.h) */

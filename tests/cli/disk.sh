@@ -1,5 +1,6 @@
 #!/bin/bash
-# tests/cli/disk.sh - a slow disk fails no run; a full disk or a truncated text fails it with the name of the file.
+# tests/cli/disk.sh - a slow disk fails no run; a full disk or a truncated text fails it with the name of the file, but for a run that starts again
+# after failures or adapts: it goes on, and the next checkpoint is tried.
 set -u
 . tests/cli/common.inc
 two_stages > "$scratch/plan.yaml"
@@ -28,6 +29,64 @@ for file in stage-0001.bin manifest.json; do
     [[ $(grep -c "No space left" "$scratch/err") == 1 ]] && ok "and stderr, once" || not_ok "and stderr, once" "$(cat "$scratch/err")"
 done
 DISK_FULL=1 ends "a full disk at the end" 6 "end.trace': No space left on device" disk
+
+# emptied NAME COMMAND...: a run (files out and err) that begins on a full disk, which has space again after the first warning
+emptied() {
+    local name=$1 run n
+    shift
+    rm -rf "$scratch/kept"
+    touch "$scratch/full-now"
+    : > "$scratch/err"
+    DISK_FULL=1 DISK_WHILE=$scratch/full-now "$@" > "$scratch/out" 2> "$scratch/err" &
+    run=$!
+    for ((n = 0; n < 600 * ${SLOWDOWN:-1}; n++)); do
+        grep -q "the run goes on" "$scratch/err" && break
+        kill -0 $run 2> /dev/null || break
+        sleep 0.1
+    done
+    rm "$scratch/full-now"
+    wait $run
+    check "$name: ends with exit code 0" $?
+    grep -q "^musher: warning: checkpoint of step .*; the run goes on, and '$scratch/kept' keeps its earlier checkpoints" "$scratch/err"
+    check "$name: the full disk is a warning" $?
+    [[ -z $(compgen -G "$scratch/kept/.step-*") ]]
+    check "$name: no temporary folder is left" $?
+}
+for file in stage-0000.bin stage-0001.bin manifest.json; do
+    for mode in async sync; do
+        DISK_NAME=$file emptied "$file, $mode" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1500 --data LICENSE --save "$scratch/kept" --save-every 100 --save-mode $mode --keep 99 --max-restarts 1 --json
+        saved=$(ls "$scratch/kept" | wc -l)
+        ((saved > 2 && saved < 15)) && [[ -d $scratch/kept/step-00001500 ]] && ok "$file, $mode: later checkpoints are written" || not_ok "$file, $mode: later checkpoints are written" "$(ls "$scratch/kept")"
+    done
+done
+# The ranks of three equal replicas stop for a new plan, because one device becomes slow.
+cat > "$scratch/adapt.yaml" << 'END'
+version: 1
+name: equal
+microbatch: 1
+replicas:
+  - {microbatches: 4, stages: [{layers: [0, 15], device: a.0}]}
+  - {microbatches: 4, stages: [{layers: [0, 15], device: a.1}]}
+  - {microbatches: 4, stages: [{layers: [0, 15], device: b.0}]}
+job:
+  version: 1
+  model: {model_type: gpt2, n_embd: 32, n_layer: 6, n_head: 2, n_positions: 24, vocab_size: 257}
+  sequence_length: 24
+  global_batch: 12
+  precision: fp32
+  optimizer: {kind: adamw, lr: 1e-3}
+cluster:
+  version: 1
+  name: team
+  device_types: [{name: d, device: host, slowdown: 6, memory: 1 GiB}]
+  nodes: [{name: a, host: localhost, devices: {type: d, count: 2}}, {name: b, host: localhost, devices: {type: d, count: 1}}]
+  links: [{name: bus, between: [a], bandwidth: 400 MB/s, latency: 20 us}, {name: net, between: [a, b], bandwidth: 200 MB/s, latency: 50 us}]
+END
+printf 'version: 1\nfaults: [{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 1000}]\n' > "$scratch/slow.yaml"
+DISK_NAME=stage- emptied "an adapting run" "${shims[@]}" "$MUSHER" run "$scratch/adapt.yaml" --steps 300 --data LICENSE --faults "$scratch/slow.yaml" --adapt on --save "$scratch/kept" --json
+has "an adapting run: the new plan is taken at a later step" err "start again after step"
+grep -q '"taken": true' "$scratch/out" && [[ -d $scratch/kept/step-00000300 ]]
+check "an adapting run: to the end" $?
 
 # A text that is truncated while a run reads it.
 cp LICENSE "$scratch/text"

@@ -76,12 +76,12 @@ PATH=$scratch/bin:$PATH says "an mpirun without ranks that hangs" 7 "no rank is 
 sed 's/, device: n.0}, {layers: \[4, 7\], device: n.1}/, device: n.0}/; s/\[0, 3\]/[0, 7]/; s/\[{type: cpu}, {type: cpu}\]/[{type: cpu}]/; s/, links:.*//; /^  links/d' "$mark" > "$scratch/alone.yaml"
 numbers() { sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$scratch/$1" | tr ',' '\n' | tr -d ' '; }
 for plan in plan alone; do
-    for signal in INT TERM; do
+    for signal in INT TERM USR1; do
         rm -rf "$scratch/early"
         "$MUSHER" run "$scratch/$plan.yaml" --steps 100000 --data LICENSE --save "$scratch/early" --json > "$scratch/first" 2> "$scratch/err" &
         run=$!
         sleep 2
-        if [[ $signal == INT ]]; then kill -INT $run; else kill -TERM $run $(cat /proc/$run/task/*/children); fi
+        if [[ $signal == INT ]]; then kill -INT $run; else kill -$signal $run $(cat /proc/$run/task/*/children); fi
         wait $run
         code=$?
         steps=$(numbers first | wc -l)

@@ -11,6 +11,15 @@ says "a label without text" 2 "expected TYPE=TEXT" "$MUSHER" launch slurm $plan 
 says "a wrong option of run" 2 "--steps" "$MUSHER" launch slurm $plan -o - -- --step 3
 says "an option of run that launch has" 2 "pass it to launch itself" "$MUSHER" launch slurm $plan -o - -- --save ckpt
 says "a variable without value" 2 "expected NAME=VALUE" "$MUSHER" launch ssh $plan -o - --env 1X=2
+for time in 8h 1:2:3:4 -5 1- 1: 1-2:3:4:5 123456789 1--2 ""; do
+    says "--time '$time'" 2 "--time '$time': expected minutes, MM:SS, HH:MM:SS, D-HH" "$MUSHER" launch slurm $plan -o - --time="$time"
+done
+says "an option of another engine" 2 "--image has no effect with ssh, it is for kubernetes" "$MUSHER" launch ssh $plan -o - --image i
+says "of several others" 2 "--restarts has no effect with ssh, it is for slurm and kubernetes and ray" "$MUSHER" launch ssh $plan -o - --restarts 3 --save ckpt
+for option in time partition account directive agent image claim folder label grace name; do
+    case $option in time | partition | account | directive) engine=kubernetes ;; agent) engine=slurm ;; *) engine=ssh ;; esac
+    says "--$option for $engine" 2 "--$option has no effect with $engine" "$MUSHER" launch $engine $plan -o - --$option 1
+done
 says "a plan from standard input" 2 "pass it as a file" "$MUSHER" launch ssh - -o -
 says "pods without an image" 2 "--image" "$MUSHER" launch kubernetes $plan -o -
 says "pods of two types of nodes" 2 "expected a label of nodes" "$MUSHER" launch kubernetes $plan -o - --image i --claim c --label fast=gpu
@@ -35,7 +44,7 @@ diff - "$scratch/components" > "$scratch/err" <<'END'
 END
 check "it has the plan's nodes" $?
 [[ $(grep -c -- '--time=60' "$scratch/job.sh") == 3 && $(grep -c -- '#SBATCH --mem=4G' "$scratch/job.sh") == 3 ]] && ok "each component has the directives" || not_ok "each component has the directives" "$(cat "$scratch/job.sh")"
-has "it ends before the time limit" job.sh "--signal=B:TERM@120"
+has "it ends before the time limit" job.sh "--signal=B:USR1@120"
 eval "$(grep '^run=' "$scratch/job.sh")"
 [[ "${run[*]}" == "musher run $plan --any-host --save ckpt --continue --steps 5 --data a b's --json" && ${#run[@]} == 12 ]] && ok "words are quoted" || not_ok "words are quoted" "${run[*]}"
 
@@ -46,6 +55,17 @@ awk '/^ *- \|$/ { on = 1; next } /volumeMounts|resources/ { on = 0 } on' "$scrat
 bash -n "$scratch/pods.sh" 2> "$scratch/err"
 check "its scripts are of a shell" $?
 has "its pods are hosts" pods.sh "three-hosts-nodes2-0-0.three-hosts"
+
+# Ranks of a node that are not neighbours: p.0, q.0, p.1, r.0.
+mixed=$scratch/mixed.yaml
+sed 's/{layers: \[4, 7\], device: p.1}/{layers: [4, 7], device: q.0}/; s/{layers: \[0, 3\], device: q.0}/{layers: [0, 3], device: p.1}/' $plan > "$mixed"
+"$MUSHER" launch slurm "$mixed" -o "$scratch/mixed.sh" 2> "$scratch/err" && [[ $(grep '^ranks=' "$scratch/mixed.sh") == "ranks=(0 1 0 2) "* ]]
+check "Slurm: ranks in the plan's order" $?
+"$MUSHER" launch ray "$mixed" -o "$scratch/mixed.py" 2> "$scratch/err" && grep -q '^RANKS = \[0, 1, 0, 2\]' "$scratch/mixed.py"
+check "Ray: ranks in the plan's order" $?
+"$MUSHER" launch kubernetes "$mixed" -o "$scratch/mixed-jobset.yaml" --image i --claim c 2> "$scratch/err" &&
+    [[ $(sed -n "/hosts\" <<'END'/,/END\$/s/^ *three-hosts-\(.*\)\.three-hosts/\1/p" "$scratch/mixed-jobset.yaml" | tr '\n' ' ') == "leader-0-0 nodes1-0-0 leader-0-0 nodes2-0-0 " ]]
+check "Kubernetes: ranks in the plan's order" $?
 
 # mpirun: each host is a name of this machine, in a name space of its own.
 if unshare -u true 2> /dev/null; then
@@ -64,6 +84,13 @@ END
         diff -r "$scratch/whole" "$scratch/ckpt" > "$scratch/err"
     check "they have the parameters of one host" $?
     says "a complete training ends at once" 0 "the training is complete" bash "$scratch/run.sh"
+    "$MUSHER" launch ssh "$mixed" -o "$scratch/mixed.sh" --program "$MUSHER" --agent "$scratch/agent" --save "$scratch/mixed" -- --steps 100 --data LICENSE 2> "$scratch/err"
+    sed -i 's/ --steps / --any-host --steps /' "$scratch/mixed.sh"
+    timeout 300 bash "$scratch/mixed.sh" > "$scratch/out" 2> "$scratch/err"
+    check "ranks that are not neighbours train" $?
+    "$MUSHER" run "$mixed" --any-host --steps 100 --data LICENSE --save "$scratch/mixed-whole" > /dev/null 2> "$scratch/err" &&
+        diff -r "$scratch/mixed-whole" "$scratch/mixed" > "$scratch/err"
+    check "with the parameters of one host" $?
     # Ranks in another order than the plan's.
     sed "/^alpha$/d; s/^END$/alpha\nalpha\nEND/; s/ --save [^ ]* --continue//" "$scratch/run.sh" > "$scratch/order.sh"
     says "ranks on other hosts than the plan's" 3 "rank 0 runs on 'gamma'" bash "$scratch/order.sh"

@@ -165,6 +165,30 @@ for mode in sync async; do
     check "and no generation is published" $?
 done
 
+# --- what is left of killed runs, and damaged checkpoints ---
+
+rm -rf "$scratch/full"
+DISK_SIGNAL=9 DISK_NAME=stage-0001.bin says "a rank that is killed while it writes" 7 "rank 1 was killed by signal 9" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data "$text" --save "$scratch/full" --save-every 2
+[[ -d $scratch/full && -z $(ls -A "$scratch/full") ]]
+check "leaves no temporary folder" $?
+continued=("$MUSHER" run "$scratch/plan.yaml" --data "$text" --save "$scratch/full" --continue)
+for launcher in fork mpirun; do
+    says "two checkpoints, $launcher" 0 "" "${continued[@]}" --launcher $launcher --steps 4 --save-every 2
+    mkdir "$scratch/full/.step-00000003.tmp"
+    says "a complete training, $launcher" 0 "the training is complete" "${continued[@]}" --launcher $launcher --steps 4
+    [[ ! -e $scratch/full/.step-00000003.tmp ]]
+    check "removes what a killed run has left, $launcher" $?
+    for file in "$scratch"/full/*/stage-0000.bin; do truncate -s 10 "$file"; done
+    for options in "" "--max-restarts 1"; do
+        [[ $launcher == mpirun && $options ]] && continue
+        says "--continue, all checkpoints are damaged, $launcher $options" 3 "no usable checkpoint in '$scratch/full': '$scratch/full/step-00000004/stage-0000.bin' is truncated" "${continued[@]}" --launcher $launcher --steps 6 $options
+        has "what to do" err "to train from the beginning, remove its 2 checkpoints"
+        [[ $(echo $(ls -A "$scratch/full")) == "step-00000002 step-00000004" ]]
+        check "they stay" $?
+    done
+    rm -r "$scratch"/full/*
+done
+
 # --- the interval ---
 
 says "auto, failures every hour" 0 "checkpoints " "$MUSHER" run "$scratch/plan.yaml" --steps 60 --data "$text" --save "$scratch/auto" --save-every auto --mtbf 1h

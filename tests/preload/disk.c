@@ -6,6 +6,7 @@
  * DISK_GONE=TEXT    it gets the signal when a file with TEXT in its name has been removed, instead
  * DISK_SECONDS=S    fsync takes so long
  * DISK_FULL=1       fsync fails for want of space, as it does where space is given out late
+ * DISK_WHILE=FILE   only while this file exists
  *
  * DISK_REPORT=FILE  a line for each operation, in all processes: KIND, descriptor (-1: by name), path, and what failed or "-", separated by tabs
  * DISK_FAIL=K       the K-th of these operations fails, counted over the processes that a fork joins
@@ -272,7 +273,7 @@ int fsync(int fd)
     if (number("DISK_SIGNAL")) raise((int)number("DISK_SIGNAL"));
     struct timespec left = {.tv_sec = number("DISK_SECONDS")};
     while (nanosleep(&left, &left) && errno == EINTR) continue;
-    if (!number("DISK_FULL")) return (int)syscall(SYS_fsync, fd);
+    if (!number("DISK_FULL") || (getenv("DISK_WHILE") && access(getenv("DISK_WHILE"), F_OK))) return (int)syscall(SYS_fsync, fd);
     errno = ENOSPC;
     return -1;
 }

@@ -135,6 +135,16 @@ static void print_job(FILE *out, const struct launch *l, const char *job, const 
 /* Pods behind the leader's in a group. */
 static int32_t rest(const struct launch *l, int32_t g) { return l->groups[g].n - (g == 0); }
 
+static void print_pod(FILE *out, const struct launch *l, const char *name, int32_t node)
+{
+    int32_t g = 0;
+    while (node >= l->groups[g].first + l->groups[g].n) g++;
+    if (node)
+        fprintf(out, "%s-nodes%" PRId32 "-0-%" PRId32 ".%s\n", name, g, node - l->groups[g].first - (g == 0), name);
+    else
+        fprintf(out, "%s-leader-0-0.%s\n", name, name);
+}
+
 static void write_leader(FILE *out, const struct launch *l, const char *name)
 {
     fputs("set -u\nexport OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n", out);
@@ -143,11 +153,7 @@ static void write_leader(FILE *out, const struct launch *l, const char *name)
     fputs("here=$(mktemp -d)\n"
           "cat > \"$here/hosts\" <<'END'\n",
           out);
-    for (int32_t k = 0; k < l->nodes[0].n_ranks; k++) fprintf(out, "%s-leader-0-0.%s\n", name, name);
-    for (int32_t g = 0; g < l->n_groups; g++)
-        for (int32_t i = 0; i < rest(l, g); i++)
-            for (int32_t k = 0; k < l->nodes[l->groups[g].first].n_ranks; k++)
-                fprintf(out, "%s-nodes%" PRId32 "-0-%" PRId32 ".%s\n", name, g, i, name);
+    for (int32_t i = 0; i < l->n_ranks; i++) print_pod(out, l, name, l->rank_node[i]);
     fputs("END\n"
           "ssh_options='-i " SSH "/id -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR'\n"
           "for host in $(sort -u \"$here/hosts\"); do\n"

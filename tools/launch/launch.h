@@ -50,11 +50,13 @@ struct launch {
     const struct launch_request *q;
     const char *plan_path, *plan_name, *name; /* name: of the job */
     int32_t n_ranks, n_nodes, n_groups;
-    struct launch_node *nodes;
+    struct launch_node *nodes; /* in the order in which ranks come to them */
     struct launch_group *groups;
+    int32_t *rank_node; /* (n_ranks) */
+    bool in_order;      /* the ranks of each node are neighbours */
 };
 
-/* ERR_INPUT: ranks of one node are not neighbours, or too many types on a node. ERR_USAGE: a label of an unknown type, an option with a
+/* ERR_INPUT: too many types on a node. ERR_USAGE: a label of an unknown type, an option with a
  * control character, a variable without a value. O(devices · types of a node). */
 MUST_CHECK enum status launch_layout(struct arena *a, const char *path, const struct plan *plan, const struct program *program,
                                      const struct launch_request *q, struct launch *out, struct error *err);

@@ -35,19 +35,20 @@ static bool alike(const struct launch_node *x, const struct launch_node *y)
 static enum status find_nodes(const struct plan *plan, const struct program *p, struct launch *out, struct error *err)
 {
     const struct cluster *c = &plan->cluster;
-    bool *seen = ARENA_ARRAY(out->a, bool, (size_t)c->n_nodes + 1);
-    int32_t last = -1;
+    int32_t *found = ARENA_ARRAY(out->a, int32_t, (size_t)c->n_nodes + 1); /* 1 + index in out->nodes */
+    out->rank_node = ARENA_ARRAY(out->a, int32_t, (size_t)p->n_devices + 1);
+    out->in_order = true;
     out->nodes = ARENA_ARRAY(out->a, struct launch_node, (size_t)c->n_nodes + 1);
     for (int32_t i = 0; i < p->n_devices; i++) {
         int32_t device = cluster_device(c, p->devices[i].name);
         const struct device *d = &c->devices[device];
-        if (d->node != last && seen[d->node])
-            return error_set(err, ERR_INPUT, "node %s: its ranks are not neighbours in the order of ranks, so no engine can start them together",
-                             c->nodes[d->node].name);
-        if (d->node != last) out->nodes[out->n_nodes++] = (struct launch_node){.name = c->nodes[d->node].name, .host = c->nodes[d->node].host};
-        last = d->node;
-        seen[last] = true;
-        TRY(add_device(&out->nodes[out->n_nodes - 1], c, d, !program_device_is_host(&p->devices[i]), err));
+        if (!found[d->node]) {
+            out->nodes[out->n_nodes++] = (struct launch_node){.name = c->nodes[d->node].name, .host = c->nodes[d->node].host};
+            found[d->node] = out->n_nodes;
+        }
+        out->rank_node[i] = found[d->node] - 1;
+        out->in_order &= !i || out->rank_node[i] >= out->rank_node[i - 1];
+        TRY(add_device(&out->nodes[out->rank_node[i]], c, d, !program_device_is_host(&p->devices[i]), err));
     }
     return OK;
 }

@@ -14,7 +14,7 @@
 static void print_bundle(FILE *out, const struct launch_node *x)
 {
     int32_t gpus = 0;
-    fprintf(out, "    ({\"CPU\": %" PRId32, x->n_ranks);
+    fprintf(out, "    {\"CPU\": %" PRId32, x->n_ranks);
     for (int32_t i = 0; i < x->n_parts; i++) gpus += x->part[i].gpu ? x->part[i].n : 0;
     if (gpus) fprintf(out, ", \"GPU\": %" PRId32, gpus);
     for (int32_t i = 0; i < x->n_parts; i++) {
@@ -23,7 +23,7 @@ static void print_bundle(FILE *out, const struct launch_node *x)
         shell_text(out, x->part[i].label, strlen(x->part[i].label));
         fputs(": " MARK, out);
     }
-    fprintf(out, "}, %" PRId32 "), # %s\n", x->n_ranks, x->name);
+    fprintf(out, "}, # %s\n", x->name);
 }
 
 static const char imports[] = "import os, shutil, signal, socket, subprocess, sys, tempfile, threading\n"
@@ -75,7 +75,7 @@ static const char body[] =
     "    global mpirun\n"
     "    here = tempfile.mkdtemp()\n"
     "    actors = []\n"
-    "    for i, (resources, ranks) in enumerate(NODES):\n"
+    "    for i, resources in enumerate(NODES):\n"
     "        where = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=i)\n"
     "        actors.append(Node.options(num_cpus=resources[\"CPU\"], num_gpus=resources.get(\"GPU\", 0), scheduling_strategy=where).remote())\n"
     "    server = socket.socket(socket.AF_UNIX)\n"
@@ -85,12 +85,12 @@ static const char body[] =
     "    with open(here + \"/agent\", \"w\") as f:\n"
     "        f.write(AGENT)\n"
     "    with open(here + \"/hosts\", \"w\") as f: # a line a rank\n"
-    "        f.write(\"\".join(f\"node{i}\\n\" * ranks for i, (resources, ranks) in enumerate(NODES)))\n"
+    "        f.write(\"\".join(f\"node{i}\\n\" for i in RANKS))\n"
     "    agent = f\"{sys.executable} {here}/agent {here}/socket\"\n"
     "    variables = [word for name in [\"PATH\", *ENV] for word in (\"-x\", name)]\n"
     "    mpirun = subprocess.Popen([\"mpirun\", \"--mca\", \"plm\", \"rsh\", \"--mca\", \"plm_rsh_agent\", agent, \"--mca\", \"plm_rsh_no_tree_spawn\", \"1\",\n"
     "        \"--leave-session-attached\", \"--hostfile\", here + \"/hosts\", \"--map-by\", \"seq\", \"--oversubscribe\", \"--bind-to\", \"none\",\n"
-    "        \"-np\", str(sum(ranks for resources, ranks in NODES)), *variables, *RUN])\n"
+    "        \"-np\", str(len(RANKS)), *variables, *RUN])\n"
     "    if stopped:\n"
     "        mpirun.send_signal(signal.SIGUSR1)\n"
     "    code = mpirun.wait()\n"
@@ -104,7 +104,7 @@ static const char body[] =
     "ray.init(address=os.environ.get(\"RAY_ADDRESS\", \"auto\"))\n"
     "signal.signal(signal.SIGTERM, stop) # ray.init sets its own\n"
     "signal.signal(signal.SIGINT, stop)\n"
-    "group = placement_group([resources for resources, ranks in NODES], strategy=\"STRICT_SPREAD\")\n"
+    "group = placement_group(NODES, strategy=\"STRICT_SPREAD\")\n"
     "for start in range(RESTARTS + 1):\n"
     "    ray.get(group.ready())\n"
     "    code = attempt(group)\n"
@@ -125,7 +125,9 @@ enum status launch_ray(FILE *out, const struct launch *l, struct error *err)
     fputs(imports, out);
     fputs("NODES = [ # resources and ranks of each node of the plan\n", out);
     for (int32_t i = 0; i < l->n_nodes; i++) print_bundle(out, &l->nodes[i]);
-    fputs("]\nRUN = [", out);
+    fputs("]\nRANKS = [", out);
+    for (int32_t i = 0; i < l->n_ranks; i++) fprintf(out, "%s%" PRId32, i ? ", " : "", l->rank_node[i]);
+    fputs("] # node of each\nRUN = [", out);
     const char *const fixed[] = {q->program, "run", l->plan_path, "--any-host", q->save ? "--save" : NULL, q->save, q->save ? "--continue" : NULL};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         if (!fixed[i]) continue;

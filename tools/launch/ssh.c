@@ -31,8 +31,7 @@ enum status launch_ssh(FILE *out, const struct launch *l, struct error *err)
           "trap 'rm -rf \"$here\"' EXIT\n"
           "cat > \"$here/hosts\" <<'END'\n",
           out);
-    for (int32_t i = 0; i < l->n_nodes; i++)
-        for (int32_t k = 0; k < l->nodes[i].n_ranks; k++) fprintf(out, "%s\n", l->nodes[i].host);
+    for (int32_t i = 0; i < l->n_ranks; i++) fprintf(out, "%s\n", l->nodes[l->rank_node[i]].host);
     fputs("END\nmpirun --mca plm rsh ", out);
     if (l->q->agent) {
         fputs("--mca plm_rsh_agent ", out);
