@@ -2,13 +2,13 @@
 #include "core/base/ranges.h"
 #include "core/base/units.h"
 #include "exec/backend.h"
+#include "exec/comm/launch.h"
 #include "exec/device_check.h"
 #include "profiles/catalogue.h"
 #include "tools/check_devices.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/print/classes.h"
-#include "tools/profile/cuda.h"
 
 #include <netdb.h>
 #include <sched.h>
@@ -158,7 +158,7 @@ static const char *check_gpu(struct findings *f, const struct program *p,
                               const struct program_device *d, bool *no_driver)
 {
     struct error why = {0};
-    if (program_device_is_host(d) || !profile_host_is_here(d->host)) return NULL;
+    if (program_device_is_host(d) || !launch_host_is_here(d->host)) return NULL;
     const struct devices_here *c = here_of(f, d->kind);
     *no_driver = c->status != OK;
     if (*no_driver) return c->reason;
@@ -210,7 +210,7 @@ static void check_hosts(struct findings *f, const struct program *p)
     size_t n = 0;
     for (int32_t i = 0; i < p->n_devices; i++) {
         const char *host = p->devices[i].host;
-        if (profile_host_is_here(host) || (n && !strcmp(away[n - 1], host))) continue;
+        if (launch_host_is_here(host) || (n && !strcmp(away[n - 1], host))) continue;
         size_t k = 0;
         while (k < n && strcmp(away[k], host) != 0) k++;
         if (k == n) away[n++] = host;

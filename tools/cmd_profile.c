@@ -40,6 +40,7 @@ struct request {
     struct texts plans;
     bool again;
     int64_t largest_kib;
+    const char *agent;
     struct profile_away away;
 };
 
@@ -346,7 +347,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
         .provenance = q->plans.count ? "profile of plans" : "profile",
         .away = q->away,
         .again = q->again || q->away.from,
-        .links = {.arena = a, .cluster = &c, .largest_bytes = q->largest_kib << 10}};
+        .links = {.arena = a, .cluster = &c, .agent = q->agent, .largest_bytes = q->largest_kib << 10}};
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,
@@ -371,6 +372,8 @@ static enum status run_profile(struct arena *a, void *request, const struct comm
                                struct error *err)
 {
     const struct request *q = request;
+    if (q->agent && (q->away.emit || q->away.from))
+        return error_set(err, ERR_USAGE, "--agent is for measurements; --emit and --from have none of links");
     if (q->again && !q->plans.count)
         return error_set(err, ERR_USAGE, "--again needs a PLAN; without one every row is measured");
     if (q->away.emit && (q->db || q->away.from))
@@ -415,6 +418,12 @@ static const struct option options[] = {
      .min = 1,
      .max = 1 << 20,
      .help = "largest measured message and collective between GPUs, in KiB, e.g. 262144"},
+    {.name = "agent",
+     TEXT_AT(agent),
+     .unit = "COMMAND",
+     .help = "command that starts a program on the `host:` of a node, with which links between hosts, and those at switches, are measured "
+             "by ranks of Open MPI, e.g. ssh or \"ssh -p 2222\"; every host has this program and the working directory",
+     .preset = "none: links to other hosts keep the prior"},
     {.name = "emit",
      TEXT_AT(away.emit),
      .unit = "DIR",

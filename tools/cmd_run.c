@@ -11,6 +11,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/early_end.h"
+#include "tools/host_file.h"
 #include "tools/print/run.h"
 #include "tools/restart.h"
 #include "tools/saves.h"
@@ -25,6 +26,7 @@
 
 struct request {
     const char *plan, *trace, *arrivals, *save_every, *mtbf;
+    const char *agent;
     int launcher;
     struct run_options run;
     struct restart restart;
@@ -201,13 +203,24 @@ static const char *const launchers[] = {"auto", "fork", "mpirun", NULL};
 /* Whether the ranks are forked. */
 static enum status choose_launcher(const struct request *q, int32_t n_ranks, bool *forked, struct error *err)
 {
-    *forked = q->launcher == LAUNCHER_AUTO ? n_ranks <= LOCAL_RANKS_MAX : q->launcher == LAUNCHER_FORK;
+    if (q->agent && q->launcher == LAUNCHER_FORK) return error_set(err, ERR_USAGE, "--agent starts ranks through mpirun; leave --launcher fork out");
+    *forked = q->agent ? false : q->launcher == LAUNCHER_AUTO ? n_ranks <= LOCAL_RANKS_MAX : q->launcher == LAUNCHER_FORK;
     if (*forked && n_ranks > LOCAL_RANKS_MAX)
         return error_set(err, ERR_USAGE, "--launcher fork: this plan has %" PRId32 " devices, at most %d can be forked; use --launcher mpirun", n_ranks,
                          LOCAL_RANKS_MAX);
     if (!*forked && !strcmp(q->plan, "-"))
         return error_set(err, ERR_USAGE, "run -: each of the %" PRId32 " ranks of mpirun reads the plan; pass it as a file", n_ranks);
     return OK;
+}
+
+/* On this host, or with an agent on the hosts of the program's devices. */
+static enum status run_by_mpirun(struct arena *a, const struct request *q, const struct program *p, char *const *argv, struct error *err)
+{
+    struct launch_hosts on = {0};
+    if (q->agent) TRY(host_file_write(a, p, q->agent, &on, err));
+    enum status st = launch_ranks(p->n_devices, q->agent ? &on : NULL, argv, q->run.save != NULL, err);
+    if (on.file) unlink(on.file);
+    return st;
 }
 
 static enum status run(struct arena *a, void *request, const struct common *common,
@@ -274,7 +287,7 @@ static enum status run(struct arena *a, void *request, const struct common *comm
         return worker_run(a, &program, &q->run, &x.r, err);
     }
     if (!forked && q->restart.max) return error_set(err, ERR_USAGE, "--max-restarts is for forked ranks (--launcher fork)");
-    enum status status = forked ? run_forked(&x, err) : launch_ranks(program.n_devices, common->argv - 1, q->run.save != NULL, err);
+    enum status status = forked ? run_forked(&x, err) : run_by_mpirun(a, q, &program, common->argv - 1, err);
     if (status != OK && q->run.save) checkpoint_clear(q->run.save);
     return status;
 }
@@ -387,18 +400,25 @@ static const struct option options[] = {
      .choices = launchers,
      .help = "how the ranks of this host start: fork (joined by shared memory), or mpirun (MPI)",
      .preset = "auto: fork up to 64 devices"},
+    {.name = "agent",
+     TEXT_AT(agent),
+     .unit = "COMMAND",
+     .help = "command that starts a program on the `host:` of a node, e.g. ssh or \"ssh -p 2222\": mpirun starts the ranks there; every host has "
+             "this program and the files of the other options under the same names",
+     .preset = "none: all ranks run on this host"},
     {0}};
 
 const struct verb cmd_run = {
     .name = "run",
     .summary = "train a plan on real devices",
     .about =
-        "A plan of several devices runs as one process (rank) per device, all on this host. On several hosts mpirun or "
-        "srun starts the ranks, one per device, in the order of the plan's replicas, stages and their devices.",
+        "A plan of several devices runs as one process (rank) per device, all on this host, or with --agent on the plan's hosts. Under mpirun or "
+        "srun these start the ranks, one per device, in the order of the plan's replicas, stages and their devices.",
     .options = options,
     .examples = {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
                  "musher run plan.yaml --resume ckpt --save ckpt --save-every 50",
-                 "mpirun -n 4 musher run plan.yaml --data text.txt"},
+                 "# on the hosts of the plan's nodes",
+                 "musher run plan.yaml --agent ssh --data text.txt"},
     REQUEST(.run.save_keep = CHECKPOINTS_KEPT, .save_every = "0"),
     .run = run,
 };

@@ -106,8 +106,8 @@ static enum status read_speed(struct cluster_reader *r, const struct node *n, st
                       *latency = cluster_given(n, "latency");
     bool at_switch = l->kind[0] == END_SWITCH || l->kind[1] == END_SWITCH;
     if ((r->c->emulated || at_switch) && !bandwidth)
-        return node_error(n, r->err, "link '%s' needs a bandwidth: links %s cannot be measured",
-                          l->name, r->c->emulated ? "of an emulated cluster" : "at a switch");
+        return node_error(n, r->err, "link '%s' needs a bandwidth: links %s", l->name,
+                          r->c->emulated ? "of an emulated cluster cannot be measured" : "at a switch state it, also if they are measured later");
     if (!bandwidth != !latency)
         return node_error(
             n, r->err, "link '%s' has a %s and no %s; both are stated or both are measured",

@@ -155,7 +155,7 @@ static bool is_chatter(const char *line)
            strstr(line, "more processes have sent help message") ||
            strstr(line, "orte_base_help_aggregate") || strstr(line, "mpirun: killing job") ||
            strstr(line, "mpirun: abort is already in progress") ||
-           strstr(line, "mpirun: Forwarding signal");
+           strstr(line, "mpirun: Forwarding signal") || strstr(line, "plm:rsh: Warning: setpgid");
 }
 
 /* The first failure counts; later ones follow from it, or are common to all ranks. */
@@ -214,28 +214,36 @@ static bool listen_to(struct talk *t, int fd)
 /* ---- the child --------------------------------------------------------------------------------
  */
 
-static char **arguments(struct arena *a, int32_t n, char *const *argv)
+/* on NULL: this host only, through shared memory. mpirun passes variables on to other hosts by name: musher's own, too. */
+static char **arguments(struct arena *a, int32_t n, const struct launch_hosts *on, char *const *argv)
 {
-    static const char *const fixed[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "--host",
-                                        NULL, "-np", NULL, "-x", "OPENBLAS_NUM_THREADS", "-x",
-                                        "OMP_NUM_THREADS",
-                                        /* this host only, through shared memory */
-                                        "--mca", "plm", "isolated", "--mca", "pml", "ob1", "--mca",
-                                        "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"};
-    enum { N_FIXED = sizeof fixed / sizeof *fixed };
+    static const char *const head[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "-x", "OPENBLAS_NUM_THREADS", "-x", "OMP_NUM_THREADS",
+                                       "--mca", "pml", "ob1", "--mca", "mpi_yield_when_idle", "1", "-np"};
+    static const char *const here[] = {"--mca", "plm", "isolated", "--mca", "btl", "self,vader", "--host"};
+    static const char *const there[] = {"-x", "PATH", "-x", LAUNCHED, "--mca", "plm", "rsh", "--map-by", "seq", "--mca", "plm_rsh_agent"};
+    enum { HEAD = sizeof head / sizeof *head, HERE = sizeof here / sizeof *here, THERE = sizeof there / sizeof *there };
     static char self[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = 0;
     size_t count = 0, given = 0;
+    size_t variables = 0;
     while (argv[given]) given++;
-    char **out = ARENA_ARRAY(a, char *, N_FIXED + given + 2);
-    for (; count < N_FIXED; count++) {
-        if (fixed[count])
-            out[count] = arena_strdup(a, fixed[count]);
-        else
-            out[count] = !strcmp(fixed[count - 1], "-np")
-                             ? arena_printf(a, "%" PRId32, n)
-                             : arena_printf(a, "localhost:%" PRId32, n);
+    while (environ[variables]) variables++;
+    char **out = ARENA_ARRAY(a, char *, HEAD + HERE + THERE + given + 2 * variables + 6);
+    for (size_t i = 0; i < HEAD; i++) out[count++] = arena_strdup(a, head[i]);
+    out[count++] = arena_printf(a, "%" PRId32, n);
+    for (size_t i = 0; !on && i < HERE; i++) out[count++] = arena_strdup(a, here[i]);
+    if (!on) out[count++] = arena_printf(a, "localhost:%" PRId32, n);
+    for (size_t i = 0; on && i < THERE; i++) out[count++] = arena_strdup(a, there[i]);
+    if (on) {
+        out[count++] = arena_strdup(a, on->agent);
+        out[count++] = arena_strdup(a, "--hostfile");
+        out[count++] = arena_strdup(a, on->file);
+    }
+    for (size_t i = 0; on && i < variables; i++) {
+        if (strncmp(environ[i], "MUSHER_", 7) != 0 || !strncmp(environ[i], LAUNCHED, strlen(LAUNCHED))) continue;
+        out[count++] = arena_strdup(a, "-x");
+        out[count++] = arena_strndup(a, environ[i], strcspn(environ[i], "="));
     }
     out[count++] = self;
     for (size_t i = 1; i < given; i++) out[count++] = argv[i];
@@ -301,38 +309,36 @@ static bool pass_on(struct output *o, int fd)
 /* ---- ranks ------------------------------------------------------------------------------------
  */
 
-char launch_process_state(int32_t pid)
+/* A live process of another program: the agent that started mpirun's daemon on another host. */
+static bool is_agent(int pid)
 {
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) return errno == ENOENT || errno == ESRCH ? 'X' : 'R';
-    size_t n = fread(line, 1, sizeof line - 1, f);
-    fclose(f);
-    line[n] = 0;
-    const char *end = strrchr(line, ')'); /* a process name may contain any character */
-    return end && end[1] == ' ' ? end[2] : n ? 'R' : 'X';
+    char path[64], its[PATH_MAX], own[PATH_MAX];
+    snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    ssize_t n = readlink(path, its, sizeof its), m = readlink("/proc/self/exe", own, sizeof own);
+    return n > 0 && m > 0 && (n != m || memcmp(its, own, (size_t)n) != 0);
 }
 
-bool launch_process_ended(char state) { return strchr("ZXx", state) != NULL; }
-
 /* Adds to `children` the child processes of one of mpirun's threads, and those alive; false if the system does not
- * report them. */
-static bool count_of_thread(const char *task, const char *thread, int *children, int *alive)
+ * report them. agents: some may be agents, which do not count. */
+static bool count_of_thread(const char *task, const char *thread, bool agents, int *children, int *alive)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/%s/children", task, thread);
     FILE *f = fopen(path, "re");
     if (!f) return false;
-    for (int pid; fscanf(f, "%d", &pid) == 1; ++*children)
-        *alive += !launch_process_ended(launch_process_state(pid));
+    for (int pid; fscanf(f, "%d", &pid) == 1;) {
+        bool lives = !launch_process_ended(launch_process_state(pid));
+        if (agents && lives && is_agent(pid)) continue;
+        ++*children;
+        *alive += lives;
+    }
     fclose(f);
     return true;
 }
 
 /* mpirun may wait for itself for ever if a rank dies while it registers (PMIx 4.2). looks: number of looks without a
  * live rank; *began: whether it ever had one. No effect if the system does not report children. */
-static int look_for_ranks(pid_t mpirun, int looks, bool *began)
+static int look_for_ranks(pid_t mpirun, bool agents, int looks, bool *began)
 {
     char task[64];
     int children = 0, alive = 0;
@@ -341,14 +347,14 @@ static int look_for_ranks(pid_t mpirun, int looks, bool *began)
     DIR *d = opendir(task);
     if (!d) return 0;
     for (struct dirent *e; reported && (e = readdir(d));)
-        if (e->d_name[0] != '.') reported = count_of_thread(task, e->d_name, &children, &alive);
+        if (e->d_name[0] != '.') reported = count_of_thread(task, e->d_name, agents, &children, &alive);
     closedir(d);
     *began |= children > 0;
     return alive || !reported ? 0 : looks + 1;
 }
 
 /* Until mpirun has closed its pipes, or did not end in time after a signal, or has lost its ranks and does not end. */
-static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2], bool stops)
+static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2], const struct launch_hosts *on, bool stops)
 {
     bool reported = false, began = false, asked = false;
     int looks = 0;
@@ -363,7 +369,7 @@ static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2
             reported = true;
         }
         int n = poll(p, 2, reported ? WATCHDOG_MS : LOOK_MS);
-        if (n == 0 && !reported) looks = look_for_ranks(child, looks, &began);
+        if (n == 0 && !reported && (!on || on->here)) looks = look_for_ranks(child, on, looks, &began);
         t->alone = n == 0 && !reported && looks * LOOK_MS >= (began ? WATCHDOG_MS : START_MS);
         if (n == 0 && (reported || t->alone)) {
             kill(-child, SIGKILL); /* mpirun; its ranks end when they lose it */
@@ -437,7 +443,7 @@ static enum status open_pipes(int from[2], int to[2], struct error *err)
     return error_set(err, ERR_RESOURCE, "cannot create a pipe: %s", strerror(why));
 }
 
-enum status launch_ranks(int32_t n, char *const *argv, bool stops, struct error *err)
+enum status launch_ranks(int32_t n, const struct launch_hosts *on, char *const *argv, bool stops, struct error *err)
 {
     if (n < 1 || n > RANKS_MAX)
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be started on one host", n,
@@ -446,7 +452,7 @@ enum status launch_ranks(int32_t n, char *const *argv, bool stops, struct error 
     TRY(open_pipes(from, to, err));
     struct arena *a = arena_new();
     struct sigaction old[END_SIGNALS];
-    char **arguments_of_mpirun = arguments(a, n, argv);
+    char **arguments_of_mpirun = arguments(a, n, on, argv);
     fflush(NULL);
     end_signals_watch(old);
     pid_t child = fork();
@@ -457,7 +463,7 @@ enum status launch_ranks(int32_t n, char *const *argv, bool stops, struct error 
     struct talk t = {0};
     struct output o = {0};
     if (child > 0) {
-        follow(&t, &o, child, from, stops);
+        follow(&t, &o, child, from, on, stops);
         if (t.n) take_line(&t);
         while (waitpid(child, &how, 0) < 0 && errno == EINTR)
             if (end_signals_caught() > stops) kill(child, SIGTERM);

@@ -4,6 +4,11 @@
  * blocking calls spin, which would starve ranks that share a core: it is configured to yield, and a run calls only
  * Isend, Irecv and Testsome. Open MPI's shared-memory transport needs both ends to poll: the receiver's poll moves
  * the bytes, the sender's next poll completes the send. Doorbells (exec/comm/comm.c) make both poll at once.
+ *
+ * Between hosts messages of more than one piece are sent in pieces that MPI sends without asking the receiver (eager protocol), once the
+ * receiver has granted the message by an empty one, which it sends as soon as it has a buffer. MPI's own protocol for such messages
+ * (rendezvous) asks when the message is ready, and its answer waits in the one TCP connection of two ranks behind all bytes of the opposite
+ * direction: two messages in opposite directions then take almost as long as one after the other (docs/decisions/34-messages-between-hosts.md).
  */
 #include "exec/comm/transport.h"
 
@@ -39,13 +44,28 @@ int __lsan_is_turned_off(void) { return mpi_was_started; }
 
 #define BROADCAST_BYTES (1 << 30) /* counts of MPI are int */
 #define ROUND_TRIPS 50            /* for the clock offset; the fastest counts */
+#define PIECE_BYTES 64512         /* 63 KiB: with MPI's header below 64 KiB, the eager limit of Open MPI's TCP */
+#define PIECES_AT_ONCE 16         /* of a message: 1 MiB, which 10 Gbit/s move in 16 polls */
+#define GRANT_TAG (1 << 28)       /* of the grant of a message, on top of the message's own tag */
+
+struct message {
+    struct comm_ended what;
+    char *data;
+    int64_t bytes, piece_bytes;
+    int32_t peer, tag;
+    int32_t n, begun; /* pieces */
+    int32_t running;  /* requests of it */
+    bool granted;
+    struct message *next;
+};
 
 struct mpi {
     MPI_Comm world;
     size_t n, capacity;
     MPI_Request *requests; /* (n) */
-    struct comm_ended *ended;
+    struct message **of;   /* (n) */
     int *indices; /* (capacity) for Testsome */
+    struct message *first, *spare; /* in order of their beginning */
     MPI_Request agreement;
     int64_t agreed; /* by it */
 };
@@ -153,6 +173,7 @@ static void leave(struct comm *c)
         MPI_Wait(&x->requests[i], MPI_STATUS_IGNORE);
     }
     x->n = 0;
+    x->first = NULL;
     MPI_Comm_free(&x->world);
 }
 
@@ -247,34 +268,77 @@ static int64_t clock_offset(struct comm *c)
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
-static MPI_Request *new_request(struct comm *c, struct comm_ended what)
+static MPI_Request *new_request(struct comm *c, struct message *m)
 {
     struct mpi *x = mpi_of(c);
     if (x->n == x->capacity) {
         size_t capacity = x->capacity ? 2 * x->capacity : 64;
         MPI_Request *requests = ARENA_ARRAY(c->a, MPI_Request, capacity);
-        struct comm_ended *ended = ARENA_ARRAY(c->a, struct comm_ended, capacity);
+        struct message **of = ARENA_ARRAY(c->a, struct message *, capacity);
         if (x->n) memcpy(requests, x->requests, x->n * sizeof *requests);
-        if (x->n) memcpy(ended, x->ended, x->n * sizeof *ended);
+        if (x->n) memcpy(of, x->of, x->n * sizeof *of);
         x->requests = requests;
-        x->ended = ended;
+        x->of = of;
         x->indices = ARENA_ARRAY(c->a, int, capacity);
         x->capacity = capacity;
     }
-    x->ended[x->n] = what;
+    m->running++;
+    x->of[x->n] = m;
     return &x->requests[x->n++];
+}
+
+/* MPI matches messages of one tag in the order of their requests, so all pieces of one message begin before those of the next. */
+static bool has_turn(const struct mpi *x, const struct message *m)
+{
+    for (const struct message *k = x->first; k != m; k = k->next)
+        if (k->peer == m->peer && k->tag == m->tag && k->what.sent == m->what.sent && k->begun < k->n) return false;
+    return true;
+}
+
+static void begin_pieces(struct comm *c, struct message *m)
+{
+    if (!m->granted || m->begun == m->n || !has_turn(mpi_of(c), m)) return;
+    for (; m->begun < m->n && m->running < PIECES_AT_ONCE; m->begun++) {
+        int64_t at = m->begun * m->piece_bytes, bytes = m->bytes - at < m->piece_bytes ? m->bytes - at : m->piece_bytes;
+        MPI_Request *request = new_request(c, m);
+        if (m->what.sent)
+            MPI_Isend(m->data + at, (int)bytes, MPI_BYTE, m->peer, m->tag, mpi_of(c)->world, request);
+        else
+            MPI_Irecv(m->data + at, (int)bytes, MPI_BYTE, m->peer, m->tag, mpi_of(c)->world, request);
+    }
+}
+
+static void begin(struct comm *c, struct message what)
+{
+    struct mpi *x = mpi_of(c);
+    struct message *m = x->spare, **last = &x->first;
+    if (m)
+        x->spare = m->next;
+    else
+        m = ARENA_ARRAY(c->a, struct message, 1);
+    while (*last) last = &(*last)->next;
+    *last = m;
+    *m = what;
+    m->piece_bytes = c->one_host ? INT32_MAX : PIECE_BYTES;
+    m->n = m->bytes > 0 ? (int32_t)((m->bytes + m->piece_bytes - 1) / m->piece_bytes) : 1;
+    m->granted = m->n == 1 || !m->what.sent;
+    if (m->n > 1 && m->what.sent)
+        MPI_Irecv(NULL, 0, MPI_BYTE, m->peer, GRANT_TAG + m->tag, x->world, new_request(c, m));
+    if (m->n > 1 && !m->what.sent)
+        MPI_Isend(NULL, 0, MPI_BYTE, m->peer, GRANT_TAG + m->tag, x->world, new_request(c, m));
+    begin_pieces(c, m);
 }
 
 static void send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_t tag,
                  struct comm_ended what)
 {
-    MPI_Isend(p, (int)bytes, MPI_BYTE, to, tag, mpi_of(c)->world, new_request(c, what));
+    begin(c, (struct message){.what = what, .data = (char *)(uintptr_t)p, .bytes = bytes, .peer = to, .tag = tag});
 }
 
 static void receive(struct comm *c, void *p, int64_t bytes, int32_t from, int32_t tag,
                     struct comm_ended what)
 {
-    MPI_Irecv(p, (int)bytes, MPI_BYTE, from, tag, mpi_of(c)->world, new_request(c, what));
+    begin(c, (struct message){.what = what, .data = p, .bytes = bytes, .peer = from, .tag = tag});
 }
 
 /* Completed requests are null; the others are compacted. */
@@ -284,7 +348,7 @@ static void close_ranks(struct mpi *x)
     for (size_t i = 0; i < x->n; i++) {
         if (x->requests[i] == MPI_REQUEST_NULL) continue;
         x->requests[kept] = x->requests[i];
-        x->ended[kept++] = x->ended[i];
+        x->of[kept++] = x->of[i];
     }
     x->n = kept;
 }
@@ -292,33 +356,52 @@ static void close_ranks(struct mpi *x)
 /* Open MPI's Testsome tests first and progresses afterwards: the next call reports what its own progress completed. */
 enum { LOOKS = 2 };
 
-static enum status look_at_slice(struct comm *c, size_t first, int count, struct comm_ended *ended,
-                                 int32_t *n, struct error *err)
+static enum status look_at_slice(struct comm *c, size_t first, int count, int *done, struct error *err)
 {
     struct mpi *x = mpi_of(c);
-    int done = 0;
-    for (int look = 0; look < LOOKS && !done; look++) {
-        if (MPI_Testsome(count, x->requests + first, &done, x->indices, MPI_STATUSES_IGNORE) !=
+    *done = 0;
+    for (int look = 0; look < LOOKS && !*done; look++) {
+        if (MPI_Testsome(count, x->requests + first, done, x->indices, MPI_STATUSES_IGNORE) !=
             MPI_SUCCESS)
             return error_set(err, ERR_RANK, "rank %" PRId32 ": a message failed", c->rank);
-        if (done == MPI_UNDEFINED) done = 0;
+        if (*done == MPI_UNDEFINED) *done = 0;
     }
-    for (int i = 0; i < done; i++) {
-        ended[*n] = x->ended[first + (size_t)x->indices[i]];
-        ++*n;
+    for (int i = 0; i < *done; i++) {
+        struct message *m = x->of[first + (size_t)x->indices[i]];
+        m->running--;
+        m->granted = true;
     }
     return OK;
 }
+
+/* Begins pieces, and reports messages that have ended, at most `most`. */
+static void go_on(struct comm *c, struct comm_ended *ended, int32_t most, int32_t *n)
+{
+    struct mpi *x = mpi_of(c);
+    for (struct message **at = &x->first, *m; (m = *at);) {
+        begin_pieces(c, m);
+        if (m->running || m->begun < m->n || *n == most) {
+            at = &m->next;
+            continue;
+        }
+        ended[(*n)++] = m->what;
+        *at = m->next;
+        m->next = x->spare;
+        x->spare = m;
+    }
+}
+
+enum { SLICE = 64 }; /* requests of one Testsome */
 
 static enum status poll_all(struct comm *c, struct comm_ended *ended, int32_t most, int32_t *n,
                             struct error *err)
 {
     struct mpi *x = mpi_of(c);
-    for (size_t first = 0; first < x->n && *n == 0; first += (size_t)most) {
-        int count = x->n - first < (size_t)most ? (int)(x->n - first) : most;
-        TRY(look_at_slice(c, first, count, ended, n, err));
-    }
-    if (*n) close_ranks(x);
+    int done = 0;
+    for (size_t first = 0; first < x->n && !done; first += SLICE)
+        TRY(look_at_slice(c, first, x->n - first < SLICE ? (int)(x->n - first) : SLICE, &done, err));
+    if (done) close_ranks(x);
+    go_on(c, ended, most, n);
     return OK;
 }
 

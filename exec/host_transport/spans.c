@@ -30,25 +30,29 @@ static const char *name_of(const struct program *p, const struct span *s)
     return s->kind == SPAN_REDUCE ? p->collectives[s->op].name : s->kind == SPAN_STEP ? "step" : s->kind == SPAN_SNAPSHOT || s->kind == SPAN_SAVE ? "checkpoint" : "";
 }
 
-/* Real ranks: the sender has a message's start, the receiver its arrival. A receive begins when both ends were ready.
- * starts: (n_channels) lists by sequence number, -1 unknown. */
+struct message_times {
+    int64_t start_ns, arrival_ns; /* 0: unknown */
+};
+
+/* Real ranks: the sender has a message's start, the receiver its arrival. A receive begins when both ends were ready. Between hosts a
+ * send ends with the arrival too, because the sender only knows when the operating system has copied the message. */
 static void join_messages(struct arena *a, const struct program *p, struct span *spans, size_t n,
-                          int64_t steps)
+                          int64_t steps, bool one_host)
 {
-    int64_t **starts = ARENA_ARRAY(a, int64_t *, (size_t)p->n_channels + 1);
+    struct message_times **known = ARENA_ARRAY(a, struct message_times *, (size_t)p->n_channels + 1), *x;
     for (int32_t i = 0; i < p->n_channels; i++) {
         int64_t count = steps * program_channel_messages(p, &p->channels[i]);
-        starts[i] = ARENA_ARRAY(a, int64_t, (size_t)count + 1);
+        known[i] = ARENA_ARRAY(a, struct message_times, (size_t)count + 1);
     }
     for (int pass = 0; pass < 2; pass++)
         for (size_t k = 0; k < n; k++) {
             struct span *s = &spans[k];
             if (s->kind != SPAN_SEND && s->kind != SPAN_RECEIVE) continue;
-            int64_t seq = s->step * (int64_t)program_channel_messages(p, &p->channels[s->op]) +
-                          (s->microbatch < 0 ? 0 : s->microbatch);
-            if (pass == 0 && s->kind == SPAN_SEND) starts[s->op][seq] = s->begin_ns;
-            if (pass == 1 && s->kind == SPAN_RECEIVE && starts[s->op][seq] > s->begin_ns)
-                s->begin_ns = starts[s->op][seq];
+            x = &known[s->op][s->step * (int64_t)program_channel_messages(p, &p->channels[s->op]) + (s->microbatch < 0 ? 0 : s->microbatch)];
+            if (pass == 0 && s->kind == SPAN_SEND) x->start_ns = s->begin_ns;
+            if (pass == 0 && s->kind == SPAN_RECEIVE) x->arrival_ns = s->end_ns;
+            if (pass == 1 && s->kind == SPAN_RECEIVE && x->start_ns > s->begin_ns) s->begin_ns = x->start_ns;
+            if (pass == 1 && s->kind == SPAN_SEND && !one_host && x->arrival_ns > s->end_ns) s->end_ns = x->arrival_ns;
             if (s->begin_ns > s->end_ns)
                 s->begin_ns = s->end_ns; /* clocks of two hosts agree to microseconds */
         }
@@ -131,7 +135,7 @@ struct trace *spans_gather(struct arena *a, struct comm *c, const struct program
         }
     }
     if (!t) return NULL;
-    if (!p->emulated) join_messages(a, p, t->spans, t->n_spans, steps);
+    if (!p->emulated) join_messages(a, p, t->spans, t->n_spans, steps, comm_one_host(c));
     t->kernels = all != NULL;
     t->kernels_lost = all ? all->lost : 0;
     t->steps = (int32_t)steps;

@@ -3,6 +3,7 @@
 #include "core/base/log.h"
 #include "core/collective/tensor_shard.h"
 #include "core/program/device_memory.h"
+#include "exec/comm/launch.h"
 #include "exec/device_check.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/pinned.h"
@@ -16,22 +17,12 @@
 /* ---- the place and its device -----------------------------------------------------------------
  */
 
-static bool same_host(const char *wanted)
-{
-    char here[256] = "";
-    if (!wanted || !*wanted || !strcmp(wanted, "localhost")) return true;
-    gethostname(here, sizeof here - 1);
-    size_t n = strcspn(here, ".");
-    return !strcmp(here, wanted) ||
-           (!strncmp(here, wanted, n) && (wanted[n] == 0 || wanted[n] == '.'));
-}
-
 enum status preflight_place(const struct rank *r, struct error *err)
 {
     const struct program_device *d = rank_device(r);
     char here[256] = "";
     gethostname(here, sizeof here - 1);
-    if (!same_host(d->host))
+    if (!launch_host_is_here(d->host))
         return error_set(err, ERR_INPUT,
                          "device %s is on host '%s', but rank %" PRId32 " runs on '%s'", d->name,
                          d->host, r->index, here);

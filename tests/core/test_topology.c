@@ -159,7 +159,7 @@ START_TEST(what_contradicts_itself_is_refused_at_its_place)
     refused(HEAD "switches: [{name: x.y}]\n", "must not contain dots");
     refused(HEAD "switches: [{size: 3}]\n", "unknown key");
     refused(HEAD "switches: 3\n", "must be a list");
-    refused(LINKS("{name: x, between: [p, a]}"), "links at a switch cannot be measured");
+    refused(LINKS("{name: x, between: [p, a]}"), "links at a switch state it");
     refused(LINKS("{name: x, between: [p, q], bandwidth: 0 B/s, latency: 1 us}"),
             "bandwidth: must be");
 }

@@ -447,7 +447,7 @@ static int launch(int32_t n, char **argv)
 {
     struct error e;
     enum status status =
-        launch_ranks(n, argv + 2, false, &e); /* argv[2] stands where a program's name would */
+        launch_ranks(n, NULL, argv + 2, false, &e); /* argv[2] stands where a program's name would */
     printf("%d %s\n", (int)status, status == OK ? "" : e.text);
     return (int)status;
 }

@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "core/lower/lower.h"
+#include "exec/comm/launch.h"
 #include "exec/plugin.h"
 #include "profiles/op_prior.h"
 
@@ -12,15 +13,6 @@
 #include <unistd.h>
 
 enum { COPY_SIZES = 8, WARM_MAX = 2000 };
-
-bool profile_host_is_here(const char *host)
-{
-    char own[256] = "";
-    gethostname(own, sizeof own - 1);
-    size_t n = strcspn(own, ".");
-    return !host || !*host || !strcmp(host, "localhost") || !strcmp(host, own) ||
-           (!strncmp(host, own, n) && (host[n] == 0 || host[n] == '.'));
-}
 
 static bool is_gpu(const struct cluster *c, int32_t device)
 {
@@ -51,8 +43,8 @@ void profile_gpus_find(struct arena *a, const struct cluster *c, double warm_s,
 bool profile_is_here(const struct profile_gpus *k, int32_t device)
 {
     struct program_device d = lower_device(k->cluster, device);
-    return program_device_is_host(&d) ||
-           (profile_host_is_here(d.host) && (!k->n || d.index < k->n[d.type_index]));
+    return launch_host_is_here(d.host) &&
+           (program_device_is_host(&d) || !k->n || d.index < k->n[d.type_index]);
 }
 
 bool profile_same_gpu(const struct cluster *c, int32_t one, int32_t other)

@@ -27,12 +27,10 @@ struct profile_gpus { /* the cluster's devices on this machine, except host devi
     struct copy_sample *copies; /* (n_copies) between pinned memory and the first device */
 };
 
-/* Whether host names this machine. */
-bool profile_host_is_here(const char *host);
 /* Opens the plugin of every backend of the cluster. */
 void profile_gpus_find(struct arena *a, const struct cluster *c, double warm_s,
                        struct profile_gpus *out);
-/* Whether this machine has the cluster's device; true for host devices. */
+/* Whether this machine has the cluster's device. */
 bool profile_is_here(const struct profile_gpus *k, int32_t device);
 /* Whether two devices of the cluster are one GPU of one host. */
 bool profile_same_gpu(const struct cluster *c, int32_t one, int32_t other);

@@ -9,7 +9,9 @@
 #include "exec/bench/bench.h"
 #include "exec/comm/launch.h"
 #include "profiles/fit.h"
+#include "tools/host_file.h"
 #include "tools/profile/cuda.h"
+#include "tools/profile/switches.h"
 #include "traces/quantile.h"
 #include "traces/trace.h"
 
@@ -25,17 +27,24 @@
 enum { LINK_SIZES = 9 };
 
 /* Suppresses the output of the benchmark's ranks. */
-static enum status launch_quietly(int32_t n, char *const *argv, struct error *err)
+static enum status launch_quietly(int32_t n, const struct launch_hosts *on, char *const *argv, struct error *err)
 {
     fflush(stdout);
     int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (keep < 0 || null < 0 || dup2(null, STDOUT_FILENO) < 0)
         return error_set(err, ERR_RESOURCE, "/dev/null: %s", strerror(errno));
-    enum status st = launch_ranks(n, argv, false, err);
+    enum status st = launch_ranks(n, on, argv, false, err);
     dup2(keep, STDOUT_FILENO);
     close(keep);
     close(null);
     return st;
+}
+
+static bool on_other_hosts(const struct program *p)
+{
+    for (int32_t i = 0; i < p->n_devices; i++)
+        if (!launch_host_is_here(p->devices[i].host)) return true;
+    return false;
 }
 
 enum status profile_run_bench(struct profile_links *b, const struct program *program,
@@ -46,12 +55,18 @@ enum status profile_run_bench(struct profile_links *b, const struct program *pro
     char verb[] = "run", musher[] = "musher", option[] = "--trace", steps[] = "--steps",
          one[] = "1", quiet[] = "-q";
     char *argv[] = {musher, verb, file, option, trace, steps, one, quiet, NULL};
+    struct launch_hosts on = {0};
     struct file f = {0};
+    bool remote = on_other_hosts(program);
     TRY(file_open(&f, file, err));
     program_write(f.stream, program);
     TRY(file_commit(&f, err));
-    enum status st = launch_quietly(program->n_devices, argv, err);
+    enum status st = remote ? host_file_write(b->arena, program, b->agent, &on, err) : OK;
+    if (st == OK) st = launch_quietly(program->n_devices, remote ? &on : NULL, argv, err);
     if (st == OK) st = trace_read(b->arena, trace, out, err);
+    if (st != OK && st != ERR_INTERRUPTED && remote)
+        st = error_wrap(err, st, "ranks on several hosts, which need %s on all of them (TMPDIR names the folder)", folder);
+    if (on.file) unlink(on.file);
     unlink(file);
     unlink(trace);
     return st;
@@ -72,25 +87,39 @@ static void check_link(struct profile_links *b, const struct link *l, const int6
     b->off[l - b->cluster->links] = quantile(offs, n, 0.95);
 }
 
-static enum status fit_link(struct profile_links *b, const struct link *l, const struct trace *t,
-                            struct profile *p, struct error *err)
+/* Messages of the benchmark but the first of each size: bytes and seconds; their number. */
+static size_t samples(struct arena *a, const struct trace *t, int64_t **bytes, double **seconds)
 {
-    int64_t *bytes = ARENA_ARRAY(b->arena, int64_t, t->n_spans + 1);
-    double *seconds = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
     size_t n = 0;
+    *bytes = ARENA_ARRAY(a, int64_t, t->n_spans + 1);
+    *seconds = ARENA_ARRAY(a, double, t->n_spans + 1);
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
         if (s->kind != SPAN_RECEIVE || s->microbatch == 0) continue;
-        bytes[n] = s->bytes;
-        seconds[n++] = units_s_from_ns(s->end_ns - s->begin_ns);
+        (*bytes)[n] = s->bytes;
+        (*seconds)[n++] = units_s_from_ns(s->end_ns - s->begin_ns);
     }
+    return n;
+}
+
+static enum status fit_link(struct profile_links *b, const struct link *l, const struct trace *t,
+                            struct profile *p, struct error *err)
+{
+    int64_t *bytes;
+    double *seconds;
+    size_t n = samples(b->arena, t, &bytes, &seconds);
     if (!b->cluster->emulated || !(l->bandwidth_Bps > 0))
         return profile_fit_link(b->arena, p, l->name, bytes, seconds, n, err);
     check_link(b, l, bytes, seconds, n, p);
     return OK;
 }
 
-/* The first pair of this machine's devices whose messages cross the link. *crossed: some pair of the cluster crosses it. */
+bool profile_reaches(const struct profile_links *b, int32_t device)
+{
+    return profile_is_here(b->gpus, device) || (b->agent && !launch_host_is_here(lower_device(b->cluster, device).host));
+}
+
+/* The first pair of devices in reach whose messages cross the link. *crossed: some pair of the cluster crosses it. */
 static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, int32_t *to,
                     bool *crossed)
 {
@@ -102,7 +131,7 @@ static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, 
             if (i == j || cluster_link(c, i, j, &direction) != link) continue;
             if (profile_same_gpu(c, i, j)) continue; /* no link: the GPU's own memory */
             *crossed = true;
-            if (!profile_is_here(b->gpus, i) || !profile_is_here(b->gpus, j)) continue;
+            if (!profile_reaches(b, i) || !profile_reaches(b, j)) continue;
             *from = i;
             *to = j;
             return true;
@@ -159,8 +188,8 @@ static enum status measure_link(struct profile_links *b, int32_t link, int64_t r
     if (!pair_of(b, link, &from, &to, &crossed)) {
         if (crossed)
             log_warn(
-                "link %s: not both ends are on this machine: its costs stay the catalogue's prior",
-                b->cluster->links[link].name);
+                "link %s: not both ends are on this machine%s: its costs stay the catalogue's prior",
+                b->cluster->links[link].name, b->agent ? "" : " (--agent measures other hosts)");
         return OK;
     }
     int32_t n = choose_sizes(b, from, to, bytes);
@@ -172,10 +201,34 @@ static enum status measure_link(struct profile_links *b, int32_t link, int64_t r
     return fit_link(b, &b->cluster->links[link], t, p, err);
 }
 
+enum status profile_link_between(struct profile_links *b, int32_t from, int32_t to, const char *name, int64_t repeats,
+                                 const char *folder, struct link_model *out, struct error *err)
+{
+    int64_t sizes[LINK_SIZES], *bytes;
+    double *seconds;
+    struct program program;
+    struct trace *t = NULL;
+    struct profile one = {0};
+    /* The cluster with a link of just these two: the benchmark's messages take whatever joins them. */
+    struct cluster c = *b->cluster;
+    c.links = ARENA_ARRAY(b->arena, struct link, (size_t)c.n_links + 1);
+    if (c.n_links) memcpy(c.links, b->cluster->links, (size_t)c.n_links * sizeof *c.links);
+    c.links[c.n_links++] = (struct link){.name = name, .n_ends = 2, .kind = {END_DEVICE, END_DEVICE}, .end = {from, to}};
+    int32_t n = choose_sizes(b, from, to, sizes);
+    log_info("measuring %s between %s and %s", name, c.devices[from].name, c.devices[to].name);
+    TRY(bench_link(b->arena, &c, from, to, sizes, n, (int32_t)repeats + 1, &program, err));
+    TRY(profile_run_bench(b, &program, folder, &t, err));
+    size_t n_samples = samples(b->arena, t, &bytes, &seconds);
+    TRY(profile_fit_link(b->arena, &one, name, bytes, seconds, n_samples, err));
+    *out = one.links[0].model;
+    return OK;
+}
+
+/* An agent's hosts have the working directory under the same name, but a /tmp of their own. */
 enum status profile_bench_folder(struct profile_links *b, const char **out, struct error *err)
 {
     const char *base = getenv("TMPDIR");
-    char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
+    char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : b->agent ? "." : "/tmp");
     *out = folder;
     return mkdtemp(folder) ? OK : error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
 }
@@ -192,6 +245,7 @@ enum status profile_links_measure(struct profile_links *b, int64_t repeats, stru
     enum status st = OK;
     for (int32_t i = 0; i < b->cluster->n_links && st == OK; i++)
         st = measure_link(b, i, repeats, folder, p, err);
+    if (st == OK && b->agent) st = profile_switches_measure(b, repeats, folder, p, err);
     profile_bench_folder_gone(folder);
     return st;
 }

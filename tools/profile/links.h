@@ -17,6 +17,8 @@ struct profile_links {
     struct arena *arena;
     const struct cluster *cluster;
     const struct profile_gpus *gpus;
+    /* starts a program on another host, as in struct launch_hosts; NULL: links are measured on this machine only */
+    const char *agent;
     /* (cluster's links) relative deviation of messages on an emulated link from the stated link; NULL before the measurement */
     double *off;
     int64_t largest_bytes; /* of messages and collectives between GPUs */
@@ -30,11 +32,16 @@ struct profile_links {
     size_t n_sizes, sizes_capacity;
 };
 
-/* Adds each link to *p, measured between the first pair of devices whose messages cross it. A link without both ends on this
- * machine is logged and keeps the prior. */
+/* Adds each link to *p, measured between the first pair of devices whose messages cross it; with an agent also links of two other hosts,
+ * and those at switches (tools/profile/switches.h). A link without both ends on a machine in reach is logged and keeps the prior. */
 MUST_CHECK enum status profile_links_measure(struct profile_links *b, int64_t repeats,
                                              struct profile *p, struct error *err);
-/* Runs a program as ranks of this executable, with files in `folder`. *out: its trace. */
+/* Duration of messages between two devices that can be reached; name: of what they cross, in errors. */
+MUST_CHECK enum status profile_link_between(struct profile_links *b, int32_t from, int32_t to, const char *name,
+                                            int64_t repeats, const char *folder, struct link_model *out,
+                                            struct error *err);
+bool profile_reaches(const struct profile_links *b, int32_t device); /* ranks can be started there */
+/* Runs a program as ranks of this executable, on the hosts of its devices, with files in `folder`. *out: its trace. */
 MUST_CHECK enum status profile_run_bench(struct profile_links *b, const struct program *program,
                                          const char *folder, struct trace **out, struct error *err);
 MUST_CHECK enum status profile_bench_folder(struct profile_links *b, const char **out,
