@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "exec/clock.h"
+#include "exec/comm/launch_local.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,7 @@ void straggler_operator(struct straggler_watch *w, int64_t step, int64_t ns)
     if (!changed) return;
     atomic_store(&w->report->compute_step, step);
     atomic_store(&w->report->compute_ppm, ppm(&w->compute.series));
+    launch_local_wake();
 }
 
 void straggler_message(struct straggler_watch *w, int32_t peer, int64_t step, int64_t bytes, int64_t ns)
@@ -83,4 +85,5 @@ void straggler_message(struct straggler_watch *w, int32_t peer, int64_t step, in
     atomic_store(&w->report->peer, peer);
     atomic_store(&w->report->link_step, step);
     atomic_store(&w->report->link_ppm, ppm(&w->peers[peer].series));
+    launch_local_wake();
 }

@@ -5,6 +5,7 @@
 #include "core/base/units.h"
 #include "core/document/json.h"
 #include "exec/clock.h"
+#include "exec/comm/launch_local.h"
 #include "tools/common.h"
 #include "tools/team/edit.h"
 
@@ -23,7 +24,7 @@ enum status adapt_begin(struct adapt *x, struct restart *r, const struct plan *p
 {
     const char *key = plan && x->mode ? restart_trains_differently(plan) : NULL;
     x->restart = r;
-    if (!x->mode) return OK;
+    if (!x->mode && !(r->elastic && restart_watches(r))) return OK;
     if (!plan) return error_set(err, ERR_USAGE, "--adapt plans again, and a program file has no plan: pass the plan");
     if (key) return error_set(err, ERR_INPUT, "--adapt: the plan has %s, and new plans are of synchronous training: leave --adapt out", key);
     void *shared = mmap(NULL, sizeof *x->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -90,14 +91,13 @@ static enum status speeds_now(void *owner, struct arena *a, struct cluster *c, s
 void adapt_start(struct adapt *x, const struct plan *plan, const struct program *program, struct run_options *o)
 {
     struct restart *r = x->restart;
-    if (!x->mode) return;
+    if (!x->shared) return;
     bool first = !x->plan;
     struct plan *copy = ARENA_ARRAY(r->a, struct plan, 1); /* the caller's changes when another one is made */
     *copy = *plan;
     follow_cluster(x, &copy->cluster);
     bool again = !first && copy->cluster.n_devices == x->plan->cluster.n_devices; /* else planned without a device, at the speeds of now */
-    if (r->at_first_speeds) know(x, &copy->cluster, NULL, NULL);
-    if (r->took || (!again && !r->at_first_speeds)) know(x, &copy->cluster, x->device, x->link);
+    if (r->took || !again) know(x, &copy->cluster, x->device, x->link);
     if (x->pending && !r->took && x->event >= 0) {
         struct adapt_event *e = &x->shared->events[x->event];
         e->taken = false;
@@ -106,16 +106,16 @@ void adapt_start(struct adapt *x, const struct plan *plan, const struct program 
     x->plan = copy;
     x->program = program;
     memset(&x->shared->table, 0, sizeof x->shared->table);
-    o->stragglers = &x->shared->table;
+    o->stragglers = x->mode ? &x->shared->table : NULL;
     x->first = r->n ? r->events[r->n - 1].step : r->begin;
     memset(x->seen_compute, 0, sizeof x->seen_compute);
     memset(x->seen_link, 0, sizeof x->seen_link);
-    x->start_ns = clock_wall_ns();
-    if (r->took) x->changed_ns = x->start_ns;
+    if (r->took) x->changed_ns = clock_wall_ns();
     x->pending = false;
     x->news = unknown(x, &copy->cluster);
+    x->came = NULL;
     x->news_step = 0;
-    r->took = r->at_first_speeds = false;
+    r->took = false;
     r->speeds = speeds_now;
     r->speeds_owner = x;
 }
@@ -174,9 +174,9 @@ static bool see_link(struct adapt *x, int32_t rank)
 struct adapt_search {
     pthread_t thread;
     struct arena *a; /* the run's; the thread alone uses it meanwhile */
-    const char *db;
-    const struct plan *old;
-    struct cluster now; /* as fast as it is now */
+    struct restart_question q;
+    const struct plan *first;   /* the run's first plan, if all of its devices are there and it is not the running one; NULL: else */
+    struct cluster now, used, searched; /* the running plan's at the speeds of now; all that is there as stated, and at the speeds of now */
     volatile sig_atomic_t stop;
     atomic_bool ended;
     int64_t begin_ns;
@@ -199,7 +199,7 @@ static enum status speeds_now(void *owner, struct arena *a, struct cluster *c, s
     bool slow_links = false;
     for (int32_t i = 0; i < c->n_links; i++) slow_links |= link[i] != 1;
     if (slow_links) {
-        TRY(common_profile(a, c, x->restart->db, 0, &profile, err));
+        TRY(common_profile(a, &x->restart->plan.cluster, x->restart->db, 0, &profile, err));
         TRY(team_state_links(a, &profile, c, err));
         struct link *links = ARENA_ARRAY(a, struct link, (size_t)c->n_links);
         memcpy(links, c->links, (size_t)c->n_links * sizeof *links);
@@ -211,29 +211,58 @@ static enum status speeds_now(void *owner, struct arena *a, struct cluster *c, s
     return OK;
 }
 
-static enum status predict(struct adapt_search *s, struct error *err)
+/* The plan's iteration on a cluster of its devices. */
+static enum status predict(struct adapt_search *s, const struct plan *plan, const struct cluster *c, struct program *program, int64_t *ns, struct error *err)
 {
-    struct plan p = *s->old;
+    struct plan p = *plan;
     struct sim_options o = {.detail = SIM_STAGE, .fold = true};
     struct sim_result r;
     struct profile profile;
-    struct program program;
-    p.cluster = s->now;
-    TRY(common_profile(s->a, &s->old->cluster, s->db, 0, &profile, err));
-    TRY(common_simulate(s->a, &p, &profile, &o, &r, &program, err));
-    s->old_ns = r.iteration_ns;
+    p.cluster = *c;
+    TRY(common_profile(s->a, s->q.profiled, s->q.db, 0, &profile, err));
+    TRY(common_simulate(s->a, &p, &profile, &o, &r, program, err));
+    *ns = r.iteration_ns;
     return OK;
+}
+
+/* The first plan in place of a slower one. */
+static void look_at_first(struct adapt_search *s)
+{
+    struct program program;
+    struct error none;
+    int64_t ns;
+    if (!s->first || predict(s, s->first, &s->searched, &program, &ns, &none) != OK || (s->status == OK && s->new_ns < ns)) return;
+    if (common_lower(s->a, s->first, true, &program, &none) != OK) return;
+    s->plan = *s->first;
+    s->program = program;
+    s->new_ns = ns;
+    s->status = OK;
 }
 
 static void *search(void *owner)
 {
     struct adapt_search *s = owner;
-    s->status = predict(s, &s->err);
-    if (s->status == OK)
-        s->status = restart_search(s->a, s->db, &s->now, &s->old->cluster, s->old, &s->stop, &s->plan, &s->program, &s->new_ns, &s->err);
+    struct program program;
+    s->status = predict(s, s->q.old, &s->now, &program, &s->old_ns, &s->err);
+    if (s->status == OK) {
+        s->status = restart_search(s->a, &s->q, &s->plan, &s->program, &s->new_ns, &s->err);
+        look_at_first(s);
+    }
     s->took_ns = clock_wall_ns() - s->begin_ns;
     atomic_store(&s->ended, true);
+    launch_local_wake();
     return NULL;
+}
+
+static enum status find_clusters(struct adapt *x, struct adapt_search *s, struct error *err)
+{
+    const struct restart *r = x->restart;
+    s->now = x->plan->cluster;
+    TRY(speeds_now(x, s->a, &s->now, err));
+    TRY(restart_cluster(r, s->a, &s->used, err));
+    s->searched = s->used;
+    if (s->used.n_devices == r->plan.cluster.n_devices && x->program->plan_hash != r->program.plan_hash) s->first = &r->plan;
+    return speeds_now(x, s->a, &s->searched, err);
 }
 
 static void begin_search(struct adapt *x)
@@ -241,13 +270,14 @@ static void begin_search(struct adapt *x)
     struct arena *a = arena_new(); /* lives as long as the plan, which may be taken */
     struct adapt_search *s = ARENA_ARRAY(a, struct adapt_search, 1);
     struct error err;
-    *s = (struct adapt_search){.a = a, .db = x->restart->db, .old = x->plan, .begin_ns = clock_wall_ns()};
+    *s = (struct adapt_search){.a = a, .begin_ns = clock_wall_ns()};
+    s->q = (struct restart_question){
+        .db = x->restart->db, .profiled = &x->restart->plan.cluster, .searched = &s->searched, .used = &s->used, .old = x->plan, .stop = &s->stop};
     int failed = 0;
-    s->now = x->plan->cluster;
-    if (speeds_now(x, a, &s->now, &err) != OK || (failed = pthread_create(&s->thread, NULL, search, s))) {
+    if (find_clusters(x, s, &err) != OK || (failed = pthread_create(&s->thread, NULL, search, s))) {
         log_warn("the plan stays: %s", failed ? strerror(failed) : err.text);
         arena_free(a);
-        x->news = NULL;
+        x->news = x->came = NULL;
         return;
     }
     x->search = s;
@@ -266,12 +296,8 @@ void adapt_end(struct adapt *x)
 
 static int64_t steps_left(const struct adapt *x)
 {
-    int64_t done = 0;
-    for (int32_t i = 0; i < x->program->n_devices; i++) {
-        int64_t step = atomic_load(&x->shared->table.ranks[i].step);
-        if (step > done) done = step;
-    }
-    return x->restart->end - x->first - done;
+    int64_t done = x->restart->shared->board.ended;
+    return x->restart->end - done;
 }
 
 /* Why a change does not pay; NULL: it does. */
@@ -287,7 +313,7 @@ static const char *does_not_pay(struct adapt *x, const struct adapt_event *e)
     if (gained_ns <= e->cost_ns)
         return arena_printf(a, "the best plan found takes %s in place of %s per iteration, %s less for the %" PRId64 " steps that are left, and a change takes %s",
                             is, was, gain, left, cost);
-    if (x->mode == ADAPT_ON) return NULL;
+    if (x->mode == ADAPT_ON || x->came) return NULL;
     return arena_printf(a, "advice only: a new plan would take %s in place of %s per iteration, %s less for the %" PRId64 " steps that are left, and a change %s",
                         is, was, gain, left, cost);
 }
@@ -306,10 +332,14 @@ static void keep_event(struct adapt *x, const struct adapt_event *e)
 static void decide(struct adapt *x)
 {
     struct adapt_search *s = x->search;
-    struct adapt_event e = {
-        .step = x->first + x->news_step, .cost_ns = x->cost_ns, .old_ns = s->old_ns, .new_ns = s->new_ns, .replan_ns = s->took_ns};
+    struct adapt_event e = {.step = x->news ? x->first + x->news_step : x->restart->shared->board.ended,
+                            .cost_ns = x->cost_ns,
+                            .old_ns = s->old_ns,
+                            .new_ns = s->new_ns,
+                            .begin_ns = s->begin_ns,
+                            .replan_ns = s->took_ns};
     pthread_join(s->thread, NULL);
-    snprintf(e.what, sizeof e.what, "%s", x->news);
+    snprintf(e.what, sizeof e.what, "%s%s%s", x->came ? x->came : "", x->came && x->news ? "; " : "", x->news ? x->news : "");
     if (s->status == OK) snprintf(e.plan, sizeof e.plan, "%s", plan_describe(s->a, &s->plan));
     const char *why = s->status == OK ? does_not_pay(x, &e) : arena_printf(x->restart->a, "no other plan: %s", s->err.text);
     snprintf(e.why, sizeof e.why, "%s", why ? why : "");
@@ -318,6 +348,7 @@ static void decide(struct adapt *x)
     x->search = NULL;
     x->news = NULL;
     x->news_step = 0;
+    x->came = NULL;
     if (why) {
         know(x, &x->plan->cluster, x->device, x->link);
         log_warn("the plan stays: %s", why);
@@ -334,14 +365,21 @@ static void decide(struct adapt *x)
 bool adapt_look(struct adapt *x)
 {
     bool news = false;
-    if (!x->mode || x->pending) return false;
-    if (!x->cost_ns && atomic_load(&x->shared->table.ranks[0].step)) x->cost_ns = 2 * (clock_wall_ns() - x->start_ns);
-    for (int32_t i = 0; i < x->program->n_devices; i++) {
+    const struct run_board *b = &x->restart->shared->board;
+    if (!x->shared || x->pending) return false;
+    if (b->first_ns) x->cost_ns = 2 * (b->first_ns - b->forked_ns);
+    if (x->restart->arrived) {
+        x->came = x->came ? arena_printf(x->restart->a, "%s; %s", x->came, x->restart->arrived) : x->restart->arrived;
+        x->restart->arrived = NULL;
+        news = true;
+    }
+    for (int32_t i = 0; x->mode && i < x->program->n_devices; i++) {
         news |= see_compute(x, i);
         news |= see_link(x, i);
     }
     if (news) adapt_end(x); /* what is searched is no longer the question */
-    if (!x->news || news) return false; /* other ranks may report the same cause */
+    if (news) launch_local_wake(); /* other ranks may report the same cause: at the next look */
+    if ((!x->news && !x->came) || news) return false;
     if (!x->search) {
         if (!x->cost_ns || (x->changed_ns && clock_wall_ns() - x->changed_ns < ADAPT_PAUSE * x->cost_ns)) return false;
         begin_search(x);
@@ -360,6 +398,16 @@ void adapt_postpone(struct adapt *x, bool postponed)
     struct adapt_event *e = &x->shared->events[x->event];
     snprintf(e->why, sizeof e->why, "%s", postponed ? "its checkpoint could not be written" : "");
     e->taken = !postponed;
+}
+
+void adapt_trace(const struct adapt *x, struct trace *t)
+{
+    int32_t n = x->shared ? atomic_load(&x->shared->n) : 0;
+    for (int32_t i = 0; i < n; i++) {
+        const struct adapt_event *e = &x->shared->events[i];
+        restart_trace_add(x->restart, t, &(struct restart_span){SPAN_REPLAN, e->begin_ns, e->begin_ns + e->replan_ns, e->taken ? e->plan : e->why});
+    }
+    if (n) trace_sort(t);
 }
 
 void adapt_print(const struct adapt *x, struct json *json)

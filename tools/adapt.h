@@ -3,7 +3,7 @@
  * Ranks report stragglers (exec/straggler.h) in shared memory, and the process that started them reads the reports. It names the device or the
  * link, the step and the factor, and plans again, by the planner's warm start, on a cluster whose speeds are changed accordingly (TEAM_SLOW and links
  * of less bandwidth). The new plan is taken if its predicted gain over the remaining steps exceeds the cost of a change, which is a stop with a
- * checkpoint and a new start: twice the time that the last start took, as measured. A gain below ADAPT_GAIN is within the predictions' error and is
+ * checkpoint and a new start: twice the time that the newest start took until the end of its first step, as measured. A gain below ADAPT_GAIN is within the predictions' error and is
  * no reason. Then all ranks stop after a step, with a checkpoint, and start again on the new plan. With `advise` they go on, and the decision is only
  * printed.
  *
@@ -11,6 +11,8 @@
  *
  * A device that recovers is treated alike. Factors outlive new starts, and levels of a start are relative to its factors. A start on a plan that was
  * not chosen for these factors, because a failure came before the decision or a lost node is back, is followed by a search at once.
+ * With `--elastic` devices that come (restart.arrived) are decided on by the same rule, whatever the mode: the search is on all devices that are there,
+ * and the run's first plan is a candidate again once all of its devices are.
  * Between two changes at least ADAPT_PAUSE times the cost of one passes, so that a machine whose speed varies does not change its plan all the time.
  */
 #ifndef TOOLS_ADAPT_H
@@ -33,6 +35,7 @@ struct adapt_event {
     int64_t step;                      /* in whose end the straggler was seen */
     char what[ADAPT_TEXT];             /* "operators of n.1 take 2.02 times as long" */
     int64_t old_ns, new_ns, replan_ns; /* predicted iterations of the old and the new plan; search. 0: no plan was found */
+    int64_t begin_ns;                  /* CLOCK_MONOTONIC of the search */
     int64_t cost_ns;                   /* of a change */
     char plan[ADAPT_TEXT];             /* plan_describe of the new one */
     bool taken;
@@ -48,7 +51,7 @@ struct adapt_shared {
 
 /* Fields but the first belong to adapt.c. */
 struct adapt {
-    int mode; /* enum adapt_mode */
+    int mode; /* enum adapt_mode: of speeds */
     struct restart *restart;
     struct adapt_shared *shared; /* NULL: off */
     const struct plan *plan;       /* running */
@@ -57,8 +60,9 @@ struct adapt {
     double *device_base, *link_base; /* the same, at this start */
     double *device_known, *link_known; /* the same, for which the running plan was chosen or kept */
     int64_t seen_compute[LOCAL_RANKS_MAX], seen_link[LOCAL_RANKS_MAX];
-    int64_t start_ns, cost_ns; /* wall time of this start; measured time until its second step, doubled; 0: not yet */
-    const char *news;          /* not yet decided; NULL: none */
+    int64_t cost_ns;           /* of a change: twice the time from the newest start's fork to the end of its first step; 0: not yet measured */
+    const char *news;          /* speeds, not yet decided; NULL: none */
+    const char *came;          /* devices, not yet decided; NULL: none */
     int64_t news_step;
     int64_t first;             /* steps before this start */
     int64_t changed_ns;        /* wall time of the last change; 0: none */
@@ -78,6 +82,8 @@ bool adapt_look(struct adapt *x);
 void adapt_end(struct adapt *x);
 /* The ranks go on without the plan that was to be taken, because the checkpoint for it could not be written; false: it is tried again. */
 void adapt_postpone(struct adapt *x, bool postponed);
+/* Adds the searches to a trace of restart_trace, as REPLAN spans. */
+void adapt_trace(const struct adapt *x, struct trace *t);
 /* "  adapted    after step 57: …"; json: the key "adaptations" instead. Nothing without one. */
 void adapt_print(const struct adapt *x, struct json *json);
 

@@ -11,7 +11,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/early_end.h"
-#include "tools/host_file.h"
+#include "tools/mpi_hosts.h"
 #include "tools/print/run.h"
 #include "tools/restart.h"
 #include "tools/saves.h"
@@ -105,6 +105,8 @@ static enum status write_outputs(void *owner, struct error *err)
     common_warn_of_period(&x->program->outer, x->r.steps);
     if (x->trace) {
         if (x->plan) x->r.trace->plan_text = common_plan_text(x->a, x->plan);
+        if (x->shared) restart_trace(x->restart, x->r.trace);
+        if (x->shared) adapt_trace(x->adapt, x->r.trace);
         TRY(trace_write(x->r.trace, x->trace, err));
     }
     if (x->arrivals) TRY(arrivals_write(x->arrivals, &x->r.arrivals, x->program->plan_hash, x->r.first_step, err));
@@ -140,11 +142,11 @@ static void stop_early(void *owner)
     log_warn("interrupted: the run ends after this step with a checkpoint; a second signal ends it at once");
 }
 
-static void look(void *owner, const pid_t *pid)
+static int64_t look(void *owner, const pid_t *pid)
 {
     struct outputs *x = owner;
-    bool back = restart_look(x->restart, x->program, pid), asks = adapt_look(x->adapt) || back;
-    int64_t now_ns = clock_wall_ns();
+    int64_t due_ns, now_ns = clock_wall_ns();
+    bool leaves = restart_look(x->restart, x->program, pid, &due_ns), asks = adapt_look(x->adapt) || leaves;
     if (!asks && x->shared->returns && !early_stop_requested(&x->shared->stop)) {
         if (x->asked_ns) {
             int64_t pause_ns = RETRY_PARTS * (now_ns - x->asked_ns);
@@ -155,10 +157,11 @@ static void look(void *owner, const pid_t *pid)
         asks = now_ns >= x->again_ns;
         if (asks) adapt_postpone(x->adapt, false);
     }
-    if (!asks) return;
+    if (!asks) return due_ns;
     x->asked_ns = now_ns;
     x->shared->returns = true;
     early_stop_request(&x->shared->stop, x->program->n_devices, false);
+    return due_ns;
 }
 
 /* With ssp and asp, rank 0 is a server, whose results are printed even if a worker has ended. */
@@ -170,8 +173,8 @@ static enum status start_ranks(struct outputs *x, struct launch_faults *faults, 
     if (shared == MAP_FAILED) return error_set(err, ERR_RESOURCE, "cannot share memory with the ranks: %s", strerror(errno));
     x->shared = shared;
     if (stops) x->options->stop = &x->shared->stop;
-    const struct launch_hooks hooks = {.stop = stops ? stop_early : NULL, .look = x->restart->script || x->adapt->mode ? look : NULL};
-    restart_start(x->restart);
+    const struct launch_hooks hooks = {.stop = stops ? stop_early : NULL, .look = restart_watches(x->restart) || x->adapt->shared ? look : NULL};
+    restart_start(x->restart, p);
     adapt_start(x->adapt, x->plan, p, x->options);
     enum status status = launch_local_run(p->n_devices, by_arrival ? p->server.n : p->n_devices, run_rank, &hooks, x, faults, err);
     adapt_end(x->adapt);
@@ -217,7 +220,7 @@ static enum status choose_launcher(const struct request *q, int32_t n_ranks, boo
 static enum status run_by_mpirun(struct arena *a, const struct request *q, const struct program *p, char *const *argv, struct error *err)
 {
     struct launch_hosts on = {0};
-    if (q->agent) TRY(host_file_write(a, p, q->agent, &on, err));
+    if (q->agent) TRY(mpi_hosts_write(a, p, q->agent, &on, err));
     enum status st = launch_ranks(p->n_devices, q->agent ? &on : NULL, argv, q->run.save != NULL, err);
     if (on.file) unlink(on.file);
     return st;
@@ -378,6 +381,27 @@ static const struct option options[] = {
      FLAG_AT(restart.elastic),
      .needs = "max-restarts",
      .help = "plan again without the devices of the ranks that failed, before they start again"},
+    {.name = "hostfile",
+     TEXT_AT(restart.hostfile),
+     .unit = "FILE",
+     .needs = "elastic",
+     .help = "file with the nodes and devices of the plan's cluster that the run may use, one a line; another program writes it anew when they change: "
+             "a device that it no longer lists is left out, one that it lists is taken in if that pays, e.g. hosts.txt",
+     .preset = "all of the cluster's"},
+    {.name = "min-devices",
+     INT_AT(restart.min_devices),
+     .unit = "N",
+     .min = 1,
+     .max = LOCAL_RANKS_MAX,
+     .needs = "elastic",
+     .help = "number of devices below which the run ends in place of starting again, with its checkpoint and exit code 75, e.g. 4"},
+    {.name = "max-lost",
+     TEXT_AT(restart.max_lost),
+     .unit = "TIME",
+     .needs = "max-restarts",
+     .help = "time that failures may take in all (steps lost, detection, planning, launch and load): after the failure that exceeds it the run ends with "
+             "its checkpoint and exit code 75, e.g. 30min",
+     .preset = "no limit"},
     {.name = "db",
      TEXT_AT(restart.db),
      .unit = "DB",
@@ -419,6 +443,6 @@ const struct verb cmd_run = {
                  "musher run plan.yaml --resume ckpt --save ckpt --save-every 50",
                  "# on the hosts of the plan's nodes",
                  "musher run plan.yaml --agent ssh --data text.txt"},
-    REQUEST(.run.save_keep = CHECKPOINTS_KEPT, .save_every = "0"),
+    REQUEST(.run.save_keep = CHECKPOINTS_KEPT, .save_every = "0", .restart.min_devices = 1),
     .run = run,
 };

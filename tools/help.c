@@ -22,6 +22,7 @@ const struct help_code help_codes[] = {
     {ERR_RESOURCE, "missing resource: memory, disk, a file, a library"},
     {ERR_RANK, "a rank of a run failed; with a parameter server (ssp, asp) that goes on without a worker, the result is printed first"},
     {ERR_NO_DEVICE, "device not found"},
+    {ERR_LIMIT, "a run ended at --min-devices or --max-lost; its newest checkpoint is in --save, and the same command with --continue goes on"},
     {ERR_INTERRUPTED, "interrupted by SIGINT, SIGTERM, SIGHUP or SIGUSR1"},
     {0}};
 

@@ -41,7 +41,150 @@ enum status restart_check_script(const struct fault_script *s, const char *path,
     return OK;
 }
 
-enum status restart_begin(struct restart *r, const struct plan *plan, const struct program *program, struct run_options *o, struct error *err)
+/* ---- devices that the run may use ------------------------------------------------------------ */
+
+/* Of the first plan's cluster. */
+static bool is_away(const struct restart *r, int32_t d) { return r->failed[d] || (r->hostfile && !r->hosts.listed[d]); }
+
+static int32_t devices_left(const struct restart *r)
+{
+    int32_t n = 0;
+    for (int32_t d = 0; r->failed && d < r->plan.cluster.n_devices; d++) n += !is_away(r, d);
+    return n;
+}
+
+enum status restart_cluster(const struct restart *r, struct arena *a, struct cluster *out, struct error *err)
+{
+    const struct cluster *c = &r->plan.cluster;
+    bool *keep = ARENA_ARRAY(a, bool, (size_t)c->n_devices + 1);
+    if (!r->failed || devices_left(r) == c->n_devices) return *out = *c, OK;
+    if (!devices_left(r)) return error_set(err, ERR_INFEASIBLE, "no device is left");
+    for (int32_t d = 0; d < c->n_devices; d++) keep[d] = !is_away(r, d);
+    team_part(a, c, keep, out);
+    return OK;
+}
+
+/* The devices of the program that are away; NULL: none. */
+static const char *used_and_away(const struct restart *r, const struct program *p)
+{
+    const char *names = NULL;
+    for (int32_t i = 0; r->failed && i < p->n_devices; i++) {
+        int32_t d = cluster_device(&r->plan.cluster, p->devices[i].name);
+        if (d >= 0 && is_away(r, d)) names = names ? arena_printf(r->a, "%s, %s", names, p->devices[i].name) : p->devices[i].name;
+    }
+    return names;
+}
+
+/* The devices of a node are back, or listed again. */
+static void arrive(struct restart *r, const char *what)
+{
+    r->arrived = r->arrived ? arena_printf(r->a, "%s; %s", r->arrived, what) : what;
+    log_warn("%s", what);
+}
+
+static void look_at_hosts(struct restart *r, const struct program *program)
+{
+    const struct cluster *c = &r->plan.cluster;
+    bool *before = r->listed;
+    const char *came = NULL;
+    if (!r->hostfile || !hostfile_look(&r->hosts)) return;
+    for (int32_t d = 0; d < c->n_devices; d++) {
+        bool comes = r->hosts.listed[d] && !before[d];
+        before[d] = r->hosts.listed[d];
+        if (!comes) continue;
+        r->failed[d] = false;
+        came = came ? arena_printf(r->a, "%s, %s", came, c->devices[d].name) : c->devices[d].name;
+    }
+    if (came) arrive(r, arena_printf(r->a, "%s lists %s", r->hostfile, came));
+    const char *gone = used_and_away(r, program);
+    if (!gone || r->leaves) return;
+    r->leaves = arena_printf(r->a, "%s no longer lists %s", r->hostfile, gone);
+    log_warn("%s: the ranks end after this step, with a checkpoint", r->leaves);
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+enum status restart_search(struct arena *a, const struct restart_question *q, struct plan *plan, struct program *program, int64_t *out_ns, struct error *err)
+{
+    const struct plan *old = q->old;
+    struct search_options o = {
+        .top = old->deterministic ? TRIED : 1, .evaluations = EVALUATIONS, .from = old, .no_sharding = old->deterministic, .stop = q->stop};
+    struct search_result found;
+    struct profile profile;
+    TRY(common_profile(a, q->profiled, q->db, 0, &profile, err));
+    struct job job = old->job;
+    if (old->deterministic) job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = old->microbatch; /* others round differently */
+    TRY(search_plans(a, &job, q->searched, &profile, &o, &found, err));
+    enum status status = OK;
+    for (int32_t i = 0; i < found.n_plans; i++) {
+        struct plan next = found.plans[i].plan;
+        next.name = old->name;
+        next.deterministic = old->deterministic;
+        next.gradient_noise_scale = old->gradient_noise_scale;
+        next.steps = old->steps;
+        next.seed = old->seed;
+        next.job = old->job;
+        next.cluster = *q->used;
+        status = common_lower(a, &next, true, program, err);
+        if (status != OK) continue;
+        *plan = next;
+        *out_ns = found.plans[i].iteration_ns;
+        return OK;
+    }
+    return status;
+}
+
+enum status restart_plan(struct arena *a, const char *db, const struct cluster *profiled, const char *without, struct plan *plan, struct program *program,
+                         struct error *err)
+{
+    struct team_change change = {.kind = TEAM_WITHOUT, .text = without};
+    const struct plan old = *plan;
+    struct cluster left;
+    int64_t ns;
+    TRY(team_edit(a, &plan->cluster, &change, &left, err));
+    const struct restart_question q = {.db = db, .profiled = profiled, .searched = &left, .used = &left, .old = &old};
+    return restart_search(a, &q, plan, program, &ns, err);
+}
+
+static enum status plan_again(struct restart *r, struct plan *plan, struct program *program, struct error *err)
+{
+    struct cluster left, now;
+    int64_t ns;
+    TRY(restart_cluster(r, r->a, &left, err));
+    now = left;
+    if (r->speeds) TRY(r->speeds(r->speeds_owner, r->a, &now, err));
+    const struct plan old = *plan;
+    const struct restart_question q = {.db = r->db, .profiled = &r->plan.cluster, .searched = &now, .used = &left, .old = &old};
+    return restart_search(r->a, &q, plan, program, &ns, err);
+}
+
+static enum status too_few(const struct restart *r, const char *where, struct error *err)
+{
+    int32_t n = devices_left(r);
+    if (n >= r->min_devices) return OK;
+    return error_set(err, ERR_LIMIT, "%" PRId32 " device%s left, fewer than --min-devices %" PRId64 "; %s", n, n == 1 ? " is" : "s are", r->min_devices, where);
+}
+
+/* ---- begin and end --------------------------------------------------------------------------- */
+
+/* The first start is on the listed devices. */
+static enum status open_hosts(struct restart *r, struct plan *plan, struct program *program, struct error *err)
+{
+    const struct cluster *c = &r->plan.cluster;
+    r->failed = ARENA_ARRAY(r->a, bool, (size_t)c->n_devices + 1);
+    r->listed = ARENA_ARRAY(r->a, bool, (size_t)c->n_devices + 1);
+    if (r->hostfile) {
+        TRY(hostfile_open(r->a, r->hostfile, c, &r->hosts, err));
+        memcpy(r->listed, r->hosts.listed, (size_t)c->n_devices * sizeof(bool));
+    }
+    TRY(too_few(r, "no rank was started", err));
+    const char *gone = used_and_away(r, program);
+    if (!gone) return OK;
+    if (plan_again(r, plan, program, err) != OK) return error_wrap(err, err->code, "%s does not list %s, without which there is no plan", r->hostfile, gone);
+    log_warn("%s does not list %s; planned for %" PRId32 " devices: %s", r->hostfile, gone, program->n_devices, plan_describe(r->a, plan));
+    return OK;
+}
+
+enum status restart_begin(struct restart *r, struct plan *plan, struct program *program, struct run_options *o, struct error *err)
 {
     struct checkpoint c = {0};
     bool found;
@@ -60,11 +203,13 @@ enum status restart_begin(struct restart *r, const struct plan *plan, const stru
     }
     r->begin = c.step;
     r->end = o->continues ? o->steps : c.step + o->steps;
-    r->returned = -1;
     if (plan) r->plan = *plan;
     r->program = *program;
+    if (r->max_lost) TRY(common_duration("--max-lost", r->max_lost, &r->max_lost_ns, err));
     if (r->script) TRY(fault_script_read(r->a, r->script, program, &r->faults, err));
     TRY(restart_check_script(&r->faults, r->script, r->elastic, o->save_auto ? 1 : o->save_every, err));
+    if (r->elastic) TRY(open_hosts(r, plan, program, err));
+    r->first_hash = program->plan_hash;
     for (int32_t i = 0; i < r->faults.n && o->save_mode != SAVE_SYNC; i++)
         if (r->faults.faults[i].kind == FAULT_disk_full) {
             log_warn("disk_full: training waits for checkpoints (--save-mode sync), so that the steps of the fault are exact");
@@ -83,123 +228,38 @@ enum status restart_begin(struct restart *r, const struct plan *plan, const stru
     return OK;
 }
 
-void restart_start(struct restart *r)
+void restart_start(struct restart *r, const struct program *program)
 {
     r->shared->faults.death_ns = 0;
-    run_board_start(&r->shared->board, r->n_away > 0);
+    r->leaves = NULL;
+    run_board_start(&r->shared->board, program->plan_hash != r->first_hash);
 }
 
-bool restart_look(struct restart *r, const struct program *program, const pid_t *pid)
+bool restart_watches(const struct restart *r) { return r->script || r->hostfile; }
+
+bool restart_look(struct restart *r, const struct program *program, const pid_t *pid, int64_t *due_ns)
 {
-    if (!r->script) return false;
-    faults_send(&r->shared->faults, program, &r->shared->board, pid);
-    int32_t back = r->elastic ? faults_return(&r->shared->faults, &r->shared->board) : -1;
-    if (back >= 0) r->returned = back;
-    return back >= 0;
+    if (r->script) faults_send(&r->shared->faults, program, &r->shared->board, pid);
+    int32_t back = r->script && r->elastic ? faults_return(&r->shared->faults, &r->shared->board) : -1;
+    if (back >= 0) {
+        const struct fault *f = &r->faults.faults[back];
+        for (int32_t d = 0; d < r->plan.cluster.n_devices; d++) r->failed[d] &= !fault_hits(f, r->plan.cluster.devices[d].name);
+        arrive(r, arena_printf(r->a, "node %s is back", f->place));
+    }
+    look_at_hosts(r, program);
+    *due_ns = r->script ? faults_due(&r->shared->faults, &r->shared->board) : 0;
+    return r->leaves != NULL;
 }
 
 void restart_end(struct restart *r)
 {
     if (!r->shared) return;
-    if (r->script) faults_report_missed(r->a, &r->shared->faults);
+    if (r->script && r->shared->board.zero_ns) faults_report_missed(r->a, &r->shared->faults);
     munmap(r->shared, sizeof *r->shared);
     r->shared = NULL;
 }
 
-static const char *names_of(struct arena *a, const struct program *p, const struct launch_faults *f, const char *between)
-{
-    const char *names = "";
-    for (int32_t i = 0; i < f->n; i++) names = arena_printf(a, "%s%s%s", names, i ? between : "", p->devices[f->rank[i]].name);
-    return names;
-}
-
-enum status restart_search(struct arena *a, const char *db, const struct cluster *searched, const struct cluster *used, const struct plan *old,
-                           const volatile sig_atomic_t *stop, struct plan *plan, struct program *program, int64_t *out_ns, struct error *err)
-{
-    struct search_options o = {
-        .top = old->deterministic ? TRIED : 1, .evaluations = EVALUATIONS, .from = old, .no_sharding = old->deterministic, .stop = stop};
-    struct search_result found;
-    struct profile profile;
-    TRY(common_profile(a, &old->cluster, db, 0, &profile, err));
-    struct job job = old->job;
-    if (old->deterministic) job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = old->microbatch; /* others round differently */
-    TRY(search_plans(a, &job, searched, &profile, &o, &found, err));
-    enum status status = OK;
-    for (int32_t i = 0; i < found.n_plans; i++) {
-        struct plan next = found.plans[i].plan;
-        next.name = old->name;
-        next.deterministic = old->deterministic;
-        next.gradient_noise_scale = old->gradient_noise_scale;
-        next.steps = old->steps;
-        next.seed = old->seed;
-        next.job = old->job;
-        next.cluster = *used;
-        status = common_lower(a, &next, true, program, err);
-        if (status != OK) continue;
-        *plan = next;
-        *out_ns = found.plans[i].iteration_ns;
-        return OK;
-    }
-    return status;
-}
-
-/* r NULL: at the speeds that the cluster states; else at those of now. */
-static enum status plan_without(struct arena *a, const char *db, const struct restart *r, const char *without, struct plan *plan,
-                                struct program *program, struct error *err)
-{
-    struct team_change change = {.kind = TEAM_WITHOUT, .text = without};
-    struct plan old = *plan;
-    struct cluster left, now;
-    int64_t ns;
-    TRY(team_edit(a, &plan->cluster, &change, &left, err));
-    now = left;
-    if (r && r->speeds) TRY(r->speeds(r->speeds_owner, a, &now, err));
-    return restart_search(a, db, &now, &left, &old, NULL, plan, program, &ns, err);
-}
-
-enum status restart_plan(struct arena *a, const char *db, const char *without, struct plan *plan, struct program *program, struct error *err)
-{
-    return plan_without(a, db, NULL, without, plan, program, err);
-}
-
-/* The devices of the node are no longer away. */
-static void welcome(struct restart *r, const struct fault *f)
-{
-    int32_t n = 0;
-    for (int32_t i = 0; i < r->n_away; i++)
-        if (!fault_hits(f, r->away[i])) r->away[n++] = r->away[i];
-    r->n_away = n;
-}
-
-/* From the plan in use without those that failed; once a node is back, from the first plan without all that are away. */
-static enum status plan_again(struct restart *r, const struct launch_faults *faults, bool failed, struct plan *plan, struct program *program,
-                              struct error *err)
-{
-    const char *without = failed ? names_of(r->a, program, faults, ",") : "";
-    for (int32_t i = 0; failed && i < faults->n && r->n_away < LOCAL_RANKS_MAX; i++) r->away[r->n_away++] = program->devices[faults->rank[i]].name;
-    r->at_first_speeds = false;
-    if (r->returned < 0) return plan_without(r->a, r->db, r, without, plan, program, err);
-    welcome(r, &r->faults.faults[r->returned]);
-    *plan = r->plan;
-    *program = r->program;
-    r->at_first_speeds = !r->n_away;
-    if (!r->n_away) return OK;
-    without = r->away[0];
-    for (int32_t i = 1; i < r->n_away; i++) without = arena_printf(r->a, "%s,%s", without, r->away[i]);
-    return plan_without(r->a, r->db, r, without, plan, program, err);
-}
-
-/* The phases of the last start so far. */
-static void note_start(struct restart *r)
-{
-    const struct run_board *b = &r->shared->board;
-    struct restart_event none, *e = r->n ? &r->events[r->n - 1] : &none;
-    e->launch_ns = e->load_ns = e->first_step_ns = 0;
-    if (b->loaded_ns) e->load_ns = b->loaded_ns - b->joined_ns;
-    if (b->begun_ns) e->launch_ns = b->joined_ns - b->forked_ns + b->begun_ns - b->loaded_ns;
-    if (b->first_ns) e->first_step_ns = b->first_ns - b->begun_ns;
-    if (!r->n) r->launch_ns = e->launch_ns;
-}
+/* ---- starts ---------------------------------------------------------------------------------- */
 
 /* Time and steps behind the checkpoint of step `kept`. */
 static void note_loss(struct restart *r, const struct launch_faults *faults, bool failed, int64_t kept, struct restart_event *e)
@@ -218,14 +278,100 @@ static void note_loss(struct restart *r, const struct launch_faults *faults, boo
     b->ended = kept;
 }
 
+static void add_span(struct restart *r, enum span_kind kind, int64_t begin_ns, int64_t end_ns, const char *text)
+{
+    r->spans = arena_grow(r->a, r->spans, (size_t)r->n_spans, &r->spans_capacity, sizeof *r->spans);
+    r->spans[r->n_spans++] = (struct restart_span){kind, begin_ns, end_ns, text};
+}
+
+/* What the start that has ended did, for the trace. */
+static void note_spans(struct restart *r, int32_t n_devices, int64_t ended, int64_t death_ns, const char *why)
+{
+    const struct run_board *b = &r->shared->board;
+    int64_t now_ns = clock_wall_ns(), begun_ns = b->begun_ns ? b->begun_ns : now_ns;
+    if (r->n) add_span(r, SPAN_RESTART, b->forked_ns, begun_ns, r->events[r->n - 1].why);
+    if (!b->begun_ns) return;
+    int64_t from = r->n ? r->events[r->n - 1].step : r->begin, until_ns = death_ns > begun_ns ? death_ns : begun_ns;
+    add_span(r, SPAN_TRAIN, begun_ns, until_ns, restart_span_text(r->a, from, ended, n_devices));
+    add_span(r, SPAN_IDLE, until_ns, now_ns, arena_printf(r->a, "until all ranks have ended: %s", why));
+}
+
+/* The loss of all restarts so far, which later ones only add to. */
+static enum status too_much_lost(const struct restart *r, const struct restart_event *last, const char *where, struct error *err)
+{
+    char lost[32], limit[32];
+    int64_t ns = 0;
+    if (!r->max_lost) return OK;
+    for (int32_t i = 0; i <= r->n; i++) {
+        const struct restart_event *e = i < r->n ? &r->events[i] : last;
+        ns += e->lost_ns + e->detection_ns + e->waiting_ns + e->replan_ns + e->launch_ns + e->load_ns;
+    }
+    if (ns <= r->max_lost_ns) return OK;
+    units_print_ns(lost, ns), units_print_ns(limit, r->max_lost_ns);
+    return error_set(err, ERR_LIMIT, "%s; %s were lost by failures and changes, more than --max-lost %s; %s", last->why, lost, limit, where);
+}
+
+/* Marks what is away and plans again. */
+static enum status replace_plan(struct restart *r, const struct launch_faults *faults, bool failed, const char *where, struct restart_event *e, struct plan *plan,
+                                struct program *program, struct error *err)
+{
+    int64_t begin_ns = clock_wall_ns();
+    for (int32_t i = 0; failed && i < faults->n; i++) {
+        int32_t d = cluster_device(&r->plan.cluster, program->devices[faults->rank[i]].name);
+        if (d >= 0) r->failed[d] = true;
+    }
+    look_at_hosts(r, program);
+    e->without = used_and_away(r, program);
+    if (too_few(r, where, err) != OK) return error_wrap(err, ERR_LIMIT, "%s", e->why);
+    if (plan_again(r, plan, program, err) != OK)
+        return error_wrap(err, failed ? ERR_RANK : err->code, "%s; without %s there is no other plan", e->why, e->without);
+    r->arrived = NULL;
+    e->replan_ns = clock_wall_ns() - begin_ns;
+    e->plan = plan_describe(r->a, plan);
+    add_span(r, SPAN_REPLAN, begin_ns, begin_ns + e->replan_ns, arena_printf(r->a, "without %s: %s", e->without, e->plan));
+    return OK;
+}
+
+/* The reason of another start; sets its plan. */
+static enum status prepare_next(struct restart *r, const struct launch_faults *faults, bool failed, struct restart_event *e, const char *where, struct plan *plan,
+                                struct program *program, struct error *err)
+{
+    int64_t begin_ns = clock_wall_ns();
+    if (failed) TRY(too_much_lost(r, e, where, err));
+    r->took = false;
+    if (!failed && !r->leaves) {
+        *plan = *r->next;
+        *program = *r->next_program;
+        e->plan = plan_describe(r->a, plan);
+        r->took = true;
+    } else if (r->elastic && (r->leaves || faults->n)) {
+        TRY(replace_plan(r, faults, failed, where, e, plan, program, err));
+    } else if (r->script) {
+        e->waiting_ns = faults_await_nodes(&r->shared->faults);
+        add_span(r, SPAN_IDLE, begin_ns, begin_ns + e->waiting_ns, "waiting for a lost node");
+    }
+    e->n_devices = program->n_devices;
+    return OK;
+}
+
+static void log_start(const struct restart *r, const struct restart_event *e)
+{
+    const char *without = e->without ? arena_printf(r->a, ", without %s", e->without) : "";
+    const char *plan = e->plan ? arena_printf(r->a, "; %" PRId32 " devices: %s", e->n_devices, e->plan) : "";
+    if (e->failed)
+        log_warn("%s; restart %" PRId32 " of %" PRId64 " after step %" PRId64 "%s%s", e->why, r->failures, r->max, e->step, without, plan);
+    else
+        log_warn("%s; start again after step %" PRId64 "%s%s", e->why, e->step, without, plan);
+}
+
 bool restart_again(struct restart *r, const struct launch_faults *faults, const struct error *failure, struct plan *plan,
                    struct program *program, struct run_options *o, struct error *err)
 {
     struct checkpoint c = {0};
     struct error none;
-    bool failed = failure->code == ERR_RANK, changes = failure->code == ERR_INTERRUPTED && (r->returned >= 0 || r->next) && !faults->signalled;
+    bool failed = failure->code == ERR_RANK, changes = failure->code == ERR_INTERRUPTED && (r->leaves || r->next) && !faults->signalled;
     *err = *failure;
-    note_start(r);
+    restart_note_start(r);
     if (!changes && (!failed || r->failures == r->max)) return false;
     if (faults->signalled) {
         error_set(err, ERR_INTERRUPTED, "interrupted while the run ended: %s; the newest checkpoint is in %s", failure->text, o->save);
@@ -238,183 +384,20 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
     }
     if (found && c.step >= r->end) return false;
     r->events = arena_grow(r->a, r->events, (size_t)r->n, &r->capacity, sizeof *r->events);
-    struct restart_event *e = &r->events[r->n];
-    *e = (struct restart_event){.step = found ? c.step : r->begin, .failed = failed};
-    e->why = !changes           ? arena_strdup(r->a, failure->text)
-             : r->returned >= 0 ? arena_printf(r->a, "node %s is back", r->faults.faults[r->returned].place)
-                                : r->why_next;
-    note_loss(r, faults, failed, e->step, e);
-    const struct plan *taken = NULL;
-    if (changes && r->returned < 0) {
-        taken = r->next;
-        *plan = *r->next;
-        *program = *r->next_program;
-    } else if (r->elastic && (changes || faults->n)) {
-        int64_t begin_ns = clock_wall_ns();
-        if (failed) e->without = names_of(r->a, program, faults, ", ");
-        if (plan_again(r, faults, failed, plan, program, err) != OK) {
-            error_wrap(err, ERR_RANK, "%s; without %s there is no other plan", e->why, e->without ? e->without : "the lost devices");
-            return false;
-        }
-        e->replan_ns = clock_wall_ns() - begin_ns;
-    } else if (r->script) {
-        e->waiting_ns = faults_await_nodes(&r->shared->faults);
-    }
-    r->returned = -1;
-    r->took = taken != NULL;
+    struct restart_event e = {.step = found ? c.step : r->begin, .failed = failed, .at_ns = clock_wall_ns()};
+    e.why = failed ? arena_strdup(r->a, failure->text) : r->leaves ? r->leaves : r->why_next;
+    int64_t ended = r->shared->board.ended;
+    note_loss(r, faults, failed, e.step, &e);
+    note_spans(r, program->n_devices, ended, e.at_ns - e.detection_ns, e.why);
+    const char *where = found ? arena_printf(r->a, "the newest checkpoint, of step %" PRId64 ", is in %s: start again with --continue", c.step, o->save)
+                              : "there is no checkpoint yet";
+    if (prepare_next(r, faults, failed, &e, where, plan, program, err) != OK) return false;
     r->next = NULL;
     o->resume = found ? o->save : r->resume;
     o->continues = false;
-    o->steps = r->end - e->step;
-    r->n++;
+    o->steps = r->end - e.step;
+    r->events[r->n++] = e;
     r->failures += failed;
-    if (changes)
-        log_warn("%s; start again after step %" PRId64, e->why, e->step);
-    else
-        log_warn("%s; restart %" PRId32 " of %" PRId64 " after step %" PRId64 "%s%s", e->why, r->failures, r->max, e->step,
-                 e->without ? ", without " : "", e->without ? e->without : "");
+    log_start(r, &e);
     return true;
-}
-
-/* --- report ----------------------------------------------------------------------------------- */
-
-/* Where the time from the first step of the first start to the end of the last checkpoint went. */
-struct summary {
-    int64_t elapsed_ns, step_ns, steps, lost_steps;
-    int64_t useful_ns, slow_ns, lost_ns, checkpoint_ns, detection_ns, waiting_ns, replan_ns, restart_ns;
-    int32_t resumed;   /* restarts after failures that reached their first new step */
-    int64_t found_ns, resume_ns; /* sums over these: detection; from its end to the end of the first new step, without waiting for nodes */
-};
-
-static void add_up(struct restart *r, struct summary *s)
-{
-    const struct run_board *b = &r->shared->board;
-    *s = (struct summary){.elapsed_ns = b->last_ns - b->zero_ns, .step_ns = run_board_median(r->a, b), .steps = b->ended - b->before};
-    for (int32_t i = 0; i < r->n; i++) {
-        const struct restart_event *e = &r->events[i];
-        s->lost_steps += e->lost_steps;
-        s->lost_ns += e->lost_ns;
-        s->detection_ns += e->detection_ns;
-        s->waiting_ns += e->waiting_ns;
-        s->replan_ns += e->replan_ns;
-        s->restart_ns += e->launch_ns + e->load_ns;
-        if (!e->first_step_ns || !e->failed) continue;
-        s->resumed++;
-        s->found_ns += e->detection_ns;
-        s->resume_ns += e->replan_ns + e->launch_ns + e->load_ns + e->first_step_ns;
-    }
-    s->checkpoint_ns = b->saves_ns;
-    s->useful_ns = s->steps * s->step_ns;
-    s->slow_ns = s->elapsed_ns - s->useful_ns - s->lost_ns - s->checkpoint_ns - s->detection_ns - s->waiting_ns - s->replan_ns - s->restart_ns;
-    if (s->slow_ns < 0) { /* the mean of few steps may be below their median */
-        s->useful_ns += s->slow_ns;
-        s->slow_ns = 0;
-    }
-}
-
-/* name of a part, its time in the summary */
-#define PARTS(X)                                                                                                                           \
-    X(useful, "useful training steps")                                                                                                     \
-    X(slow, "slower steps than the median")                                                                                                \
-    X(lost, "steps lost")                                                                                                                  \
-    X(checkpoint, "checkpoints")                                                                                                           \
-    X(detection, "detection")                                                                                                              \
-    X(waiting, "waiting for nodes")                                                                                                        \
-    X(replan, "planning again")                                                                                                            \
-    X(restart, "launch and load")
-
-static void print_faults_json(const struct restart *r, struct json *j)
-{
-    if (!r->script) return;
-    json_put_list(j, "faults");
-    for (int32_t i = 0; i < r->faults.n; i++) {
-        const struct fault *f = &r->faults.faults[i];
-        const struct fault_state *s = &r->shared->faults.state[i];
-        bool happened = s->phase >= FAULT_HAPPENED;
-        json_put_object_line(j, NULL);
-        json_put_text(j, "kind", fault_kind_name(f->kind));
-        if (*f->place) json_put_text(j, "place", f->place);
-        json_put_bool(j, "happened", happened);
-        if (happened) json_put_int(j, "step", s->step);
-        if (happened) json_put_int(j, "at_ns", s->ns - r->shared->board.zero_ns);
-        json_close(j);
-    }
-    json_close(j);
-}
-
-static void print_json(const struct restart *r, const struct summary *s, struct json *j)
-{
-    const struct run_board *b = &r->shared->board;
-    json_put_object(j, "goodput");
-    json_put_double(j, "goodput", (double)s->useful_ns / (double)s->elapsed_ns);
-    json_put_int(j, "elapsed_ns", s->elapsed_ns);
-    json_put_int(j, "step_ns", s->step_ns);
-    json_put_int(j, "steps", s->steps);
-    json_put_int(j, "restarts", r->n);
-    json_put_int(j, "lost_steps", s->lost_steps);
-    json_put_int(j, "launch_ns", r->launch_ns);
-    json_put_int(j, "checkpoints", b->saves);
-    if (b->saves) json_put_int(j, "checkpoint_ns", b->saves_ns / b->saves);
-    if (s->resumed) json_put_int(j, "resume_ns", s->resume_ns / s->resumed);
-    json_put_object(j, "parts_ns");
-#define X(name, help) json_put_int(j, #name, s->name##_ns);
-    PARTS(X)
-#undef X
-    json_close(j);
-    json_close(j);
-    print_faults_json(r, j);
-    if (r->n) json_put_list(j, "restarts");
-    for (int32_t i = 0; i < r->n; i++) {
-        const struct restart_event *e = &r->events[i];
-        json_put_object(j, NULL);
-        json_put_int(j, "step", e->step);
-        json_put_bool(j, "failed", e->failed);
-        json_put_text(j, "why", e->why);
-        if (e->without) json_put_text(j, "without", e->without);
-        json_put_int(j, "lost_steps", e->lost_steps);
-        json_put_int(j, "detection_ns", e->detection_ns);
-        if (e->waiting_ns) json_put_int(j, "waiting_ns", e->waiting_ns);
-        if (e->replan_ns) json_put_int(j, "replan_ns", e->replan_ns);
-        json_put_int(j, "launch_ns", e->launch_ns);
-        json_put_int(j, "load_ns", e->load_ns);
-        json_put_int(j, "first_step_ns", e->first_step_ns);
-        json_close(j);
-    }
-    if (r->n) json_close(j);
-}
-
-static void print_text(const struct restart *r, const struct summary *s)
-{
-    char x[32], y[32], z[32], u[32], v[32];
-    if (!r->max && !r->script) return;
-    printf("  goodput    %.2f %%: %" PRId64 " steps of %s in %s; %" PRId32 " restart%s, %" PRId64 " step%s lost\n",
-           100 * (double)s->useful_ns / (double)s->elapsed_ns, s->steps, units_print_ns(x, s->step_ns), units_print_ns(y, s->elapsed_ns), r->n,
-           r->n == 1 ? "" : "s", s->lost_steps, s->lost_steps == 1 ? "" : "s");
-#define X(name, help) \
-    if (s->name##_ns) printf("    %-31s %6.2f %%\n", help, 100 * (double)s->name##_ns / (double)s->elapsed_ns);
-    PARTS(X)
-#undef X
-    for (int32_t i = 0; i < r->n; i++) {
-        const struct restart_event *e = &r->events[i];
-        printf("  restart    after step %" PRId64 ": %s", e->step, e->why);
-        if (e->without) printf("; without %s, planned in %s", e->without, units_print_ns(x, e->replan_ns));
-        printf("\n    detection %s, launch %s, load %s, first step %s; %" PRId64 " step%s lost\n", units_print_ns(x, e->detection_ns),
-               units_print_ns(y, e->launch_ns), units_print_ns(z, e->load_ns), units_print_ns(u, e->first_step_ns), e->lost_steps,
-               e->lost_steps == 1 ? "" : "s");
-    }
-    if (s->resumed)
-        printf("  mean time to the first new step, beyond %s of detection: %s\n", units_print_ns(u, s->found_ns / s->resumed),
-               units_print_ns(v, s->resume_ns / s->resumed));
-}
-
-void restart_print(struct restart *r, struct json *json)
-{
-    struct summary s;
-    if (!r->shared || !r->shared->board.steps) return;
-    note_start(r);
-    add_up(r, &s);
-    if (json)
-        print_json(r, &s, json);
-    else
-        print_text(r, &s);
 }

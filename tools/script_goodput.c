@@ -5,6 +5,7 @@
 #include "core/base/units.h"
 #include "core/faults/script.h"
 #include "sim/goodput/goodput.h"
+#include "tools/adapt.h"
 #include "tools/common.h"
 #include "tools/restart.h"
 
@@ -98,7 +99,7 @@ static double speed(const void *user, const int64_t *devices)
         without = without ? arena_printf(s->a, "%s,%s", without, p->devices[i].name) : p->devices[i].name;
     }
     if (!without) return s->now_speed;
-    bool found = restart_plan(s->a, s->q->db, without, &s->now, &s->now_program, &err) == OK &&
+    bool found = restart_plan(s->a, s->q->db, &s->plan.cluster, without, &s->now, &s->now_program, &err) == OK &&
                  step_time(s, &s->now, &s->now_program, NULL, &ns, &err) == OK;
     s->now_speed = found ? fmin(1, (double)s->simulated_ns / (double)ns) : 0;
     return s->now_speed;
@@ -151,6 +152,9 @@ static enum status read_measured(struct study *s, struct error *err)
     int64_t step = 0, launch = 0, checkpoints = 0, pause = 0, slow = 0;
     if (!s->q->measured) return OK;
     TRY(document_read(s->a, s->q->measured, &root, err));
+    const struct node *failed = node_get(root, "error");
+    if (failed && (failed = node_get(failed, "message")) && failed->kind == NODE_SCALAR)
+        return node_error(failed, err, "--measured: this run ended with an error and has measured nothing: %s", failed->text);
     TRY(node_need(root, "goodput", &g, err));
     TRY(node_need(g, "parts_ns", &parts, err));
     TRY(node_get_int(g, "step_ns", 1, INT64_MAX / 2, &step, err));
@@ -238,6 +242,7 @@ static enum status make_job(struct study *s, struct error *err)
                                   .detect_ns = s->detect.ns,
                                   .restart_ns = s->restart.ns,
                                   .replan_ns = s->q->elastic ? s->replan.ns : 0,
+                                  .gain_min = ADAPT_GAIN,
                                   .step_ns = s->step.ns,
                                   .n_events = (size_t)s->script.n,
                                   .events = events,

@@ -189,7 +189,7 @@ static void find_boxes(struct arena *a, const struct trace *t, struct step_timel
         if (!i || s[-1].device != s->device) find_stages(a, &stages, s, t->n_spans - i);
         if (s->end_ns <= from_ns || s->begin_ns >= to_ns || s->kind == SPAN_STEP ||
             s->kind == SPAN_RECEIVE || s->kind == SPAN_KERNEL || s->kind == SPAN_FETCH ||
-            s->kind == SPAN_SNAPSHOT || s->kind == SPAN_SAVE || row_of[s->device] < 0)
+            !span_in_step(s) || row_of[s->device] < 0)
             continue;
         int64_t begin = (s->begin_ns > from_ns ? s->begin_ns : from_ns) - from_ns;
         int64_t end = (s->end_ns < to_ns ? s->end_ns : to_ns) - from_ns;

@@ -71,7 +71,7 @@ static struct joint *joint_of(struct join *j, const struct span *s)
 /* STEP spans are not joined, and a prediction has no kernels and no checkpoints. */
 static bool has_partner(const struct span *s)
 {
-    return s->kind != SPAN_STEP && s->kind != SPAN_KERNEL && s->kind != SPAN_SNAPSHOT && s->kind != SPAN_SAVE;
+    return s->kind != SPAN_STEP && s->kind != SPAN_KERNEL && span_in_step(s);
 }
 
 static void collect(struct join *j, const struct trace *t, enum side side)

@@ -18,7 +18,7 @@ const char *span_kind_name(enum span_kind kind)
 {
     static const char *const names[SPAN_KIND_COUNT] = {"compute", "send", "receive",
                                                        "reduce",  "step", "kernel",  "offload", "fetch",
-                                                       "snapshot", "save"};
+                                                       "snapshot", "save", "train", "restart", "replan", "idle"};
     if ((int)kind < 0 || kind >= SPAN_KIND_COUNT) BUG("span kind %d", (int)kind);
     return names[kind];
 }
@@ -29,6 +29,8 @@ const char *span_title(const struct span *s)
     if (s->collective) return collective_kind_word((enum collective_kind)(s->collective - 1));
     return span_kind_name(s->kind);
 }
+
+bool span_in_step(const struct span *s) { return s->stream != STREAM_snapshot && s->stream != STREAM_save && s->stream != STREAM_run; }
 
 const char *stream_name(enum stream s)
 {
@@ -225,6 +227,11 @@ void trace_sort(struct trace *t)
     arena_free(scratch);
 }
 
+void trace_shift(struct trace *t, int64_t ns)
+{
+    for (size_t i = 0; i < t->n_spans; i++) t->spans[i].begin_ns += ns, t->spans[i].end_ns += ns;
+}
+
 /* --- the iteration --------------------------------------------------------------------------- */
 
 struct step_end {
@@ -255,7 +262,7 @@ int32_t trace_first_counted_step(const struct trace *t)
 {
     int32_t least = INT32_MAX, most = -1;
     for (size_t i = 0; i < t->n_spans; i++) {
-        if (t->spans[i].kind == SPAN_STEP) continue;
+        if (t->spans[i].kind == SPAN_STEP || t->spans[i].stream == STREAM_run) continue;
         if (t->spans[i].step < least) least = t->spans[i].step;
         if (t->spans[i].step > most) most = t->spans[i].step;
     }

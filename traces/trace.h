@@ -19,6 +19,10 @@
  * SNAPSHOT, SAVE (run --save-every, asynchronous): a checkpoint is copied to host memory while the steps of all ranks wait, and is then written
  * by a thread while they go on (stream "save"; on rank 0 until all ranks have written it). stage, op and microbatch -1; step: the
  * step before; bytes: of the rank's snapshot.
+ * TRAIN, RESTART, REPLAN, IDLE (a run whose ranks started again, stream "run" of device 0): the steps of a start, from the begin of its first one;
+ * from the fork of its ranks to that begin; the search of another plan; no training while a failure is not yet detected or a node is awaited. name:
+ * which steps and devices, or the reason; stage, op and microbatch -1, step 0. Times of the whole trace then count from the first step of the
+ * first start, and all other spans are those of the last start.
  * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP mark the end of a step's
  * last update (stream "step"); in a run they are wall time for every `clock`, and iteration_ns is
  * the median of their differences after the first.
@@ -36,7 +40,7 @@
 
 struct arena;
 
-#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP) X(KERNEL) X(OFFLOAD) X(FETCH) X(SNAPSHOT) X(SAVE)
+#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP) X(KERNEL) X(OFFLOAD) X(FETCH) X(SNAPSHOT) X(SAVE) X(TRAIN) X(RESTART) X(REPLAN) X(IDLE)
 enum span_kind {
 #define X(name) SPAN_##name,
     SPAN_KINDS(X)
@@ -46,10 +50,12 @@ enum span_kind {
 const char *span_kind_name(enum span_kind kind); /* "compute", … lower case, as in files */
 
 struct span;
+/* Whether the span is of one step of the run: not of a checkpoint, and not of the run's starts. */
+bool span_in_step(const struct span *s);
 /* Display name: "matmul", "all_gather", "send", "reduce" of a gradient all-reduce. */
 const char *span_title(const struct span *s);
 
-#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step) X(kernel) X(offload) X(fetch) X(snapshot) X(save)
+#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step) X(kernel) X(offload) X(fetch) X(snapshot) X(save) X(run)
 enum stream {
 #define X(name) STREAM_##name,
     STREAMS(X)
@@ -63,7 +69,7 @@ struct span {
     enum stream stream;
     int32_t device;    /* into devices of the trace */
     int32_t peer;      /* SEND, RECEIVE: the other device; else -1 */
-    int32_t stage;     /* into the program's stages; -1 STEP, SNAPSHOT, SAVE */
+    int32_t stage;     /* into the program's stages; -1 STEP, and what is not in a step */
     enum phase phase; /* F B I W U of the call; 'S' for steps, checkpoints, and kernels between operators */
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
     int32_t
@@ -146,6 +152,8 @@ int64_t trace_iteration(const struct trace *t);
 /* The first step of the statistics: the first step of a run warms caches and connections and is excluded if there are others.
  * Common rule of calibration, comparison and trace_iteration; 0 for a trace without spans. O(spans): call once per trace. */
 int32_t trace_first_counted_step(const struct trace *t);
+/* Adds ns to all times. */
+void trace_shift(struct trace *t, int64_t ns);
 /* Keeps only the devices of `keep` (n_devices) and their spans, renumbered; ends of steps go to the first. O(spans). */
 void trace_keep_devices(struct trace *t, const bool *keep);
 bool trace_folded(const struct trace *t); /* whether a device represents others */

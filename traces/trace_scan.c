@@ -340,6 +340,8 @@ static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct 
     if ((s->kind == SPAN_KERNEL) != (s->stream == STREAM_kernel))
         return error_set(c->err, ERR_INPUT, "a %s span on stream %s", span_kind_name(s->kind),
                          stream_name(s->stream));
+    if ((s->kind >= SPAN_TRAIN) != (s->stream == STREAM_run))
+        return error_set(c->err, ERR_INPUT, "a %s span on stream %s", span_kind_name(s->kind), stream_name(s->stream));
     if (s->kind != SPAN_REDUCE && s->collective)
         return error_set(c->err, ERR_INPUT, "a %s span cannot have a collective", span_kind_name(s->kind));
     return OK;

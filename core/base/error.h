@@ -26,6 +26,7 @@ enum status {
     ERR_RESOURCE = 6,      /* disk, memory or the operating system failed */
     ERR_RANK = 7,          /* a rank of a run failed */
     ERR_NO_DEVICE = 8,     /* no device of the requested kind: no plugin, no driver or no GPU */
+    ERR_LIMIT = 75,        /* a run ended at a limit of its restarts (--min-devices, --max-lost); a later start may go on (EX_TEMPFAIL of sysexits.h) */
     ERR_INTERRUPTED = 130, /* SIGINT, SIGTERM, SIGHUP or SIGUSR1 */
 };
 

@@ -51,6 +51,8 @@ bool fault_ends_ranks(const struct fault *f)
     return f->kind == FAULT_kill || f->kind == FAULT_stop || f->kind == FAULT_exit || f->kind == FAULT_host_lost;
 }
 
+bool fault_exit_code(int64_t code) { return code > 0 && code <= 255 && (code < ERR_USAGE || code > ERR_NO_DEVICE); }
+
 static bool on_node(const char *device, const char *node, size_t n)
 {
     return strlen(device) > n && !strncmp(device, node, n) && device[n] == '.';
@@ -191,9 +193,9 @@ static enum status read_details(const struct node *n, struct fault *f, struct er
     }
     f->code = 1;
     TRY(node_get_int(n, "steps", 1, STEP_MAX, &f->steps, err));
-    TRY(node_get_int(n, "code", 1, 255, &f->code, err));
-    if (f->code >= ERR_USAGE && f->code <= ERR_NO_DEVICE)
-        return node_error(node_get(n, "code"), err, "exit codes 2 to 8 are musher's own errors, after which a run does not start again: 1, or 9 to 255");
+    TRY(node_get_int(n, "code", INT64_MIN / 2, INT64_MAX / 2, &f->code, err));
+    if (!fault_exit_code(f->code))
+        return node_error(node_get(n, "code"), err, "%" PRId64 " must be 1, or 9 to 255: exit codes 2 to 8 are musher's own errors, after which a run does not start again", f->code);
     TRY(read_seconds(n, "back", &f->back_ns, err));
     TRY(node_get_int(n, "back_at_step", 1, STEP_MAX, &f->back_at_step, err));
     if (f->back_ns && f->back_at_step) return node_error(node_get(n, "back"), err, "back and back_at_step exclude each other");

@@ -63,6 +63,8 @@ MUST_CHECK enum status fault_script_read(struct arena *a, const char *path, cons
 bool fault_ends_ranks(const struct fault *f);
 /* Whether the device ("a.1") is the fault's, or of its node ("a"). */
 bool fault_hits(const struct fault *f, const char *device);
+/* Whether a run can end by this exit code of a rank and start again: not 0, and no error of musher's own. */
+bool fault_exit_code(int64_t code);
 /* "killed a.1", "a.0 is 3 times slower for 10 steps": what a log line says of a fault that happens. */
 const char *fault_text(struct arena *a, const struct fault *f);
 

@@ -1,9 +1,11 @@
 #include "exec/comm/end_signals.h"
 
+#include "exec/comm/launch_local.h"
+
 #include <stddef.h>
 
 static volatile sig_atomic_t caught;
-static void catch_signal(int signal_number) { (void)signal_number, caught = caught + 1; }
+static void catch_signal(int signal_number) { (void)signal_number, caught = caught + 1, launch_local_wake(); }
 enum { TERM = 1 };
 static const int end_signals[END_SIGNALS] = {SIGINT, [TERM] = SIGTERM, SIGHUP, SIGUSR1};
 

@@ -8,21 +8,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Pause between two looks at the children: at first, at most, and as a part of the time since the start. */
-#define LOOK_NS 2000000
-#define LOOK_MAX_NS 100000000
-#define LOOK_PART 64
-#define LOOK_HOOK_NS 4000000 /* at most, of a parent with a hook: a hundredth of a second is late for a fault's time */
+#define LOOK_NS INT64_C(1000000000) /* between two looks at the children if none ends or stops, no signal comes and nothing wakes the parent */
 #define GRACE_NS INT64_C(5000000000) /* from SIGQUIT to SIGKILL */
 
 /* The first failure that a rank reported, in memory shared with the parent. */
@@ -37,6 +35,28 @@ static struct {
     int fd;            /* of the inherited file */
     struct said *said; /* NULL: the parent takes no reports */
 } self = {.rank = -1, .fd = -1};
+static int wake_fd = -1; /* eventfd, inherited by ranks; open until the process ends, because a thread may write to it at any time */
+
+void launch_local_wake(void)
+{
+    const uint64_t one = 1;
+    int why = errno;
+    if (wake_fd >= 0 && write(wake_fd, &one, sizeof one) < 0) errno = why; /* full: the parent is awake */
+    errno = why;
+}
+
+static void child_changed(int signal_number) { (void)signal_number, launch_local_wake(); }
+
+/* Until the instant, or until something wakes this process. */
+static void pause_until(int64_t at_ns)
+{
+    struct pollfd fd = {.fd = wake_fd, .events = POLLIN};
+    int64_t ns = at_ns - clock_wall_ns();
+    uint64_t count;
+    if (ns < 0) ns = 0;
+    const struct timespec time = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+    if (ppoll(&fd, 1, &time, NULL) > 0 && read(wake_fd, &count, sizeof count) < 0) return;
+}
 
 bool launch_local_reports(void) { return self.said != NULL; }
 
@@ -86,7 +106,8 @@ struct children {
     int32_t n_lost, lost, how_lost; /* of those: how many, the first one, and how it ended */
     int32_t other; /* a rank that failed neither because of a peer nor like `failed`; -1 */
     struct said *said; /* NULL: no reports, and signals end this process */
-    struct sigaction old[END_SIGNALS];
+    pid_t parent;
+    struct sigaction old[END_SIGNALS], old_child;
     struct launch_faults *faults;
     struct launch_hooks hooks;
     void *owner;
@@ -95,6 +116,8 @@ struct children {
 static void become_rank(const struct children *c, int32_t rank, int fd)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (getppid() != c->parent) _exit(ERR_RANK); /* it had died before the call */
+    sigaction(SIGCHLD, &c->old_child, NULL);
     if (c->said) end_signals_inherit(c->old, c->hooks.stop != NULL);
     self.rank = rank;
     self.size = c->n;
@@ -146,12 +169,18 @@ static void reap(struct children *c)
     }
 }
 
-/* The others wait for an expendable rank that is stopped as long as for any other, so it ends before that. */
-static void kill_stopped(const struct children *c)
+/* The others wait for an expendable rank that is stopped as long as for any other, so it ends before that. Returns when to look next. */
+static int64_t kill_stopped(const struct children *c)
 {
-    int64_t limit_ns = comm_limit_ns() / 2, now_ns = clock_wall_ns();
-    for (int32_t i = c->expendable; i < c->n; i++)
-        if (c->pid[i] && c->stopped[i] && now_ns - c->stopped_ns[i] > limit_ns) kill(c->pid[i], SIGKILL);
+    int64_t limit_ns = comm_limit_ns() / 2, now_ns = clock_wall_ns(), due_ns = now_ns + LOOK_NS;
+    for (int32_t i = c->expendable; i < c->n; i++) {
+        if (!c->pid[i] || !c->stopped[i]) continue;
+        if (now_ns - c->stopped_ns[i] > limit_ns)
+            kill(c->pid[i], SIGKILL);
+        else if (c->stopped_ns[i] + limit_ns < due_ns)
+            due_ns = c->stopped_ns[i] + limit_ns + 1;
+    }
+    return due_ns;
 }
 
 /* All remaining ranks are stopped, so waiting is useless. */
@@ -169,8 +198,7 @@ static bool follow(struct children *c, double limit_s)
     bool patient = true, told = false, asked = false;
     while (c->running) {
         reap(c);
-        kill_stopped(c);
-        if (c->hooks.look) c->hooks.look(c->owner, c->pid);
+        int64_t due_ns = kill_stopped(c), hook_ns = c->hooks.look ? c->hooks.look(c->owner, c->pid) : 0;
         if (c->hooks.stop && end_signals_caught() && !asked) {
             c->hooks.stop(c->owner);
             asked = true;
@@ -187,9 +215,8 @@ static bool follow(struct children *c, double limit_s)
         }
         if (rest_is_stopped(c) || (c->running && clock_wall_ns() > until_ns)) break;
         if (!c->running) break;
-        int64_t now_ns = clock_wall_ns(), pause_ns = LOOK_NS + (now_ns - begin_ns) / LOOK_PART;
-        int64_t most_ns = c->hooks.look ? LOOK_HOOK_NS : LOOK_MAX_NS;
-        clock_sleep_until(now_ns + (pause_ns < most_ns ? pause_ns : most_ns));
+        if (hook_ns && hook_ns < due_ns) due_ns = hook_ns;
+        pause_until(until_ns < due_ns ? until_ns : due_ns);
     }
     bool in_time = c->running == 0;
     for (int32_t i = 0; i < c->n && !is_interrupted(c); i++)
@@ -225,7 +252,7 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                        : error_set(err, ERR_RANK,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
-    if (said && (said->code != ERR_RANK || !WIFSIGNALED(c->how))) return error_set(err, said->code, "%s", said->text);
+    if (said && (said->code != ERR_RANK || lost_a_peer(c->how))) return error_set(err, said->code, "%s", said->text);
     if (said) log_debug("%s", said->text);
     if (!in_time && !*others) snprintf(others, sizeof others, "; the others had to be killed");
     if (c->other >= 0 && !*others)
@@ -247,6 +274,15 @@ static enum status launch(struct children *c, local_rank *body, void *owner, dou
     if (fd < 0)
         return error_set(err, ERR_RESOURCE, "cannot create the shared file of the ranks: %s",
                          strerror(errno));
+    if (wake_fd < 0) wake_fd = above_standard_streams(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (wake_fd < 0) {
+        int reason = errno;
+        close(fd);
+        return error_set(err, ERR_RESOURCE, "cannot create an event of the ranks: %s", strerror(reason));
+    }
+    const struct sigaction changed = {.sa_handler = child_changed, .sa_flags = SA_RESTART};
+    sigaction(SIGCHLD, &changed, &c->old_child);
+    c->parent = getpid();
     fflush(NULL);
     int why = 0;
     for (int32_t i = 0; i < c->n && !why; i++) {
@@ -262,6 +298,7 @@ static enum status launch(struct children *c, local_rank *body, void *owner, dou
     }
     if (why) kill_all(c, SIGKILL);
     bool in_time = follow(c, limit_s);
+    sigaction(SIGCHLD, &c->old_child, NULL);
     close(fd);
     if (why) return error_set(err, ERR_RESOURCE, "cannot fork a rank: %s", strerror(why));
     return judge(c, in_time, limit_s, err);

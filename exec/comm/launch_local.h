@@ -32,8 +32,13 @@ struct launch_faults {
 /* What the parent does meanwhile; each may be NULL. */
 struct launch_hooks {
     void (*stop)(void *owner); /* asks the ranks to end after a first signal */
-    void (*look)(void *owner, const pid_t *pid); /* every few ms; (n) processes of the ranks, 0: ended */
+    /* Once a second, after a rank has ended or stopped, and after launch_local_wake. pid: (n) processes of the ranks, 0: ended. Returns the
+     * CLOCK_MONOTONIC ns at which it is to be called within the second, or 0. */
+    int64_t (*look)(void *owner, const pid_t *pid);
 };
+/* By a rank, or by a thread of the process that waits for ranks: it looks at once, in place of after its pause. Elsewhere without effect.
+ * Async-signal-safe. */
+void launch_local_wake(void);
 /* The ranks of a program's run: without a limit of time. Ranks from `expendable` on may end before the others, which go on
  * (comm_expendable), and are killed once they have been stopped for half of comm_limit_ns: ERR_RANK with the number of such ranks and how the first one ended, after all others have succeeded. The first
  * failure that another rank reported (launch_report) is the error. SIGINT, SIGTERM or SIGHUP ends the ranks by SIGQUIT: ERR_INTERRUPTED. If there is a hook `stop`, the

@@ -8,7 +8,7 @@
  * Between hosts messages of more than one piece are sent in pieces that MPI sends without asking the receiver (eager protocol), once the
  * receiver has granted the message by an empty one, which it sends as soon as it has a buffer. MPI's own protocol for such messages
  * (rendezvous) asks when the message is ready, and its answer waits in the one TCP connection of two ranks behind all bytes of the opposite
- * direction: two messages in opposite directions then take almost as long as one after the other (docs/decisions/34-messages-between-hosts.md).
+ * direction: two messages in opposite directions then take almost as long as one after the other (docs/decisions/35-messages-between-hosts.md).
  */
 #include "exec/comm/transport.h"
 

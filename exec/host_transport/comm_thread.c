@@ -2,6 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/log.h"
+#include "core/program/ahead.h"
 #include "exec/comm/launch.h"
 #include "exec/host_transport/bounce.h"
 #include "exec/straggler.h"
@@ -78,6 +79,7 @@ void comm_thread_init(struct comm_thread *m, struct arena *a, const struct progr
                               .timeout_ns = comm_limit_ns()};
     m->sent_by = ARENA_ARRAY(a, enum phase, (size_t)p->n_channels + 1);
     m->received_by = ARENA_ARRAY(a, enum phase, (size_t)p->n_channels + 1);
+    for (int32_t i = 0; i < p->n_devices; i++) m->ahead |= ahead_on_lane(p, i);
     if (keep_spans) m->spans.a = a;
     for (int32_t i = 0; i < p->n_stages; i++)
         if (is_mine(m, i)) note_phases(m, &p->stages[i]);
@@ -286,9 +288,9 @@ static bool obey(struct comm_thread *m)
 {
     pthread_mutex_lock(&m->mutex);
     if (m->abort_code) comm_abort(m->comm, m->abort_code);
-    bool idle = m->first == m->n_orders && !m->agreeing && !m->collectives.running && !wires_sending(&m->wires) &&
-                (!m->bounce || bounce_idle(m->bounce));
-    if (m->want_pause && idle) {
+    bool quiet = m->first == m->n_orders && !m->agreeing && !m->collectives.running && (!m->bounce || bounce_idle(m->bounce));
+    bool idle = quiet && !wires_sending(&m->wires);
+    if (m->want_pause && quiet && (idle || m->ahead)) {
         clock_real_time(false, 0);
         m->parked = true;
         pthread_cond_broadcast(&m->changed);

@@ -56,6 +56,7 @@ struct comm_thread {
     struct comm *comm;
     int32_t rank; /* = device number */
     bool threaded, started, emulated;
+    bool ahead; /* calls of the program are in front of their step: messages are under way in a pause */
     struct wires wires;
     struct collectives collectives;
     struct span_list spans;
@@ -115,7 +116,8 @@ MUST_CHECK enum status comm_thread_wait_agreement(struct comm_thread *m, int64_t
 bool comm_thread_has_ended(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns);
 /* Waits until a message or a collective ends, at most until CLOCK_MONOTONIC is wall_ns; may return sooner. */
 void comm_thread_wait_any(struct comm_thread *m, int64_t wall_ns);
-/* Afterwards the caller owns the message library. */
+/* After this rank's messages have left; of programs with calls ahead of their step once the library has them, because their receivers are in front of a
+ * later step. Afterwards the caller owns the message library. */
 MUST_CHECK enum status comm_thread_pause(struct comm_thread *m, struct error *err);
 void comm_thread_resume(struct comm_thread *m,
                         int64_t zero_ns); /* zero_ns: the run's clock may have been set back during the pause */

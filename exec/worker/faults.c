@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/clock.h"
+#include "exec/comm/launch_local.h"
 #include "exec/host_transport/wire.h"
 #include "exec/worker/run_board.h"
 
@@ -48,6 +49,7 @@ __attribute__((noreturn)) static void ask(struct faults *f, struct fault_state *
     int pending = FAULT_PENDING, asked = FAULT_ASKED;
     s->step = number;
     (void)atomic_compare_exchange_strong(&s->phase, &pending, FAULT_ASKED);
+    launch_local_wake();
     for (;;) {
         if (f->death_ns && (s->phase == FAULT_PENDING || atomic_compare_exchange_strong(&s->phase, &asked, FAULT_PENDING))) _exit(ERR_RANK);
         asked = FAULT_ASKED;
@@ -108,10 +110,12 @@ void faults_before_step(const struct fault_side *s, int64_t number)
     if (!s->f) return;
     for (int32_t i = 0; i < s->f->script->n; i++) {
         const struct fault *x = &s->f->script->faults[i];
-        if (s->f->state[i].phase == FAULT_HAPPENED)
+        if (s->f->state[i].phase == FAULT_HAPPENED) {
             count(s, i);
-        else if (s->f->state[i].phase == FAULT_PENDING && (x->at_step ? number >= x->at_step : by_time(x, s->board)))
+            if (s->rank == 0 && x->back_at_step && number >= x->back_at_step) launch_local_wake();
+        } else if (s->f->state[i].phase == FAULT_PENDING && (x->at_step ? number >= x->at_step : by_time(x, s->board))) {
             begin(s, i, number);
+        }
     }
     apply(s);
 }
@@ -142,6 +146,19 @@ void faults_send(struct faults *f, const struct program *p, const struct run_boa
             if (pid[rank] && fault_hits(x, p->devices[rank].name)) sent |= !kill(pid[rank], x->kind == FAULT_stop ? SIGSTOP : SIGKILL);
         if (sent) happen(f, i, asked ? f->state[i].step : board->ended + 1);
     }
+}
+
+int64_t faults_due(const struct faults *f, const struct run_board *board)
+{
+    int64_t due_ns = 0;
+    for (int32_t i = 0; f->script && board->begun_ns && i < f->script->n; i++) {
+        const struct fault *x = &f->script->faults[i];
+        int64_t at_ns = 0;
+        if (f->state[i].phase == FAULT_PENDING && !f->death_ns && !x->at_step && fault_ends_ranks(x)) at_ns = board->zero_ns + x->at_ns;
+        if (f->state[i].phase == FAULT_HAPPENED && x->back_ns) at_ns = f->state[i].ns + x->back_ns;
+        if (at_ns && (!due_ns || at_ns < due_ns)) due_ns = at_ns;
+    }
+    return due_ns;
 }
 
 int32_t faults_return(struct faults *f, const struct run_board *board)

@@ -51,8 +51,10 @@ bool faults_disturb(const struct faults *f);
 /* A checkpoint could not be written, or was written; on rank 0. */
 void faults_saved(struct faults *f, bool written);
 
-/* By the launcher, every few ms: sends the signals that are due to the ranks' processes (0: ended). */
+/* By the launcher, after launch_local_wake and at faults_due: sends the signals that are due to the ranks' processes (0: ended). */
 void faults_send(struct faults *f, const struct program *p, const struct run_board *board, const pid_t *pid);
+/* CLOCK_MONOTONIC ns of the next fault, or return of a node, that has a time; 0: none. */
+int64_t faults_due(const struct faults *f, const struct run_board *board);
 /* A lost node that is back now, while ranks train: its fault, which is then over; -1: none. */
 int32_t faults_return(struct faults *f, const struct run_board *board);
 /* Waits until the lost nodes with a time to return are back; returns the time waited. */

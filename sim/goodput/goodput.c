@@ -104,10 +104,11 @@ void goodput_maybe_grow(struct walk *w)
     int64_t wanted[GOODPUT_TYPES_MAX];
     double faster = speed_of_wanted(w, wanted);
     if (w->state == WAIT && faster > 0) choose(w);
-    if (w->state != RUN || faster <= w->speed) return;
+    if (w->state != RUN || faster <= w->speed || 1 - w->speed / faster < j->gain_min) return;
     int64_t write = w->work > w->safe ? j->checkpoint_ns + j->background_ns : 0;
     int64_t left = j->horizon_ns - w->now_ns;
     double outlook = (double)(j->outlook_ns > 0 && j->outlook_ns < left ? j->outlook_ns : left);
+    if (j->work_ns) outlook = fmin(outlook, ((double)j->work_ns - w->work) / goodput_work_pace(w));
     double cost = (double)(write + j->replan_ns + j->restart_ns);
     if (faster * (outlook - cost) <= w->speed * outlook) return;
     w->out->reconfigurations++;

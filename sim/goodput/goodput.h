@@ -91,6 +91,7 @@ struct goodput_job {
     int64_t detect_ns, restart_ns, replan_ns;
     int64_t repair_ns;  /* until lost devices return; 0: replaced by the time of the restart */
     int64_t outlook_ns; /* 0: until the end of the run */
+    double gain_min;    /* devices that return are taken in if an iteration becomes shorter by this part at least */
     /* warning before devices are withdrawn: if long enough for a write, nothing is lost */
     int64_t notice_ns;
     bool calm; /* no failures while the job does not run: an assumption of the closed forms */

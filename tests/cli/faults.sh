@@ -80,6 +80,7 @@ awk -v t="$(sed -n 's/.*"detection_ns": *\([0-9]*\).*/\1/p' "$scratch/measured")
 check "is detected after MUSHER_TIMEOUT" $?
 script "kind: exit, device: a.0, at_step: 8, code: 9"
 disturbed exit 1 2 "fault: a.0 ended with exit code 9 at step 8"
+has "with its exit code in the reason of the restart" measured '"why": "rank 0 ended with exit code 9"'
 script "kind: slow, device: a.0, at_step: 10, factor: 4, steps: 8" "kind: link_slow, link: bus, at_step: 25, factor: 8, steps: 8"
 disturbed "a slow device and a slow link" 0 0 "a.0 is 4 times slower for 8 steps at step 10"
 has "and the link" measured '"kind": "link_slow", "place": "bus", "happened": true, "step": 25'
@@ -141,6 +142,12 @@ rm -rf "$scratch/saved"
 "${train[@]}" --max-restarts 1 --faults "$scratch/faults.yaml" --json >"$scratch/out" 2>"$scratch/err"
 has "a fault behind the end is reported" err "this fault did not happen, because the run began behind its step or ended before, or its place was no longer in use: killed a.1"
 has "and listed" out '"happened": false'
+says "the same command again" 3 "later" "${train[@]}" --max-restarts 1 --faults "$scratch/faults.yaml"
+! grep -q "did not happen" "$scratch/err"
+check "reports no fault of a run that has not begun" $?
+"${train[@]}" --max-restarts 1 --faults "$scratch/faults.yaml" --json >"$scratch/failed.json" 2>"$scratch/err"
+says "--measured of a run that ended with an error" 3 "failed.json:1:21: error.message: --measured: this run ended with an error and has measured nothing: " \
+    "$MUSHER" goodput "$scratch/plan.yaml" --faults "$scratch/faults.yaml" --steps $steps --measured "$scratch/failed.json"
 script "kind: kill, device: a.1, at_step: 4"
 rm -rf "$scratch/saved"
 says "without a restart the fault ends the run" 7 "was killed by signal 9" "${train[@]}" --faults "$scratch/faults.yaml"
@@ -155,6 +162,7 @@ bad_script "a key of another kind" "kind: kill, device: a.1, at_step: 4, factor:
 bad_script "no time" "kind: kill, device: a.1" "one of at_step, at and mtbf"
 bad_script "a slow device without a factor" "kind: slow, device: a.1, at_step: 3, steps: 3" "factor"
 bad_script "an exit code of musher's own" "kind: exit, device: a.1, at_step: 3, code: 4" "own errors"
+bad_script "an exit code above 255" "kind: exit, device: a.1, at_step: 3, code: 300" "300 must be 1, or 9 to 255"
 bad_script "a node that comes back at a step without --elastic" "kind: host_lost, node: b, at_step: 3, back_at_step: 9" "needs --elastic"
 sed 's/slowdown: 10, //' "$scratch/plan.yaml" >"$scratch/real.yaml"
 script "kind: slow, device: a.1, at_step: 3, factor: 2, steps: 3"

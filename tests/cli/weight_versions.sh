@@ -57,6 +57,15 @@ losses certain2 6 >"$scratch/again"
 [[ $(wc -l <"$scratch/first") == 6 ]] && cmp -s "$scratch/first" "$scratch/again"
 check "and deterministic plans have the same bits" $?
 
+# On emulated devices messages of the next step are under way in the pause of a checkpoint.
+sed "s/device: host,/device: host, slowdown: 10,/" "$scratch/certain.yaml" >"$scratch/emulated.yaml"
+losses emulated 12 >"$scratch/first"
+for mode in async sync; do
+    MUSHER_TIMEOUT=$((20 * ${SLOWDOWN:-1})) losses emulated 12 --save "$scratch/emulated.$mode" --save-every 2 --save-mode $mode >"$scratch/again"
+    [[ $(wc -l <"$scratch/again") == 12 ]] && cmp -s "$scratch/first" "$scratch/again"
+    check "checkpoints between steps of emulated devices change nothing: $mode" $?
+done
+
 # Checkpoints in a full pipeline, resumed by it and by another one.
 losses four 9 --save "$scratch/whole" --save-every 2 >"$scratch/first"
 losses four 9 >"$scratch/again"

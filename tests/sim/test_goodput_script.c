@@ -101,6 +101,11 @@ START_TEST(a_lost_device_comes_back)
     ck_assert_double_eq_tol(seconds(&t, GOODPUT_replan), 7, 1e-6); /* the first plan is known */
     ck_assert_double_eq_tol(seconds(&t, GOODPUT_restart), 10, 1e-6);
     ck_assert_double_eq(t.reconfigurations, 1);
+    /* With ten steps left, 20 s, the change would take 7 + 5 s and save 10. */
+    e.back_work_ns = 90 * S;
+    t = walk(&e, 1, 1);
+    ck_assert_double_eq(t.reconfigurations, 0);
+    ck_assert_double_eq_tol(seconds(&t, GOODPUT_slow), 70, 1e-6);
     e.back_work_ns = 0;
     t = walk(&e, 1, 1);
     ck_assert_double_eq_tol(t.elapsed_ns / (double)S, 120 + 3 + 7 + 5 + 70, 1e-6); /* never */

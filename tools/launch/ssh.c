@@ -1,6 +1,6 @@
 /* tools/launch/ssh.c - a shell script that starts the ranks by mpirun of Open MPI. */
 #include "core/base/log.h"
-#include "tools/host_file.h"
+#include "tools/mpi_hosts.h"
 #include "tools/launch/shell.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@ static enum status check_hosts(const struct launch *l, struct error *err)
         if (l->n_nodes > 1 && !strcmp(host, "localhost"))
             return error_set(err, ERR_INPUT, "node %s: its host is localhost; name the host of each node in the cluster of the plan, e.g. host: gpu1",
                              l->nodes[i].name);
-        if (!host_file_name(host)) return error_set(err, ERR_INPUT, "node %s: '%.200s' is no name of a host", l->nodes[i].name, host);
+        if (!mpi_hosts_name(host)) return error_set(err, ERR_INPUT, "node %s: '%.200s' is no name of a host", l->nodes[i].name, host);
     }
     return OK;
 }

@@ -9,7 +9,7 @@
 #include "exec/bench/bench.h"
 #include "exec/comm/launch.h"
 #include "profiles/fit.h"
-#include "tools/host_file.h"
+#include "tools/mpi_hosts.h"
 #include "tools/profile/cuda.h"
 #include "tools/profile/switches.h"
 #include "traces/quantile.h"
@@ -61,7 +61,7 @@ enum status profile_run_bench(struct profile_links *b, const struct program *pro
     TRY(file_open(&f, file, err));
     program_write(f.stream, program);
     TRY(file_commit(&f, err));
-    enum status st = remote ? host_file_write(b->arena, program, b->agent, &on, err) : OK;
+    enum status st = remote ? mpi_hosts_write(b->arena, program, b->agent, &on, err) : OK;
     if (st == OK) st = launch_quietly(program->n_devices, remote ? &on : NULL, argv, err);
     if (st == OK) st = trace_read(b->arena, trace, out, err);
     if (st != OK && st != ERR_INTERRUPTED && remote)

@@ -1,6 +1,6 @@
-/* tools/host_file.h - the hosts of a program's ranks, for a launch through Open MPI on several hosts. */
-#ifndef TOOLS_HOST_FILE_H
-#define TOOLS_HOST_FILE_H
+/* tools/mpi_hosts.h - the hosts of a program's ranks, for a launch through Open MPI on several hosts. */
+#ifndef TOOLS_MPI_HOSTS_H
+#define TOOLS_MPI_HOSTS_H
 
 #include "core/base/error.h"
 #include "exec/comm/launch.h"
@@ -10,8 +10,8 @@ struct program;
 
 /* Writes a host file with a line for each device of the program, in their order, and fills *out; agent: as there. The caller removes out->file.
  * ERR_INPUT: a host is localhost although another is not, or has a name that cannot stand in a host file; ERR_RESOURCE. */
-MUST_CHECK enum status host_file_write(struct arena *a, const struct program *p, const char *agent, struct launch_hosts *out, struct error *err);
+MUST_CHECK enum status mpi_hosts_write(struct arena *a, const struct program *p, const char *agent, struct launch_hosts *out, struct error *err);
 /* The name of a host can stand in a host file of Open MPI. */
-bool host_file_name(const char *host);
+bool mpi_hosts_name(const char *host);
 
 #endif

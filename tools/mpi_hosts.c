@@ -1,4 +1,4 @@
-#include "tools/host_file.h"
+#include "tools/mpi_hosts.h"
 
 #include "core/base/arena.h"
 #include "core/base/file.h"
@@ -9,20 +9,20 @@
 #include <string.h>
 #include <unistd.h>
 
-bool host_file_name(const char *host) { return *host && !strpbrk(host, " #\t\n\r"); }
+bool mpi_hosts_name(const char *host) { return *host && !strpbrk(host, " #\t\n\r"); }
 
 static enum status check(const struct program *p, struct error *err)
 {
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
-        if (!host_file_name(d->host)) return error_set(err, ERR_INPUT, "device %s: '%.200s' is no name of a host", d->name, d->host);
+        if (!mpi_hosts_name(d->host)) return error_set(err, ERR_INPUT, "device %s: '%.200s' is no name of a host", d->name, d->host);
         if (!strcmp(d->host, "localhost") && strcmp(d->host, p->devices[i ? 0 : p->n_devices - 1].host) != 0)
             return error_set(err, ERR_INPUT, "device %s: its host is localhost; name the host of each node in the cluster file, e.g. host: gpu1", d->name);
     }
     return OK;
 }
 
-enum status host_file_write(struct arena *a, const struct program *p, const char *agent, struct launch_hosts *out, struct error *err)
+enum status mpi_hosts_write(struct arena *a, const struct program *p, const char *agent, struct launch_hosts *out, struct error *err)
 {
     const char *base = getenv("TMPDIR");
     char *path = arena_printf(a, "%s/musher-hosts-XXXXXX", base && *base ? base : "/tmp");
