@@ -21,14 +21,16 @@ static double median(const double *values, int n)
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
-bool straggler_add(struct straggler_series *s, double value, int64_t now_ns, int64_t least_ns)
+double straggler_base(struct straggler_series *s, double value)
 {
-    if (s->n < STRAGGLER_BASE) {
-        s->first[s->n++] = value;
-        if (s->n == STRAGGLER_BASE) s->base = median(s->first, STRAGGLER_BASE), s->level = 1;
-        return false;
-    }
-    double ratio = value / s->base;
+    if (s->n >= STRAGGLER_BASE) return value / s->base;
+    s->first[s->n++] = value;
+    if (s->n == STRAGGLER_BASE) s->base = median(s->first, STRAGGLER_BASE), s->level = 1;
+    return 0;
+}
+
+bool straggler_level(struct straggler_series *s, double ratio, int64_t now_ns, int64_t least_ns)
+{
     s->last[s->n++ % STRAGGLER_WINDOW] = ratio;
     int way = ratio >= s->level * STRAGGLER_FACTOR ? 1 : ratio <= s->level / STRAGGLER_FACTOR ? -1 : 0;
     if (!way || (s->streak < 0) != (way < 0)) s->streak = 0;
@@ -39,6 +41,12 @@ bool straggler_add(struct straggler_series *s, double value, int64_t now_ns, int
     s->level = median(s->last, STRAGGLER_WINDOW);
     s->streak = 0;
     return true;
+}
+
+bool straggler_add(struct straggler_series *s, double value, int64_t now_ns, int64_t least_ns)
+{
+    double ratio = straggler_base(s, value);
+    return ratio > 0 && straggler_level(s, ratio, now_ns, least_ns);
 }
 
 struct straggler_watch *straggler_open(struct arena *a, const struct program *p, int32_t rank, struct straggler_table *table)
@@ -66,17 +74,39 @@ static bool add(const struct straggler_watch *w, struct straggler_sum *x, int64_
     return changed;
 }
 
-static int64_t ppm(const struct straggler_series *s) { return (int64_t)(s->level * 1e6 + 0.5); }
+/* Row of a step that has not ended. */
+static struct straggler_row *row_of(const struct straggler_watch *w, int64_t step)
+{
+    struct straggler_row *row = &w->report->rows[step % STRAGGLER_ROWS];
+    if (row->step != step) *row = (struct straggler_row){.step = step};
+    return row;
+}
+
+static void end_steps(const struct straggler_watch *w, int64_t until)
+{
+    int64_t ended = atomic_load(&w->report->ended);
+    if (ended >= until) return;
+    for (int64_t now_ns = clock_wall_ns(); ended < until; ended++) row_of(w, ended)->end_ns = now_ns;
+    atomic_store(&w->report->ended, until);
+    if (until % STRAGGLER_WAKE == 0) launch_local_wake();
+}
 
 void straggler_operator(struct straggler_watch *w, int64_t step, int64_t ns)
 {
     if (!w) return;
-    bool changed = add(w, &w->compute, step, ns, 0);
-    atomic_store(&w->report->step, w->compute.step);
-    if (!changed) return;
-    atomic_store(&w->report->compute_step, step);
-    atomic_store(&w->report->compute_ppm, ppm(&w->compute.series));
-    launch_local_wake();
+    end_steps(w, step);
+    row_of(w, step)->operators_ns += (double)ns;
+    atomic_store(&w->report->step, step);
+}
+
+void straggler_inputs(struct straggler_watch *w, int64_t step, int64_t ns)
+{
+    if (w) row_of(w, step)->inputs_ns += (double)ns;
+}
+
+void straggler_ended(struct straggler_watch *w, int64_t step)
+{
+    if (w) end_steps(w, step + 1);
 }
 
 void straggler_message(struct straggler_watch *w, int32_t peer, int64_t step, int64_t bytes, int64_t ns)
@@ -84,6 +114,6 @@ void straggler_message(struct straggler_watch *w, int32_t peer, int64_t step, in
     if (!w || bytes <= 0 || !add(w, &w->peers[peer], step, ns, bytes)) return;
     atomic_store(&w->report->peer, peer);
     atomic_store(&w->report->link_step, step);
-    atomic_store(&w->report->link_ppm, ppm(&w->peers[peer].series));
+    atomic_store(&w->report->link_ppm, (int64_t)(w->peers[peer].series.level * 1e6 + 0.5));
     launch_local_wake();
 }

@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "core/cluster/slow.h"
 #include "core/document/json.h"
 #include "exec/clock.h"
 #include "exec/comm/launch_local.h"
@@ -66,33 +67,104 @@ static void follow_cluster(struct adapt *x, const struct cluster *to)
     x->link_known = follow(a, x->link_known, nl, link_name, from, to->n_links, to);
 }
 
+static int32_t device_of(const struct adapt *x, int64_t rank) { return cluster_device(&x->plan->cluster, x->program->devices[rank].name); }
+
+/* What would not be reported is 1, so that a recovered device is as before. */
+static double near_one(double factor) { return factor < STRAGGLER_FACTOR && factor > 1 / STRAGGLER_FACTOR ? 1 : factor; }
+
 static void know(struct adapt *x, const struct cluster *c, const double *device, const double *link)
 {
     for (int32_t d = 0; d < c->n_devices; d++) x->device_known[d] = device ? device[d] : 1;
     for (int32_t i = 0; i < c->n_links; i++) x->link_known[i] = link ? link[i] : 1;
 }
 
-/* What the running plan was not chosen for; NULL: nothing. */
-static const char *unknown(struct adapt *x, const struct cluster *c)
+static const char *join(struct arena *a, const char *list, const char *more) { return list ? arena_printf(a, "%s; %s", list, more) : more; }
+
+/* The node whose devices in use, two or more, all have marks: it is the likely cause. */
+static bool whole_host(const struct adapt *x, int32_t node, const bool *marked)
 {
+    int32_t n = 0;
+    for (int32_t i = 0; i < x->team.n; i++) {
+        if (x->team.members[i].node != node) continue;
+        if (!marked[i]) return false;
+        n++;
+    }
+    return n > 1;
+}
+
+/* "operators of b.0 take 3 times as long as at first", "… of all devices of host a …": of the marked ranks; NULL: none. text: of a rank, or of the
+ * ranks of a node. */
+static const char *name_marked(const struct adapt *x, const bool *marked, const char *(*text)(const struct adapt *x, const char *of, int32_t rank), int *causes,
+                               int cause)
+{
+    const struct cluster *c = &x->plan->cluster;
     struct arena *a = x->restart->a;
     const char *what = NULL;
-    for (int32_t d = 0; d < c->n_devices; d++)
-        if (x->device[d] != x->device_known[d])
-            what = arena_printf(a, "%s%soperators of %s take %.3g times as long as at first", what ? what : "", what ? "; " : "", c->devices[d].name, x->device[d]);
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (x->link[i] != x->link_known[i])
-            what = arena_printf(a, "%s%smessages on link %s take %.3g times as long as at first", what ? what : "", what ? "; " : "", c->links[i].name, x->link[i]);
+    for (int32_t i = 0; i < x->team.n; i++) {
+        int32_t node = x->team.members[i].node;
+        bool host = whole_host(x, node, marked), first = !i || x->team.members[i - 1].node != node;
+        if (!marked[i] || (host && !first)) continue;
+        const char *of = host ? arena_printf(a, "all devices of host %s", c->nodes[node].name) : x->program->devices[i].name;
+        *causes |= host ? CAUSE_HOST | (cause & ~CAUSE_COMPUTE) : cause;
+        what = join(a, what, text(x, of, i));
+    }
+    return what;
+}
+
+static const char *speed_text(const struct adapt *x, const char *of, int32_t rank)
+{
+    double factor = x->device[device_of(x, rank)];
+    if (factor == 1) return arena_printf(x->restart->a, "operators of %s take as long as at first", of);
+    return arena_printf(x->restart->a, "operators of %s take %.3g times as long as at first", of, factor);
+}
+
+static const char *inputs_text(const struct adapt *x, const char *of, int32_t rank)
+{
+    double level = x->team.members[rank].inputs.level;
+    if (near_one(level) == 1) return arena_printf(x->restart->a, "%s no longer wait for input data", of);
+    return arena_printf(x->restart->a, "input data of %s: a step takes %.3g times as long as at first beside the same operators", of, level);
+}
+
+/* What the running plan was not chosen for; NULL: nothing. */
+static const char *unknown(struct adapt *x, int *causes)
+{
+    const struct cluster *c = &x->plan->cluster;
+    struct arena *a = x->restart->a;
+    bool marked[LOCAL_RANKS_MAX];
+    *causes = 0;
+    for (int32_t i = 0; i < x->team.n; i++) marked[i] = x->device[device_of(x, i)] != x->device_known[device_of(x, i)];
+    const char *what = name_marked(x, marked, speed_text, causes, CAUSE_COMPUTE);
+    for (int32_t i = 0; i < c->n_links; i++) {
+        if (x->link[i] == x->link_known[i]) continue;
+        what = join(a, what, arena_printf(a, "messages on link %s take %.3g times as long as at first", c->links[i].name, x->link[i]));
+        *causes |= CAUSE_LINK;
+    }
     return what;
 }
 
 static enum status speeds_now(void *owner, struct arena *a, struct cluster *c, struct error *err);
+
+static void watch_team(struct adapt *x)
+{
+    const struct program *p = x->program;
+    straggler_team_open(&x->team, x->restart->a, p->n_devices, x->plan->cluster.n_nodes, p->emulated);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct device *d = &x->plan->cluster.devices[device_of(x, i)];
+        x->team.members[i].node = d->node, x->team.members[i].type = d->type;
+        x->team.members[i].overlaps = p->devices[i].slowdown > 0 || !program_device_is_host(&p->devices[i]);
+    }
+    memset(x->fresh, 0, sizeof x->fresh);
+    x->fresh_step = 0;
+}
+
+static bool see_team(struct adapt *x, bool last);
 
 void adapt_start(struct adapt *x, const struct plan *plan, const struct program *program, struct run_options *o)
 {
     struct restart *r = x->restart;
     if (!x->shared) return;
     bool first = !x->plan;
+    if (!first && x->mode) (void)see_team(x, true);
     struct plan *copy = ARENA_ARRAY(r->a, struct plan, 1); /* the caller's changes when another one is made */
     *copy = *plan;
     follow_cluster(x, &copy->cluster);
@@ -108,11 +180,11 @@ void adapt_start(struct adapt *x, const struct plan *plan, const struct program 
     memset(&x->shared->table, 0, sizeof x->shared->table);
     o->stragglers = x->mode ? &x->shared->table : NULL;
     x->first = r->n ? r->events[r->n - 1].step : r->begin;
-    memset(x->seen_compute, 0, sizeof x->seen_compute);
+    watch_team(x);
     memset(x->seen_link, 0, sizeof x->seen_link);
     if (r->took) x->changed_ns = clock_wall_ns();
     x->pending = false;
-    x->news = unknown(x, &copy->cluster);
+    x->news = unknown(x, &x->news_causes);
     x->came = NULL;
     x->news_step = 0;
     r->took = false;
@@ -122,33 +194,66 @@ void adapt_start(struct adapt *x, const struct plan *plan, const struct program 
 
 /* --- reports --- */
 
-/* What would not be reported is 1, so that a recovered device is as before. */
-static double near_one(double factor) { return factor < STRAGGLER_FACTOR && factor > 1 / STRAGGLER_FACTOR ? 1 : factor; }
-
 static void note(struct adapt *x, int64_t step, const char *what)
 {
-    struct arena *a = x->restart->a;
     log_warn("step %" PRId64 ": %s", x->first + step, what);
-    x->news = unknown(x, &x->plan->cluster);
-    if (!x->news) x->news = arena_strdup(a, what);
-    if (!x->news_step || step > x->news_step) x->news_step = step;
+    x->news = unknown(x, &x->news_causes);
+    if (!x->news) x->news = arena_strdup(x->restart->a, what);
+    if (step > x->news_step) x->news_step = step;
 }
 
-static int32_t device_of(const struct adapt *x, int64_t rank) { return cluster_device(&x->plan->cluster, x->program->devices[rank].name); }
+static void keep_event(struct adapt *x, const struct adapt_event *e);
 
-static bool see_compute(struct adapt *x, int32_t rank)
+/* No plan makes input data faster, so nothing is searched. */
+static void note_inputs(struct adapt *x, int64_t step, const char *what)
 {
-    const struct straggler_report *r = &x->shared->table.ranks[rank];
-    int64_t ppm = atomic_load(&r->compute_ppm);
-    int32_t d = device_of(x, rank);
-    if (!ppm || ppm == x->seen_compute[rank] || d < 0) return false;
-    x->seen_compute[rank] = ppm;
-    x->device[d] = near_one(x->device_base[d] * (double)ppm / PPM);
-    const char *name = x->program->devices[rank].name;
-    note(x, atomic_load(&r->compute_step),
-         x->device[d] == 1 ? arena_printf(x->restart->a, "operators of %s take as long as at first", name)
-                           : arena_printf(x->restart->a, "operators of %s take %.3g times as long as at first", name, x->device[d]));
-    return true;
+    struct adapt_event e = {.step = x->first + step, .causes = CAUSE_DATA};
+    snprintf(e.what, sizeof e.what, "%s", what);
+    snprintf(e.why, sizeof e.why, "no plan makes input data faster");
+    log_warn("step %" PRId64 ": %s", e.step, what);
+    keep_event(x, &e);
+}
+
+/* Names the devices, or their hosts, whose levels have changed. */
+static bool name_fresh(struct adapt *x)
+{
+    bool slower[LOCAL_RANKS_MAX], starved[LOCAL_RANKS_MAX];
+    int causes = 0, none = 0;
+    for (int32_t i = 0; i < x->team.n; i++) slower[i] = x->fresh[i] & CAUSE_COMPUTE, starved[i] = x->fresh[i] & CAUSE_DATA;
+    const char *what = name_marked(x, slower, speed_text, &causes, CAUSE_COMPUTE), *data = name_marked(x, starved, inputs_text, &none, CAUSE_DATA);
+    if (what) note(x, x->fresh_step, what);
+    if (data) note_inputs(x, x->fresh_step, data);
+    memset(x->fresh, 0, sizeof x->fresh);
+    x->fresh_step = 0;
+    return what != NULL;
+}
+
+/* Whether another device of the host of a fresh one may follow. */
+static bool hosts_incomplete(const struct adapt *x)
+{
+    for (int32_t i = 0; i < x->team.n; i++)
+        for (int32_t k = 0; x->fresh[i] && k < x->team.n; k++)
+            if (x->team.members[k].node == x->team.members[i].node && x->fresh[k] != x->fresh[i]) return true;
+    return false;
+}
+
+/* last: the ranks have ended, and nothing follows. */
+static bool see_team(struct adapt *x, bool last)
+{
+    bool changed, news = false;
+    while (straggler_team_next(&x->team, &x->shared->table, &changed)) {
+        int64_t step = x->team.next; /* in which it is seen, counted from 1 */
+        for (int32_t i = 0; changed && i < x->team.n; i++) {
+            const struct straggler_member *m = &x->team.members[i];
+            int32_t d = device_of(x, i);
+            if (m->slower) x->device[d] = near_one(x->device_base[d] * m->operators.level);
+            x->fresh[i] |= (m->slower ? CAUSE_COMPUTE : 0) | (m->starved ? CAUSE_DATA : 0);
+        }
+        if (changed && !x->fresh_step) x->fresh_step = step;
+        if (x->fresh_step && (!hosts_incomplete(x) || step >= x->fresh_step + ADAPT_HOST_STEPS)) news |= name_fresh(x);
+    }
+    if (last && x->fresh_step) news |= name_fresh(x);
+    return news;
 }
 
 static bool see_link(struct adapt *x, int32_t rank)
@@ -207,7 +312,7 @@ static enum status speeds_now(void *owner, struct arena *a, struct cluster *c, s
         c->links = links;
     }
     for (int32_t d = 0; d < c->n_devices; d++)
-        if (device[d] != 1) team_slow(a, c, d, 1, device[d], c);
+        if (device[d] != 1) cluster_slow(a, c, d, 1, device[d], c);
     return OK;
 }
 
@@ -333,6 +438,7 @@ static void decide(struct adapt *x)
 {
     struct adapt_search *s = x->search;
     struct adapt_event e = {.step = x->news ? x->first + x->news_step : x->restart->shared->board.ended,
+                            .causes = x->news ? x->news_causes : 0,
                             .cost_ns = x->cost_ns,
                             .old_ns = s->old_ns,
                             .new_ns = s->new_ns,
@@ -373,10 +479,8 @@ bool adapt_look(struct adapt *x)
         x->restart->arrived = NULL;
         news = true;
     }
-    for (int32_t i = 0; x->mode && i < x->program->n_devices; i++) {
-        news |= see_compute(x, i);
-        news |= see_link(x, i);
-    }
+    if (x->mode) news |= see_team(x, false);
+    for (int32_t i = 0; x->mode && i < x->program->n_devices; i++) news |= see_link(x, i);
     if (news) adapt_end(x); /* what is searched is no longer the question */
     if (news) launch_local_wake(); /* other ranks may report the same cause: at the next look */
     if ((!x->news && !x->came) || news) return false;
@@ -410,6 +514,16 @@ void adapt_trace(const struct adapt *x, struct trace *t)
     if (n) trace_sort(t);
 }
 
+static void put_causes(struct json *json, int causes)
+{
+    json_put_list(json, "causes");
+#define X(name, text) \
+    if (causes & CAUSE_##name) json_put_text(json, NULL, text);
+    ADAPT_CAUSES(X)
+#undef X
+    json_close(json);
+}
+
 void adapt_print(const struct adapt *x, struct json *json)
 {
     char was[32], is[32], time[32];
@@ -421,6 +535,7 @@ void adapt_print(const struct adapt *x, struct json *json)
             json_put_object(json, NULL);
             json_put_int(json, "step", e->step);
             json_put_text(json, "what", e->what);
+            put_causes(json, e->causes);
             json_put_bool(json, "taken", e->taken);
             if (*e->why) json_put_text(json, "why", e->why);
             if (e->old_ns) json_put_int(json, "old_ns", e->old_ns);

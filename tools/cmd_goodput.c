@@ -21,11 +21,12 @@ enum { INTERVALS_MAX = 64 };
 
 struct request {
     const char *plan, *db, *failures, *spot, *interval, *storage, *trace;
+    const char *memory_interval, *memory_pause, *memory_copy, *memory_restart;
     const char *mtbf, *checkpoint, *background, *detect, *restart, *replan, *repair, *outlook,
         *notice;
     double days, shape, background_slow;
     const char *faults, *measured, *step;
-    int64_t steps, save_every, max_restarts;
+    int64_t steps, save_every, memory_every, max_restarts;
     bool elastic;
     int64_t profile, gpus, per_node, spares, unit, samples, threads, seed;
     bool replan_speeds;
@@ -46,15 +47,19 @@ static enum status durations(const struct request *q, struct goodput_job *j, str
                {"replan", q->replan, &j->replan_ns},
                {"repair", q->repair, &j->repair_ns},
                {"outlook", q->outlook, &j->outlook_ns},
-               {"notice", q->notice, &j->notice_ns}};
+               {"notice", q->notice, &j->notice_ns},
+               {"memory-interval", q->memory_interval, &j->memory_interval_ns},
+               {"memory-pause", q->memory_pause, &j->memory_ns},
+               {"memory-copy", q->memory_copy, &j->memory_copy_ns},
+               {"memory-restart", q->memory_restart, &j->memory_restart_ns}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].text) TRY(common_duration(all[i].name, all[i].text, all[i].ns, err));
+    if (!q->memory_restart) j->memory_restart_ns = j->restart_ns;
     return OK;
 }
 
 /* Bytes of a checkpoint: parameters and optimizer state of one replica, each once. */
-static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, const char *storage,
-                                      int64_t *out_ns, struct error *err)
+static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, const char *storage, int64_t *out_ns, struct error *err)
 {
     struct program program;
     char hint[UNITS_HINT];
@@ -86,8 +91,7 @@ static enum status checkpoint_of_trace(struct arena *a, const char *path, struct
     return OK;
 }
 
-static enum status make_left(struct arena *a, const struct request *q, struct goodput_report *s,
-                             struct error *err)
+static enum status make_left(struct arena *a, const struct request *q, struct goodput_report *s, struct error *err)
 {
     struct team_left *f = &s->left;
     struct plan plan;
@@ -169,8 +173,7 @@ static enum status match_spot(struct arena *a, struct goodput_report *s, struct 
     return OK;
 }
 
-static enum status make_causes(struct arena *a, const struct request *q, struct goodput_report *s,
-                               struct error *err)
+static enum status make_causes(struct arena *a, const struct request *q, struct goodput_report *s, struct error *err)
 {
     struct goodput_cause *causes = NULL;
     int64_t devices = 0, mtbf_ns = 0;
@@ -211,8 +214,7 @@ static double stops_of_trace(const struct goodput_job *j)
     return stops;
 }
 
-static enum status make_job(struct arena *a, const struct request *q, struct goodput_report *s,
-                            struct error *err)
+static enum status make_job(struct arena *a, const struct request *q, struct goodput_report *s, struct error *err)
 {
     struct goodput_job *j = &s->job;
     j->checkpoint_ns = units_ns_from_s(60);
@@ -259,8 +261,7 @@ static size_t automatic_intervals(const struct goodput_report *s, int64_t *out)
     return n;
 }
 
-static enum status intervals(struct arena *a, const struct request *q, struct goodput_report *s,
-                             int64_t *out, struct error *err)
+static enum status intervals(struct arena *a, const struct request *q, struct goodput_report *s, int64_t *out, struct error *err)
 {
     s->automatic = !strcmp(q->interval, "auto");
     if (s->automatic) {
@@ -286,8 +287,7 @@ static enum status intervals(struct arena *a, const struct request *q, struct go
     return OK;
 }
 
-static enum status run_studies(struct arena *a, const struct request *q, struct goodput_report *s,
-                               struct error *err)
+static enum status run_studies(struct arena *a, const struct request *q, struct goodput_report *s, struct error *err)
 {
     int64_t t[INTERVALS_MAX];
     TRY(intervals(a, q, s, t, err));
@@ -307,8 +307,7 @@ static enum status run_studies(struct arena *a, const struct request *q, struct 
     return OK;
 }
 
-static enum status goodput(struct arena *a, const struct request *q, bool as_json,
-                           struct error *err)
+static enum status goodput(struct arena *a, const struct request *q, bool as_json, struct error *err)
 {
     struct goodput_report s = {.samples = (int32_t)q->samples};
     TRY(make_job(a, q, &s, err));
@@ -330,6 +329,7 @@ static enum status script(struct arena *a, const struct request *q, bool as_json
                                .profile = q->profile,
                                .steps = q->steps,
                                .save_every = q->save_every,
+                               .memory_every = q->memory_every,
                                .max_restarts = q->max_restarts,
                                .elastic = q->elastic};
     const struct {
@@ -339,7 +339,10 @@ static enum status script(struct arena *a, const struct request *q, bool as_json
                {"checkpoint", q->checkpoint, &s.checkpoint_ns},
                {"detect", q->detect, &s.detect_ns},
                {"restart", q->restart, &s.restart_ns},
-               {"replan", q->replan, &s.replan_ns}};
+               {"replan", q->replan, &s.replan_ns},
+               {"memory-pause", q->memory_pause, &s.memory_ns},
+               {"memory-copy", q->memory_copy, &s.memory_copy_ns},
+               {"memory-restart", q->memory_restart, &s.memory_restart_ns}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         *all[i].ns = -1;
         if (all[i].text) TRY(common_duration(all[i].name, all[i].text, all[i].ns, err));
@@ -348,22 +351,15 @@ static enum status script(struct arena *a, const struct request *q, bool as_json
     return script_goodput(a, &s, as_json, err);
 }
 
-static enum status run_goodput(struct arena *a, void *request, const struct common *common,
-                               struct error *err)
+static enum status run_goodput(struct arena *a, void *request, const struct common *common, struct error *err)
 {
     struct request *q = request;
     q->seed = common->seed;
     return q->faults ? script(a, q, common->json, err) : goodput(a, q, common->json, err);
 }
 
-#define TIME(name_, field, preset_, ...)                                                           \
-    {                                                                                              \
-        .name = name_, TEXT_AT(field), .unit = "TIME", .preset = preset_, .help = __VA_ARGS__      \
-    }
-#define COUNT(name_, field, least, most, ...)                                                      \
-    {                                                                                              \
-        .name = name_, INT_AT(field), .unit = "N", .min = least, .max = most, .help = __VA_ARGS__  \
-    }
+#define TIME(name_, field, preset_, ...) {.name = name_, TEXT_AT(field), .unit = "TIME", .preset = preset_, .help = __VA_ARGS__}
+#define COUNT(name_, field, least, most, ...) {.name = name_, INT_AT(field), .unit = "N", .min = least, .max = most, .help = __VA_ARGS__}
 static const struct option options[] = {
     {.name = "PLAN",
      ARGUMENT_AT(plan),
@@ -449,6 +445,10 @@ static const struct option options[] = {
     TIME("replan", replan, "0", "additional time of a restart on other devices than before"),
     TIME("repair", repair, "0: replaced during the restart",
          "time until lost devices are back, e.g. 3h"),
+    TIME("memory-interval", memory_interval, "0: none", "time between checkpoints in the memory of a peer node (Gemini), which failures restart from, e.g. 1min"),
+    TIME("memory-pause", memory_pause, "0", "pause of the job for one of these, e.g. 50ms"),
+    TIME("memory-copy", memory_copy, "0", "copy to the peer behind that pause until it is safe, e.g. 5s"),
+    TIME("memory-restart", memory_restart, "--restart", "time to start again and load one, e.g. 30s"),
     {.name = "interval",
      TEXT_AT(interval),
      .unit = "LIST",
@@ -458,10 +458,11 @@ static const struct option options[] = {
      TEXT_AT(faults),
      .unit = "FILE",
      .needs = "PLAN",
-     .excludes = "failures|mtbf|spot|days|interval|samples|storage|repair",
+     .excludes = "failures|mtbf|spot|days|interval|samples|storage|repair|memory-interval",
      .help = "fault script of a run (musher run --faults), whose goodput is predicted instead, e.g. faults.yaml"},
     COUNT("steps", steps, 0, 1e9, "steps of that run, e.g. 500", .needs = "faults"),
     COUNT("save-every", save_every, 0, 1e9, "steps between its checkpoints, e.g. 50", .needs = "faults", .preset = "0: one at the end"),
+    COUNT("memory-every", memory_every, 0, 1e9, "steps between its checkpoints in host memory, e.g. 5", .needs = "faults", .preset = "0: none"),
     COUNT("max-restarts", max_restarts, 0, 1e6, "its restarts after failures", .needs = "faults"),
     {.name = "elastic", FLAG_AT(elastic), .needs = "faults", .help = "plan again without lost devices, as run --elastic does"},
     {.name = "measured",

@@ -4,6 +4,7 @@
 #include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "planner/search.h"
+#include "profiles/device_speed.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
@@ -179,12 +180,23 @@ static enum status check_baseline(const struct request *q, struct error *err)
     return error_set(err, ERR_USAGE, "unknown baseline '%.40s'; known: %s%s", q->baseline, known, nearest_name_hint(q->baseline, baselines, hint));
 }
 
+/* Devices are as fast as the profile states (profiles/device_speed.h); plans have the cluster as it is stated. */
+static enum status search(struct arena *a, const struct job *j, const struct cluster *c, const struct profile *p, const struct search_options *o,
+                          struct search_result *r, struct error *err)
+{
+    struct cluster now;
+    device_speed_apply(a, p, c, &now);
+    TRY(search_plans(a, j, &now, p, o, r, err));
+    for (int32_t i = 0; i < r->n_plans; i++) r->plans[i].plan.cluster = *c;
+    return OK;
+}
+
 /* The search, or a preset of another training (tools/strategy/strategies.h), which has no bound and ranks among no others. */
 static enum status find(struct arena *a, const struct request *q, const struct job *j, const struct cluster *c, const struct profile *p,
                         const struct search_options *o, struct search_result *r, struct strategy_plan **preset, struct error *err)
 {
     int32_t index = q->baseline ? strategies_preset(q->baseline) : -1;
-    if (index < 0) return search_plans(a, j, c, p, o, r, err);
+    if (index < 0) return search(a, j, c, p, o, r, err);
     struct strategy_plan *x = *preset = ARENA_ARRAY(a, struct strategy_plan, 1);
     *r = (struct search_result){.n_plans = 1, .stopped = "end"};
     TRY(strategies_preset_find(a, j, c, p, o, index, x, &r->evaluated, err));

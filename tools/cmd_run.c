@@ -190,10 +190,13 @@ static enum status run_forked(struct outputs *x, struct error *err)
     enum status status;
     x->restart->counts = x->adapt->mode;
     TRY(restart_begin(x->restart, x->plan, x->program, x->options, err));
+    TRY(restart_memory_begin(&x->restart->memory, x->program, x->options, err));
     TRY(adapt_begin(x->adapt, x->restart, x->plan, err));
     x->options->survives |= x->adapt->mode == ADAPT_ON;
     while ((status = start_ranks(x, &faults, &failure)) != OK)
         if (!restart_again(x->restart, &faults, &failure, x->plan, x->program, x->options, err)) break;
+    adapt_store(x->adapt);
+    restart_memory_end(&x->restart->memory);
     restart_end(x->restart);
     return status == OK ? OK : err->code;
 }
@@ -285,6 +288,7 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     }
     if (q->restart.script && !forked) return error_set(err, ERR_USAGE, "--faults is for several forked ranks (two devices or more, --launcher fork)");
     if (!forked && q->adapt.mode) return error_set(err, ERR_USAGE, "--adapt is for forked ranks (two devices or more, --launcher fork)");
+    if (!forked && q->run.memory_every) return error_set(err, ERR_USAGE, "--memory-every is for several forked ranks (two devices or more, --launcher fork)");
     if (program.n_devices < 2) {
         early_end_alone(&q->run);
         return worker_run(a, &program, &q->run, &x.r, err);
@@ -339,6 +343,14 @@ static const struct option options[] = {
      .choices = save_modes,
      .needs = "save-every",
      .help = "how checkpoints between steps are written: async (a copy in host memory is written while training goes on), or sync"},
+    {.name = "memory-every",
+     INT_AT(run.memory_every),
+     .unit = "N",
+     .min = 0,
+     .max = 1e9,
+     .needs = "max-restarts",
+     .help = "steps between checkpoints in host memory, which another node has a copy of (Gemini) and restarts prefer, e.g. 5",
+     .preset = "0: none"},
     {.name = "mtbf",
      TEXT_AT(mtbf),
      .unit = "TIME",

@@ -8,6 +8,7 @@
 #include "core/base/text.h"
 #include "core/lower/lower.h"
 #include "core/program/server_order.h"
+#include "profiles/device_speed.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "tools/screen.h"
@@ -166,8 +167,10 @@ enum status common_simulate(struct arena *a, const struct plan *p, const struct 
                             const struct sim_options *o, struct sim_result *out,
                             struct program *program, struct error *err)
 {
-    TRY(common_lower(a, p, true, program, err));
-    TRY(sim_run(a, program, cost_new(a, profile, &p->cluster), o, out, err));
+    struct plan *now = arena_copy(a, p, sizeof *p);
+    device_speed_apply(a, profile, &p->cluster, &now->cluster);
+    TRY(common_lower(a, now, true, program, err));
+    TRY(sim_run(a, program, cost_new(a, profile, &now->cluster), o, out, err));
     if (!out->trace) return OK;
     out->trace->profile_id = profile->id;
     out->trace->plan_text = common_plan_text(a, p);

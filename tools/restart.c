@@ -7,6 +7,7 @@
 #include "exec/checkpoint/checkpoint.h"
 #include "exec/clock.h"
 #include "planner/search.h"
+#include "profiles/device_speed.h"
 #include "tools/common.h"
 #include "tools/team/edit.h"
 
@@ -113,7 +114,9 @@ enum status restart_search(struct arena *a, const struct restart_question *q, st
     TRY(common_profile(a, q->profiled, q->db, 0, &profile, err));
     struct job job = old->job;
     if (old->deterministic) job.n_microbatches_sizes = 1, job.microbatch_sizes[0] = old->microbatch; /* others round differently */
-    TRY(search_plans(a, &job, q->searched, &profile, &o, &found, err));
+    struct cluster now;
+    device_speed_apply(a, &profile, q->searched, &now);
+    TRY(search_plans(a, &job, &now, &profile, &o, &found, err));
     enum status status = OK;
     for (int32_t i = 0; i < found.n_plans; i++) {
         struct plan next = found.plans[i].plan;
@@ -377,14 +380,16 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
         error_set(err, ERR_INTERRUPTED, "interrupted while the run ended: %s; the newest checkpoint is in %s", failure->text, o->save);
         return false;
     }
-    bool found;
-    if (checkpoint_find_any(r->a, o->save, &found, &c, &none) != OK) {
+    bool found = false;
+    int32_t copies;
+    int64_t memory = restart_memory_step(&r->memory, r->a, &r->faults, &r->shared->faults, o->save, &copies);
+    if (!memory && checkpoint_find_any(r->a, o->save, &found, &c, &none) != OK) {
         error_set(err, failure->code, "%s; there is no restart: %s", failure->text, none.text);
         return false;
     }
     if (found && c.step >= r->end) return false;
     r->events = arena_grow(r->a, r->events, (size_t)r->n, &r->capacity, sizeof *r->events);
-    struct restart_event e = {.step = found ? c.step : r->begin, .failed = failed, .at_ns = clock_wall_ns()};
+    struct restart_event e = {.step = memory ? memory : found ? c.step : r->begin, .memory = memory, .copies = copies, .failed = failed, .at_ns = clock_wall_ns()};
     e.why = failed ? arena_strdup(r->a, failure->text) : r->leaves ? r->leaves : r->why_next;
     int64_t ended = r->shared->board.ended;
     note_loss(r, faults, failed, e.step, &e);
@@ -393,7 +398,8 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
                               : "there is no checkpoint yet";
     if (prepare_next(r, faults, failed, &e, where, plan, program, err) != OK) return false;
     r->next = NULL;
-    o->resume = found ? o->save : r->resume;
+    o->resume = found || memory ? o->save : r->resume;
+    o->memory_step = memory;
     o->continues = false;
     o->steps = r->end - e.step;
     r->events[r->n++] = e;

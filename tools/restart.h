@@ -18,6 +18,7 @@
 #include "exec/worker/run_board.h"
 #include "exec/worker/worker.h"
 #include "tools/hostfile.h"
+#include "tools/restart_memory.h"
 
 #include <signal.h>
 
@@ -25,6 +26,8 @@ struct json;
 
 struct restart_event {
     int64_t step;        /* of the checkpoint; 0: none */
+    bool memory;         /* it was in host memory */
+    int32_t copies;      /* ranks whose part of it was that of a peer node */
     bool failed;         /* else a device leaves, or another plan is taken */
     const char *why;     /* how the rank failed, which devices leave, or why the plan changes */
     const char *without; /* devices removed, "a.0, b.1"; NULL: none */
@@ -84,6 +87,7 @@ struct restart {
     /* changes the speeds of a cluster's devices and links to those of now, for new plans; NULL: they are as stated */
     enum status (*speeds)(void *owner, struct arena *a, struct cluster *c, struct error *err);
     void *speeds_owner;
+    struct restart_memory memory;
     int32_t n, failures; /* restarts; of those because of a failure */
     size_t capacity;
     struct restart_event *events; /* (n) */

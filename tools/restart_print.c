@@ -83,7 +83,7 @@ static void add_up(struct restart *r, struct summary *s)
         s->found_ns += e->detection_ns;
         s->resume_ns += e->replan_ns + e->launch_ns + e->load_ns + e->first_step_ns;
     }
-    s->checkpoint_ns = b->saves_ns;
+    s->checkpoint_ns = b->saves_ns + b->memory_saves_ns;
     s->useful_ns = s->steps * s->step_ns;
     s->slow_ns = s->elapsed_ns - s->useful_ns - s->lost_ns - s->checkpoint_ns - s->detection_ns - s->waiting_ns - s->replan_ns - s->restart_ns;
     if (s->slow_ns < 0) { /* the mean of few steps may be below their median */
@@ -135,6 +135,8 @@ static void print_json(const struct restart *r, const struct summary *s, struct 
     json_put_int(j, "launch_ns", r->launch_ns);
     json_put_int(j, "checkpoints", b->saves);
     if (b->saves) json_put_int(j, "checkpoint_ns", b->saves_ns / b->saves);
+    if (b->memory_saves) json_put_int(j, "memory_checkpoints", b->memory_saves);
+    if (b->memory_saves) json_put_int(j, "memory_checkpoint_ns", b->memory_saves_ns / b->memory_saves);
     if (s->resumed) json_put_int(j, "resume_ns", s->resume_ns / s->resumed);
     json_put_object(j, "parts_ns");
 #define X(name, help) json_put_int(j, #name, s->name##_ns);
@@ -149,6 +151,7 @@ static void print_json(const struct restart *r, const struct summary *s, struct 
         json_put_object(j, NULL);
         json_put_int(j, "step", e->step);
         json_put_bool(j, "failed", e->failed);
+        json_put_text(j, "from", e->copies ? "peer" : e->memory ? "memory" : "disk");
         json_put_text(j, "why", e->why);
         if (e->without) json_put_text(j, "without", e->without);
         json_put_int(j, "devices", e->n_devices);
@@ -179,7 +182,7 @@ static void print_text(const struct restart *r, const struct summary *s)
 #undef X
     for (int32_t i = 0; i < r->n; i++) {
         const struct restart_event *e = &r->events[i];
-        printf("  restart    after step %" PRId64 ": %s", e->step, e->why);
+        printf("  restart    after step %" PRId64 "%s: %s", e->step, e->copies ? ", from memory and a peer's" : e->memory ? ", from memory" : "", e->why);
         if (e->without) printf("; without %s, planned in %s", e->without, units_print_ns(x, e->replan_ns));
         printf("\n    detection %s, launch %s, load %s, first step %s; %" PRId64 " step%s lost\n", units_print_ns(x, e->detection_ns),
                units_print_ns(y, e->launch_ns), units_print_ns(z, e->load_ns), units_print_ns(u, e->first_step_ns), e->lost_steps,

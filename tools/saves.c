@@ -53,26 +53,45 @@ static void say_cost(const struct saves_cost *x)
     if (x->wait_ns) printf("; waits %s for the write before it", units_print_ns(wait, x->wait_ns));
 }
 
+static void print_memory(const struct run_result *r, const struct run_options *o, struct json *json)
+{
+    const struct saves_cost *x = &r->memory.cost;
+    char bytes[32];
+    if (!x->n) return;
+    if (json) {
+        json_put_object(json, "memory_checkpoints");
+        put_cost(json, x);
+        json_put_int(json, "every", o->memory_every);
+        json_put_int(json, "snapshot_bytes", r->memory.bytes);
+        json_close(json);
+        return;
+    }
+    printf("  in memory  %lld, every %lld step%s", (long long)x->n, (long long)o->memory_every, o->memory_every > 1 ? "s" : "");
+    say_cost(x);
+    printf("; up to %s for a rank's snapshot\n", units_print_bytes(bytes, (double)r->memory.bytes));
+}
+
 void saves_print(const struct run_result *r, const struct run_options *o, struct json *json)
 {
-    const struct saves_cost *x = &r->saves;
+    const struct saves_cost *x = &r->saves.cost;
+    print_memory(r, o, json);
     char pause[32], bytes[32];
     if (!x->n) return;
     if (json) {
         json_put_object(json, "checkpoints");
         json_put_text(json, "mode", o->save_mode == SAVE_SYNC ? "sync" : "async");
         put_cost(json, x);
-        json_put_int(json, "every", r->save_every);
-        json_put_int(json, "snapshot_bytes", r->save_bytes);
+        json_put_int(json, "every", r->saves.every);
+        json_put_int(json, "snapshot_bytes", r->saves.bytes);
         json_close(json);
         return;
     }
-    printf("  checkpoints %lld, every %lld step%s", (long long)x->n, (long long)r->save_every, r->save_every > 1 ? "s" : "");
+    printf("  checkpoints %lld, every %lld step%s", (long long)x->n, (long long)r->saves.every, r->saves.every > 1 ? "s" : "");
     if (o->save_mode == SAVE_SYNC)
         printf(": %.2f %% of the time; each stops all ranks for %s", 100 * x->share, units_print_ns(pause, x->snapshot_ns));
     else
         say_cost(x);
-    printf("; up to %s of host memory on a rank\n", units_print_bytes(bytes, (double)r->save_bytes));
+    printf("; up to %s of host memory on a rank\n", units_print_bytes(bytes, (double)r->saves.bytes));
 }
 
 void saves_print_trace(const struct trace *t, struct json *json)

@@ -36,7 +36,7 @@ struct study {
     struct profile profile;
     struct fault_script script;
     int64_t simulated_ns; /* the plan's step */
-    struct cost_of step, checkpoint, detect, restart, replan;
+    struct cost_of step, checkpoint, detect, restart, replan, memory, memory_copy, memory_restart;
     /* speeds of the plan without some devices: those of the last call */
     struct plan now;
     struct program now_program;
@@ -106,8 +106,8 @@ static double speed(const void *user, const int64_t *devices)
 }
 
 struct restarts { /* means over those of the measured run */
-    double detect, restart, replan;
-    int n_detect, n_restart, n_replan;
+    double detect, restart, replan, memory;
+    int n_detect, n_restart, n_replan, n_memory;
 };
 
 static enum status read_restart(const struct node *n, int64_t step_ns, struct restarts *r, struct error *err)
@@ -123,8 +123,12 @@ static enum status read_restart(const struct node *n, int64_t step_ns, struct re
     if (failed && units_s_from_ns(detect) < TIMEOUTS_SHARE * settings_timeout_s()) r->detect += (double)detect, r->n_detect++;
     if (replan) r->replan += (double)replan, r->n_replan++;
     if (!first) return OK;
-    r->restart += (double)(launch + load) + (node_get(n, "without") ? 0 : fmax(0, (double)(first - step_ns)));
-    r->n_restart++;
+    const struct node *from = node_get(n, "from");
+    double restart = (double)(launch + load) + (node_get(n, "without") ? 0 : fmax(0, (double)(first - step_ns)));
+    if (from && from->kind == NODE_SCALAR && strcmp(from->text, "disk") != 0)
+        r->memory += restart, r->n_memory++;
+    else
+        r->restart += restart, r->n_restart++;
     return OK;
 }
 
@@ -143,13 +147,28 @@ static bool slows(const struct node *faults)
     return false;
 }
 
+/* Those in memory, if the run had some: *pauses is the time of all. */
+static enum status read_memory(struct study *s, const struct node *root, const struct node *g, int64_t *pauses, struct error *err)
+{
+    int64_t n = 0, pause = 0, slow = 0, copy = 0;
+    const struct node *list = node_get(root, "memory_checkpoints");
+    TRY(node_get_int(g, "memory_checkpoints", 0, INT32_MAX, &n, err));
+    TRY(node_get_int(g, "memory_checkpoint_ns", 0, INT64_MAX / INT32_MAX, &pause, err));
+    if (list) TRY(node_get_int(list, "slowdown_ns", 0, INT64_MAX / 2, &slow, err));
+    if (list) TRY(node_get_int(list, "write_ns", 0, INT64_MAX / 2, &copy, err));
+    take(&s->memory, (double)pause + (double)slow, n > 0);
+    take(&s->memory_copy, (double)copy, list != NULL);
+    *pauses = n * pause;
+    return OK;
+}
+
 /* What the checkpoints of the run cost: their pauses, and the slower steps behind them. */
 static enum status read_measured(struct study *s, struct error *err)
 {
     struct node *root;
     const struct node *g, *parts, *list;
     struct restarts r = {0};
-    int64_t step = 0, launch = 0, checkpoints = 0, pause = 0, slow = 0;
+    int64_t step = 0, launch = 0, checkpoints = 0, pause = 0, slow = 0, memory = 0;
     if (!s->q->measured) return OK;
     TRY(document_read(s->a, s->q->measured, &root, err));
     const struct node *failed = node_get(root, "error");
@@ -162,7 +181,9 @@ static enum status read_measured(struct study *s, struct error *err)
     TRY(node_get_int(g, "checkpoints", 0, INT64_MAX / 2, &checkpoints, err));
     TRY(node_get_int(parts, "checkpoint", 0, INT64_MAX / 2, &pause, err));
     TRY(node_get_int(parts, "slow", INT64_MIN / 2, INT64_MAX / 2, &slow, err));
-    if (slows(node_get(root, "faults"))) slow = 0; /* of another cause */
+    TRY(read_memory(s, root, g, &memory, err));
+    if (memory || slows(node_get(root, "faults"))) slow = 0; /* of another cause */
+    pause = pause > memory ? pause - memory : 0;
     take(&s->step, (double)step, step > 0);
     take(&s->checkpoint, (double)pause + fmax(0, (double)slow), (int)checkpoints);
     list = node_get(root, "restarts");
@@ -170,6 +191,8 @@ static enum status read_measured(struct study *s, struct error *err)
     take(&s->detect, r.detect, r.n_detect);
     take(&s->replan, r.replan, r.n_replan);
     take(&s->restart, r.n_restart ? r.restart : (double)launch, r.n_restart ? r.n_restart : 1);
+    take(&s->memory_restart, r.memory, r.n_memory);
+    if (s->memory_restart.source == ASSUMED) s->memory_restart = s->restart;
     return OK;
 }
 
@@ -185,7 +208,10 @@ static enum status find_costs(struct study *s, struct error *err)
                {&s->checkpoint, q->checkpoint_ns, 0, ASSUMED},
                {&s->detect, q->detect_ns, DETECT_NS, ASSUMED},
                {&s->restart, q->restart_ns, RESTART_NS, ASSUMED},
-               {&s->replan, q->replan_ns, REPLAN_NS, ASSUMED}};
+               {&s->replan, q->replan_ns, REPLAN_NS, ASSUMED},
+               {&s->memory, q->memory_ns, 0, ASSUMED},
+               {&s->memory_copy, q->memory_copy_ns, 0, ASSUMED},
+               {&s->memory_restart, q->memory_restart_ns, RESTART_NS, ASSUMED}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         *all[i].out = all[i].given_ns >= 0 ? (struct cost_of){all[i].given_ns, GIVEN} : (struct cost_of){all[i].otherwise_ns, all[i].otherwise};
     TRY(read_measured(s, err));
@@ -204,6 +230,7 @@ static enum status make_event(struct study *s, const struct fault *f, struct goo
                                 .time_ns = f->at_ns,
                                 .lasts_ns = f->steps * s->step.ns,
                                 .detect_ns = s->detect.ns,
+                                .node = f->kind == FAULT_host_lost,
                                 .back_ns = f->back_ns,
                                 .back_work_ns = f->back_at_step ? work_at(s, f->back_at_step) : 0};
     if (f->kind == FAULT_stop) e->detect_ns = units_ns_from_s(settings_timeout_s());
@@ -243,6 +270,10 @@ static enum status make_job(struct study *s, struct error *err)
                                   .restart_ns = s->restart.ns,
                                   .replan_ns = s->q->elastic ? s->replan.ns : 0,
                                   .gain_min = ADAPT_GAIN,
+                                  .memory_interval_ns = s->q->memory_every * s->step.ns,
+                                  .memory_ns = s->memory.ns,
+                                  .memory_copy_ns = s->memory_copy.ns,
+                                  .memory_restart_ns = s->memory_restart.ns,
                                   .step_ns = s->step.ns,
                                   .n_events = (size_t)s->script.n,
                                   .events = events,
@@ -287,6 +318,11 @@ static void print_text(const struct study *s)
     print_cost("detection", &s->detect, ", ");
     print_cost("launch and load", &s->restart, s->q->elastic ? ", " : "\n");
     if (s->q->elastic) print_cost("planning again", &s->replan, "\n");
+    if (s->q->memory_every) {
+        print_cost("  in memory", &s->memory, ", ");
+        print_cost("its copy", &s->memory_copy, ", ");
+        print_cost("launch and load from there", &s->memory_restart, "\n");
+    }
     for (size_t i = 0; i < s->job.n_events; i++) {
         const struct fault *f = &s->script.faults[i];
         if (t->event_ns[i] >= 0)
@@ -327,6 +363,11 @@ static void print_json(const struct study *s)
     put_cost(&j, "detection", &s->detect);
     put_cost(&j, "restart", &s->restart);
     put_cost(&j, "replan", &s->replan);
+    if (s->q->memory_every) {
+        put_cost(&j, "memory", &s->memory);
+        put_cost(&j, "memory_copy", &s->memory_copy);
+        put_cost(&j, "memory_restart", &s->memory_restart);
+    }
     json_close(&j);
     json_close(&j);
     json_put_list(&j, "faults");

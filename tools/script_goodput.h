@@ -19,10 +19,10 @@ struct script_request {
     const char *measured; /* --json of a run; NULL: none */
     const char *db;
     int64_t profile;
-    int64_t steps, save_every, max_restarts;
+    int64_t steps, save_every, memory_every, max_restarts;
     bool elastic;
     /* ns; -1: not given */
-    int64_t step_ns, checkpoint_ns, detect_ns, restart_ns, replan_ns;
+    int64_t step_ns, checkpoint_ns, detect_ns, restart_ns, replan_ns, memory_ns, memory_copy_ns, memory_restart_ns;
 };
 /* Prints the prediction. ERR_INPUT: the plan, the script or the measured run cannot be read, or the script needs other options. */
 MUST_CHECK enum status script_goodput(struct arena *a, const struct script_request *q, bool as_json, struct error *err);

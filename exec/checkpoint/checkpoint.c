@@ -135,7 +135,7 @@ void checkpoint_discard(const struct checkpoint_store *s, const char *temporary)
     checkpoint_folder_remove(s->lock, name_in(temporary));
 }
 
-static uint32_t crc_of(const void *p, int64_t bytes)
+uint32_t checkpoint_crc(const void *p, int64_t bytes)
 {
     return (uint32_t)crc32_z(crc32_z(0, NULL, 0), p, (size_t)bytes);
 }
@@ -159,12 +159,18 @@ enum status checkpoint_write(struct arena *a, const char *temporary, const char 
         struct checkpoint_tensor *t = &tensors[i];
         snprintf(t->file, sizeof t->file, "%s", file);
         t->offset = at;
-        t->crc = crc_of(data[i], t->bytes);
+        t->crc = checkpoint_crc(data[i], t->bytes);
         at += t->bytes;
         if (fwrite(data[i], 1, (size_t)t->bytes, f.stream) != (size_t)t->bytes)
             break; /* file_commit reports the reason */
     }
     return file_commit(&f, err);
+}
+
+enum status checkpoint_put_file(void *folder, struct arena *a, const char *file, struct checkpoint_tensor *tensors, const void *const *data,
+                                int32_t n, struct error *err)
+{
+    return checkpoint_write(a, folder, file, tensors, data, n, err);
 }
 
 /* Steps of a run ascend. */
@@ -245,6 +251,13 @@ static enum status list(struct arena *a, const char *dir, int64_t **steps, size_
     enum status status = checkpoint_folder_list(a, fd, dir, steps, n, err);
     close(fd);
     return status;
+}
+
+int64_t checkpoint_newest(struct arena *a, const char *dir)
+{
+    int64_t *steps;
+    size_t n;
+    return list(a, dir, &steps, &n, NULL) == OK && n ? steps[0] : 0;
 }
 
 /* The generation's step must match its name, because names determine the order. */

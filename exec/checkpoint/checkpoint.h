@@ -91,6 +91,12 @@ MUST_CHECK enum status checkpoint_begin(struct arena *a, const struct checkpoint
 MUST_CHECK enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
                                         struct checkpoint_tensor *tensors, const void *const *data,
                                         int32_t n, struct error *err);
+uint32_t checkpoint_crc(const void *p, int64_t bytes); /* of a tensor's bytes */
+/* The same to any place of its owner, which is a folder's path for checkpoint_put_file. */
+typedef enum status checkpoint_put(void *owner, struct arena *a, const char *file, struct checkpoint_tensor *tensors, const void *const *data,
+                                   int32_t n, struct error *err);
+MUST_CHECK enum status checkpoint_put_file(void *folder, struct arena *a, const char *file, struct checkpoint_tensor *tensors,
+                                           const void *const *data, int32_t n, struct error *err);
 /* Writes the manifest, renames, syncs; then removes generations that are no longer kept. */
 MUST_CHECK enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s,
                                          const char *temporary, const struct checkpoint *c,
@@ -110,6 +116,8 @@ MUST_CHECK enum status checkpoint_find(struct arena *a, const char *dir, struct 
                                        struct error *err);
 /* The same for a folder that may be missing or without generations: *found is false. ERR_INPUT: it has some, and all are damaged. */
 MUST_CHECK enum status checkpoint_find_any(struct arena *a, const char *dir, bool *found, struct checkpoint *out, struct error *err);
+/* Step of the newest generation of dir by its name, nothing of which is read; 0: none. */
+int64_t checkpoint_newest(struct arena *a, const char *dir);
 /* Reads one generation: the manifest and, with verify, all data. */
 MUST_CHECK enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
                                        struct checkpoint *out, struct error *err);

@@ -275,6 +275,19 @@ static int64_t turn_bytes(const struct wire *x, const struct wire_message *m)
     return bytes < TURN_MIN ? TURN_MIN : bytes > TURN_MAX ? TURN_MAX : bytes;
 }
 
+bool wires_fill(struct wires *w, int32_t wire, int64_t bytes, int64_t *until_ns)
+{
+    const struct wire *x = &w->wire[wire];
+    double slower = atomic_load_explicit(x->slower, memory_order_relaxed);
+    int64_t now_ns = clock_wall_ns() - w->zero_ns;
+    link_clock_lock(x->clock);
+    bool idle = x->clock->free_ns <= now_ns;
+    if (idle) x->clock->free_ns = now_ns + occupancy_ns(x, bytes, slower);
+    *until_ns = x->clock->free_ns;
+    link_clock_unlock(x->clock);
+    return idle;
+}
+
 /* The next turn of a message; true if it was the last. */
 static bool take_turn(struct wire *x, struct wire_message *m)
 {

@@ -94,6 +94,9 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
                 void *shared, wire_ended *ended, void *owner);
 /* From now on messages occupy the program's link `factor` times as long, at this rank's ends that receive them; any thread. */
 void wires_slow(struct wires *w, int32_t link, double factor);
+/* Any thread: occupies the wire's emulated link for other bytes than messages, if it is idle now. *until_ns: when they have left; if false, when
+ * the link is free. */
+bool wires_fill(struct wires *w, int32_t wire, int64_t bytes, int64_t *until_ns);
 void wire_hand(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t ready_ns);
 void wire_post(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t posted_ns);
 /* Advances all messages and calls `ended` for completed ones. *progress: something advanced. */

@@ -240,13 +240,13 @@ enum status divided_gather(struct rank *r, struct arena *a, const char *folder, 
     return st;
 }
 
-enum status divided_write(struct arena *a, const char *folder, struct divided_tensors *x, struct error *err)
+enum status divided_write(struct arena *a, checkpoint_put *put, void *owner, struct divided_tensors *x, struct error *err)
 {
     for (int32_t i = 0, end; i < x->n; i = end) {
         char file[sizeof x->rows->file];
         memcpy(file, x->rows[i].file, sizeof file);
         for (end = i + 1; end < x->n && !strcmp(x->rows[end].file, file);) end++;
-        TRY(checkpoint_write(a, folder, file, x->rows + i, x->data + i, end - i, err));
+        TRY(put(owner, a, file, x->rows + i, x->data + i, end - i, err));
     }
     return OK;
 }

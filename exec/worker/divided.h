@@ -46,8 +46,8 @@ MUST_CHECK enum status divided_collect(struct snapshot *s, const struct chunks *
  * stay in the arena. */
 MUST_CHECK enum status divided_gather(struct rank *r, struct arena *a, const char *folder, int64_t steps, const struct divided *mine,
                                       struct divided_tensors *out, struct error *err);
-/* On rank 0, any thread: writes the files of tensors that stayed. */
-MUST_CHECK enum status divided_write(struct arena *a, const char *folder, struct divided_tensors *x, struct error *err);
+/* On rank 0, any thread: writes the tensors that stayed. */
+MUST_CHECK enum status divided_write(struct arena *a, checkpoint_put *put, void *owner, struct divided_tensors *x, struct error *err);
 /* Loads chunk k's shard of a parameter and its optimizer state from the checkpoint. */
 MUST_CHECK enum status divided_load(struct rank *r, const struct checkpoint *c,
                                     const struct chunk *k, const struct program_parameter *p,

@@ -68,7 +68,7 @@ struct worker {
     struct scale_log scales;
     struct noise_log noise;
     struct routing routing;
-    struct saver saver;
+    struct saver saver, memory; /* of checkpoints in the folder of --save, and in host memory */
     struct serve serve; /* of a lane of a parameter server that handles pushes by arrival */
     /* worker.c */
     struct run_options continued; /* those of a run that continues a training */
@@ -110,7 +110,7 @@ MUST_CHECK enum status worker_save_between(struct worker *w, int64_t offset_ns, 
 /* The checkpoint of a run that ends early in front of a step. *ends: false if it could not be written, the run survives that, and no signal
  * has asked for its end: the request is taken back. */
 MUST_CHECK enum status worker_save_to_end(struct worker *w, int64_t offset_ns, bool *ends, struct error *err);
-MUST_CHECK enum status worker_snapshot_between(struct worker *w, struct error *err);
+MUST_CHECK enum status worker_snapshot_between(struct worker *w, struct saver *to, struct error *err);
 /* An error of the thread that writes a checkpoint ends the run after the step; the message names the file. */
 MUST_CHECK enum status worker_look_at_save(struct worker *w, bool wait, struct error *err);
 

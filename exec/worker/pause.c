@@ -37,6 +37,20 @@ enum status worker_stop_lane(struct worker *w, struct error *err)
     return comm_thread_pause(&w->transports.comm_thread, err);
 }
 
+/* An error of the thread that writes a checkpoint ends the run after the step; the message names the file. */
+static enum status look(struct worker *w, struct saver *saver, bool wait, struct error *err)
+{
+    enum status status = wait ? saver_wait(saver, err) : saver_look(saver, err);
+    w->agreed |= status == ERR_RESOURCE && saver == &w->saver;
+    return status;
+}
+
+enum status worker_look_at_save(struct worker *w, bool wait, struct error *err)
+{
+    TRY(look(w, &w->memory, wait, err));
+    return look(w, &w->saver, wait, err);
+}
+
 /* The run's clock stops: all ranks wait behind a step. */
 static enum status begin_pause(struct worker *w, int64_t *now_ns, struct error *err)
 {
@@ -70,12 +84,13 @@ enum status worker_save_between(struct worker *w, int64_t offset_ns, struct erro
 {
     int64_t begin_ns = clock_wall_ns(), zero_ns = w->clock.zero_ns, now_ns;
     bool written;
+    TRY(look(w, &w->memory, true, err)); /* its thread uses the time 0 of the links */
     TRY(begin_pause(w, &now_ns, err));
     enum status status = save(w, progress_number(&w->progress), &written, err);
     if (written) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
     if (!written && status == OK) saver_missed(&w->saver);
     end_pause(w, offset_ns, now_ns);
-    run_board_saved(worker_board(w), clock_wall_ns() - begin_ns);
+    run_board_saved(worker_board(w), false, clock_wall_ns() - begin_ns);
     return status;
 }
 
@@ -91,35 +106,27 @@ enum status worker_save_to_end(struct worker *w, int64_t offset_ns, bool *ends, 
     }
     *ends = !goes_on;
     end_pause(w, offset_ns, now_ns);
-    run_board_saved(worker_board(w), clock_wall_ns() - begin_ns);
-    return status;
-}
-
-/* An error of the thread that writes a checkpoint ends the run after the step; the message names the file. */
-enum status worker_look_at_save(struct worker *w, bool wait, struct error *err)
-{
-    enum status status = wait ? saver_wait(&w->saver, err) : saver_look(&w->saver, err);
-    w->agreed |= status == ERR_RESOURCE;
+    run_board_saved(worker_board(w), false, clock_wall_ns() - begin_ns);
     return status;
 }
 
 /* The run's clock goes on; that of an emulated device by the time of the pause. */
-enum status worker_snapshot_between(struct worker *w, struct error *err)
+enum status worker_snapshot_between(struct worker *w, struct saver *to, struct error *err)
 {
     int64_t before_ns = clock_wall_ns(), now_ns = device_clock_now(&w->clock);
-    TRY(worker_look_at_save(w, true, err));
+    TRY(look(w, to, true, err));
     int64_t begin_ns = clock_wall_ns();
     TRY(worker_stop_lane(w, err));
     worker_take_priority(w, false);
     bool missed;
-    enum status status = saver_snapshot(&w->saver, progress_number(&w->progress), &missed, err);
+    enum status status = saver_snapshot(to, progress_number(&w->progress), &missed, err);
     w->agreed = status != OK;
     int64_t end_ns = clock_wall_ns();
-    if (missed) saver_missed(&w->saver);
-    if (status == OK && !missed) saver_paused(&w->saver, w->clock.zero_ns, begin_ns, end_ns);
+    if (missed) saver_missed(to);
+    if (status == OK && !missed) saver_paused(to, w->clock.zero_ns, begin_ns, end_ns);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
     worker_take_priority(w, true);
     device_clock_waited(&w->clock, now_ns + end_ns - before_ns);
-    run_board_saved(worker_board(w), clock_wall_ns() - before_ns);
+    run_board_saved(worker_board(w), to->in_memory, clock_wall_ns() - before_ns);
     return status;
 }

@@ -3,7 +3,7 @@
 #include "core/base/log.h"
 #include "core/collective/tensor_shard.h"
 #include "core/program/period.h"
-#include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/memory.h"
 #include "exec/worker/accumulated.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
@@ -206,9 +206,10 @@ static enum status load_versions(const struct resuming *v, struct arena *a, cons
 static enum status load_tensors(const struct resuming *v, struct arena *a, const char *folder,
                                 struct error *err)
 {
+    const struct run_options *o = v->r->o;
     struct checkpoint c;
     int64_t lacking = 0;
-    TRY(checkpoint_open(a, folder, false, &c, err));
+    TRY(o->memory_step ? checkpoint_memory_read(a, o->memory, o->memory_step, &c, err) : checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(v, &c, err));
     TRY(checkpoint_continues(&c, v->r->o->steps, v->progress->global_batch, err));
     if (v->r->index == 0)
@@ -262,7 +263,7 @@ enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
     const struct resuming v = {r, c, inputs, g, scales, serve};
     struct arena *a = arena_new();
     struct generation from = {.a = a, .from = r->o->resume};
-    enum status status = comm_at_root(r->comm, find_generation, &from, err);
+    enum status status = r->o->memory_step ? OK : comm_at_root(r->comm, find_generation, &from, err);
     if (status == OK) {
         comm_broadcast(r->comm, from.folder, sizeof from.folder);
         status = comm_agree(r->comm, load_all(&v, a, from.folder, err), err);

@@ -49,11 +49,11 @@ void run_board_step(struct run_board *b, int64_t number, int64_t ns, bool distur
     b->ended = number;
 }
 
-void run_board_saved(struct run_board *b, int64_t ns)
+void run_board_saved(struct run_board *b, bool memory, int64_t ns)
 {
     if (!b) return;
-    b->saves++;
-    b->saves_ns += ns;
+    b->saves += !memory, b->memory_saves += memory;
+    b->saves_ns += memory ? 0 : ns, b->memory_saves_ns += memory ? ns : 0;
     b->last_ns = clock_wall_ns();
 }
 

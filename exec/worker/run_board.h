@@ -30,6 +30,7 @@ struct run_board {
     int64_t saves, saves_ns; /* checkpoints between steps: their number, and the time that training paused for them */
     /* Of this start, by each rank: step of the last checkpoint whose part it could not write; 0: none. Not a file, because the disk may be full. */
     _Atomic int64_t unwritten[LOCAL_RANKS_MAX];
+    int64_t memory_saves, memory_saves_ns; /* the same of those in host memory */
     int64_t step_ns[RUN_BOARD_STEPS]; /* of step n at n mod RUN_BOARD_STEPS; negative: the duration of a disturbed step */
 };
 
@@ -41,7 +42,7 @@ void run_board_loaded(struct run_board *b);
 void run_board_begun(struct run_board *b, int64_t before);
 /* The step `number` has ended after so many ns; disturbed: it says nothing about the plan's speed, because an injected fault slowed it. */
 void run_board_step(struct run_board *b, int64_t number, int64_t ns, bool disturbed);
-void run_board_saved(struct run_board *b, int64_t ns);
+void run_board_saved(struct run_board *b, bool memory, int64_t ns); /* memory: into host memory */
 
 /* Time of the steps (from, to], of those that are kept. */
 int64_t run_board_time(const struct run_board *b, int64_t from, int64_t to);

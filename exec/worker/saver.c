@@ -8,6 +8,7 @@
 #include "exec/worker/accumulated.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/inputs.h"
+#include "exec/worker/peer_copy.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/rank.h"
 #include "exec/worker/run_board.h"
@@ -37,12 +38,18 @@
 static enum status skip(const struct saver *v, int64_t step, const char *what)
 {
     if (v->r->index == 0)
-        log_warn("no checkpoint of step %" PRId64 ": %s not finite; '%s' keeps its earlier checkpoints", step,
-                 what, v->r->o->save);
+        log_warn("no checkpoint of step %" PRId64 ": %s not finite; '%s' keeps its earlier checkpoints", step, what,
+                 v->in_memory ? "the memory" : v->r->o->save);
     return OK;
 }
 
 #define NOT_FINITE "parameters or optimizer state are"
+
+/* In memory: generations take turns, beginning with the one that a restart does not need. */
+static int32_t generation_of(const struct saver *v)
+{
+    return (v->r->o->memory->first + v->taken) % CHECKPOINT_MEMORY_GENERATIONS;
+}
 
 /* Path of the folder for the files of all ranks. */
 static enum status begin(struct saver *v, struct arena *a, int64_t step, char *folder,
@@ -109,7 +116,7 @@ static enum status write_together(struct saver *v, int64_t step, struct error *e
     TRY(begin(v, v->a, step, v->folder, err));
     TRY(saving_assemble(&v->mine, v->folder, err));
     comm_working(c, true);
-    status = saving_write(&v->mine, v->folder, err);
+    status = saving_write(&v->mine, checkpoint_put_file, v->folder, err);
     comm_working(c, false);
     TRY(comm_agree(c, status, err));
     struct checkpoint_tensor *rows = comm_gather(c, v->a, v->mine.tensors, (int64_t)sizeof *rows * v->mine.n, &bytes);
@@ -122,7 +129,7 @@ static enum status write_together(struct saver *v, int64_t step, struct error *e
 static enum status failed(const struct saver *v, int64_t step, enum status status, struct error *err)
 {
     if (v->r->index == 0 && *v->folder) checkpoint_discard(&v->store, v->folder);
-    return error_wrap(err, status, "checkpoint of step %" PRId64, step);
+    return error_wrap(err, status, "checkpoint of step %" PRId64 "%s", step, v->in_memory ? " in memory" : "");
 }
 
 enum status saver_save(struct saver *v, int64_t step, struct error *err)
@@ -166,7 +173,7 @@ static enum status await_rows(struct saver *v, int32_t rank, struct rows *to, st
 static enum status write_mine(struct saver *v, bool *finite, struct error *err)
 {
     *finite = saving_finish(&v->mine);
-    if (*finite) TRY(saving_write(&v->mine, v->folder, err));
+    if (*finite) TRY(saving_write(&v->mine, checkpoint_put_file, v->folder, err));
     if (v->r->index == 0) return OK;
     return checkpoint_note_written(v->a, v->folder, v->r->index, *finite, v->mine.tensors, *finite ? v->mine.n : 0, err);
 }
@@ -192,10 +199,21 @@ static enum status write_apart(struct saver *v, struct error *err)
     return skip(v, v->about.step, NOT_FINITE);
 }
 
+/* Without a file or a message; a part that is not finite makes the generation unusable. */
+static enum status write_memory(struct saver *v, struct error *err)
+{
+    struct checkpoint_memory *m = v->r->o->memory;
+    if (!saving_finish(&v->mine)) return v->writer.part = NULL, OK;
+    TRY(saving_write(&v->mine, checkpoint_memory_put, &v->writer, err));
+    TRY(checkpoint_memory_end(&v->writer, v->about.step, err));
+    if (v->r->index == 0) checkpoint_memory_describe(m, generation_of(v), &v->about, comm_size(v->r->comm));
+    return v->writer.part->peer ? peer_copy(v->r, v->wires, &v->writer, v->about.step, err) : OK;
+}
+
 static void *thread_main(void *saver)
 {
     struct saver *v = saver;
-    v->status = write_apart(v, &v->error);
+    v->status = v->in_memory ? write_memory(v, &v->error) : write_apart(v, &v->error);
     v->written_ns = clock_wall_ns();
     atomic_store(&v->done, true);
     return NULL;
@@ -214,8 +232,21 @@ static enum status start_thread(struct saver *v, struct error *err)
     return why ? error_set(err, ERR_RESOURCE, "cannot start a thread that writes checkpoints: %s", strerror(why)) : OK;
 }
 
+/* Parts of the generation are empty on all ranks before the first thread writes, because saving_assemble is collective. */
+static enum status snapshot_for_memory(struct saver *v, int64_t step, struct error *err)
+{
+    uint64_t home, peer;
+    if (!step_log_finite(v->log, v->r, v->progress->first_step)) return skip(v, step, "the loss is");
+    TRY(collect(v, step, err));
+    peer_copy_nodes(v->r->p, v->r->index, &home, &peer);
+    TRY(comm_agree(v->r->comm, checkpoint_memory_begin(&v->writer, v->a, v->r->o->memory, generation_of(v), v->r->index, home, peer, err), err));
+    TRY(saving_assemble(&v->mine, NULL, err));
+    return comm_agree(v->r->comm, start_thread(v, err), err);
+}
+
 static enum status snapshot(struct saver *v, int64_t step, struct error *err)
 {
+    if (v->in_memory) return snapshot_for_memory(v, step, err);
     if (!step_log_finite(v->log, v->r, v->progress->first_step)) return skip(v, step, "the loss is");
     TRY(collect(v, step, err));
     TRY(begin(v, v->a, step, v->folder, err));
@@ -263,6 +294,7 @@ static void add_span(struct saver *v, enum span_kind kind, enum stream stream, i
 /* The thread has written what was copied in the last pause. */
 static void note_written(struct saver *v)
 {
+    v->taken++;
     struct saves_one *x = &v->saves.all[v->saves.n - 1];
     x->written_ns = v->written_ns - v->zero_ns;
     if (x->written_ns < x->end_ns) x->written_ns = x->end_ns; /* a small one is written before the pause ends */
@@ -308,7 +340,7 @@ int64_t saver_next(const struct saver *v) { return v->every > 0 ? v->next : INT6
 static void choose_interval(struct saver *v, int64_t done)
 {
     const struct run_options *o = v->r->o;
-    bool stopped = o->save_mode == SAVE_SYNC;
+    bool stopped = v->stops;
     char each[32], write[32], fail[32];
     int64_t every = saves_every(&v->saves, v->log->end_ns, done, stopped, o->mtbf_s, v->every);
     comm_broadcast(v->r->comm, &every, sizeof every);
@@ -326,23 +358,22 @@ void saver_paused(struct saver *v, int64_t zero_ns, int64_t begin_ns, int64_t en
 {
     struct saves_one x = {begin_ns - zero_ns, end_ns - zero_ns, 0, v->waited_ns};
     int64_t done = v->progress->step + 1;
-    bool stopped = v->r->o->save_mode == SAVE_SYNC;
+    bool stopped = v->stops;
     if (stopped) x.written_ns = x.end_ns;
     v->zero_ns = zero_ns;
     if (!stopped) add_span(v, SPAN_SNAPSHOT, STREAM_snapshot, x.begin_ns, x.end_ns);
     saves_add(&v->saves, v->r->run, x);
-    if (v->r->o->save_auto) choose_interval(v, done);
+    if (v->automatic) choose_interval(v, done);
     v->next = done + v->every;
 }
 
 void saver_missed(struct saver *v) { v->next = v->progress->step + 1 + v->every; }
 
-void saver_report(struct saver *v, struct run_result *out)
+void saver_report(struct saver *v, struct saver_costs *out)
 {
-    const struct run_options *o = v->r->o;
-    out->saves = saves_measure(&v->saves, v->log->end_ns, o->steps, o->save_mode == SAVE_SYNC);
-    out->save_every = v->every;
-    out->save_bytes = comm_max(v->r->comm, o->save ? host_bytes(v) : 0);
+    out->cost = saves_measure(&v->saves, v->log->end_ns, v->r->o->steps, v->stops);
+    out->every = v->every;
+    out->bytes = comm_max(v->r->comm, v->a ? host_bytes(v) : 0);
 }
 
 /* ---- before the first step, and afterwards ---------------------------------------------------- */
@@ -402,15 +433,17 @@ static enum status probe(struct saver *v, struct error *err)
 enum status saver_enter(struct saver *v, struct error *err)
 {
     enum status status = OK;
-    if (v->r->index == 0) status = checkpoint_enter(v->r->run, v->r->o->save, &v->store, err);
+    if (v->r->index == 0 && !v->in_memory) status = checkpoint_enter(v->r->run, v->r->o->save, &v->store, err);
     TRY(comm_agree(v->r->comm, status, err));
     if (v->r->o->save_keep > 0) v->store.keep = (int32_t)v->r->o->save_keep;
-    TRY(probe(v, err));
+    if (!v->in_memory) TRY(probe(v, err));
     v->a = arena_new();
     snapshot_init(&v->snapshot, v->r);
-    v->every = v->next = v->r->o->save_auto ? FIRST_EVERY : v->r->o->save_every;
-    if (v->r->o->keep_trace) v->spans.a = v->r->run;
-    if (v->r->index == 0) checkpoint_fits(&v->store, bytes_of_all(v->r->p));
+    v->stops = v->r->o->save_mode == SAVE_SYNC && !v->in_memory;
+    v->automatic = v->r->o->save_auto && !v->in_memory;
+    v->every = v->next = v->in_memory ? v->r->o->memory_every : v->automatic ? FIRST_EVERY : v->r->o->save_every;
+    if (v->r->o->keep_trace && !v->in_memory) v->spans.a = v->r->run;
+    if (v->r->index == 0 && !v->in_memory) checkpoint_fits(&v->store, bytes_of_all(v->r->p));
     return OK;
 }
 
@@ -427,19 +460,23 @@ static enum status reserve(struct saver *v, struct error *err)
 
 enum status saver_follow(struct saver *v, struct error *err)
 {
+    const struct run_options *o = v->r->o;
     enum status status = OK;
-    if (v->r->index == 0)
-        status =
-            checkpoint_follow(v->r->run, &v->store, v->r->o->resume, v->progress->first_step, err);
+    if (v->r->index == 0 && !v->in_memory) {
+        int64_t had = o->memory_step ? checkpoint_newest(v->r->run, o->save) : v->progress->first_step;
+        status = checkpoint_follow(v->r->run, &v->store, o->memory_step ? (had ? o->save : NULL) : o->resume, had, err);
+    }
     if (status == OK) status = reserve(v, err);
     return comm_agree(v->r->comm, status, err);
 }
 
 void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const struct progress *g,
                 const struct inputs *inputs, const struct scale_log *scales, struct step_log *log,
-                struct serve *serve)
+                struct serve *serve, struct wires *wires)
 {
     *s = (struct saver){.r = r,
+                        .in_memory = wires != NULL,
+                        .wires = wires,
                         .chunks = c,
                         .progress = g,
                         .inputs = inputs,

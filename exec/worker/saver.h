@@ -4,10 +4,14 @@
  * own writes the files and a note that it has (exec/checkpoint/written.h); that of rank 0 waits for the notes of all
  * ranks and publishes the generation, without a message. A rank has one snapshot at a time, because saver_wait stands before the next.
  *
+ * A saver of checkpoints in memory (saver_snapshot alone) needs no notes: each rank's thread writes its part, then copies it to a node that is its
+ * peer (exec/worker/peer_copy.h).
+ *
  * saver_enter, _follow, _save and _snapshot are collective over all ranks; the communication thread is parked or not running. */
 #ifndef EXEC_WORKER_SAVER_H
 #define EXEC_WORKER_SAVER_H
 
+#include "exec/checkpoint/memory.h"
 #include "exec/host_transport/spans.h"
 #include "exec/worker/saving.h"
 #include "exec/worker/snapshot.h"
@@ -28,6 +32,11 @@ enum { SAVER_FOLDER_BYTES = 4096 };
 
 /* All fields belong to saver.c. */
 struct saver {
+    bool in_memory; /* its checkpoints are in host memory of nodes (exec/checkpoint/memory.h), else in a folder */
+    bool stops, automatic; /* SAVE_SYNC; --save-every auto */
+    struct wires *wires;   /* in_memory: whose links copies take */
+    int32_t taken;         /* in_memory: checkpoints of this start so far */
+    struct checkpoint_memory_writer writer;
     struct rank *r;
     const struct chunks *chunks;
     const struct progress *progress;
@@ -55,9 +64,10 @@ struct saver {
     struct error error;
 };
 
+/* wires: of a saver of checkpoints in memory; NULL: in the folder of --save. */
 void saver_init(struct saver *s, struct rank *r, const struct chunks *c, const struct progress *g,
                 const struct inputs *inputs, const struct scale_log *scales, struct step_log *log,
-                struct serve *serve);
+                struct serve *serve, struct wires *wires);
 /* enter opens the folder of --save before a checkpoint to resume is searched; follow sets the step that the run
  * continues from. ERR_RESOURCE: a rank cannot write into the folder. */
 MUST_CHECK enum status saver_enter(struct saver *s, struct error *err);
@@ -83,7 +93,7 @@ void saver_missed(struct saver *s);
 MUST_CHECK enum status saver_wait(struct saver *s, struct error *err);
 MUST_CHECK enum status saver_look(struct saver *s, struct error *err);
 /* Collective, at the end of the run: on rank 0 the costs. */
-void saver_report(struct saver *s, struct run_result *out);
+void saver_report(struct saver *s, struct saver_costs *out);
 /* leave waits for the thread, whose error is lost, and lets go of the folder; close releases the copy's memory, when the device has nothing to
  * do. */
 void saver_leave(struct saver *s);

@@ -120,7 +120,7 @@ bool saving_finish(struct saving *s)
 }
 
 /* One file per stage. */
-static enum status write_stages(struct saving *s, const char *folder, struct error *err)
+static enum status write_stages(struct saving *s, checkpoint_put *put, void *owner, struct error *err)
 {
     for (int32_t i = 0; i < s->chunks->n; i++) {
         const struct program_stage *stage = s->chunks->at[i].stage;
@@ -130,7 +130,7 @@ static enum status write_stages(struct saving *s, const char *folder, struct err
         int length = snprintf(file, sizeof file, "stage-%04" PRId32, stage->stage);
         if (stage->island) length += snprintf(file + length, sizeof file - (size_t)length, "-%" PRId32, stage->island);
         snprintf(file + length, sizeof file - (size_t)length, ".bin");
-        TRY(checkpoint_write(s->a, folder, file, s->tensors + at, s->data + at, n, err));
+        TRY(put(owner, s->a, file, s->tensors + at, s->data + at, n, err));
     }
     return OK;
 }
@@ -146,26 +146,26 @@ static void add_rows(struct saving *s, const struct checkpoint_tensor *rows, int
 }
 
 /* One file per stage of the program, because each device has its own. */
-static enum status write_feedback(struct saving *s, const char *folder, struct error *err)
+static enum status write_feedback(struct saving *s, checkpoint_put *put, void *owner, struct error *err)
 {
     for (int32_t i = 0; i < s->chunks->n; i++) {
         char file[32];
         struct feedback *f = &s->feedback[i];
         if (!f->n) continue;
         snprintf(file, sizeof file, "feedback-%04" PRId32 ".bin", s->chunks->at[i].index);
-        TRY(checkpoint_write(s->a, folder, file, f->tensors, f->data, f->n, err));
+        TRY(put(owner, s->a, file, f->tensors, f->data, f->n, err));
         add_rows(s, f->tensors, f->n);
     }
     return OK;
 }
 
-enum status saving_write(struct saving *s, const char *folder, struct error *err)
+enum status saving_write(struct saving *s, checkpoint_put *put, void *owner, struct error *err)
 {
-    TRY(write_stages(s, folder, err));
-    TRY(write_feedback(s, folder, err));
-    if (!s->divided_written) TRY(divided_write(s->a, folder, &s->whole, err));
+    TRY(write_stages(s, put, owner, err));
+    TRY(write_feedback(s, put, owner, err));
+    if (!s->divided_written) TRY(divided_write(s->a, put, owner, &s->whole, err));
     add_rows(s, s->whole.rows, s->whole.n);
-    TRY(shards_write(s->a, folder, &s->shards, err));
+    TRY(shards_write(s->a, put, owner, &s->shards, err));
     add_rows(s, s->shards.rows, s->shards.n);
     return OK;
 }

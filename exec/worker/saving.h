@@ -43,6 +43,6 @@ MUST_CHECK enum status saving_assemble(struct saving *s, const char *folder, str
 /* Any thread: widens half-precision values; false: some value is not finite. */
 bool saving_finish(struct saving *s);
 /* Any thread, then: writes this rank's files. */
-MUST_CHECK enum status saving_write(struct saving *s, const char *folder, struct error *err);
+MUST_CHECK enum status saving_write(struct saving *s, checkpoint_put *put, void *owner, struct error *err);
 
 #endif

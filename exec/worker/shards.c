@@ -111,7 +111,7 @@ enum status shards_collect(struct snapshot *s, const struct chunks *chunks, stru
     return OK;
 }
 
-enum status shards_write(struct arena *a, const char *folder, const struct shards *p, struct error *err)
+enum status shards_write(struct arena *a, checkpoint_put *put, void *owner, const struct shards *p, struct error *err)
 {
-    return p->n ? checkpoint_write(a, folder, "parts.bin", p->rows, p->data, p->n, err) : OK;
+    return p->n ? put(owner, a, "parts.bin", p->rows, p->data, p->n, err) : OK;
 }

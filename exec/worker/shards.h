@@ -25,7 +25,7 @@ bool shards_held(const struct program_stage *s, const struct program_parameter *
 /* After so many steps of the whole training. All ranks together. Ownership: the arena's. */
 MUST_CHECK enum status shards_collect(struct snapshot *s, const struct chunks *chunks, struct arena *a, int64_t steps, struct shards *out,
                                       struct error *err);
-/* On rank 0, any thread: a file of the folder; elsewhere no effect. */
-MUST_CHECK enum status shards_write(struct arena *a, const char *folder, const struct shards *p, struct error *err);
+/* On rank 0, any thread: one file; elsewhere no effect. */
+MUST_CHECK enum status shards_write(struct arena *a, checkpoint_put *put, void *owner, const struct shards *p, struct error *err);
 
 #endif

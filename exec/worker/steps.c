@@ -31,6 +31,14 @@ static enum status measure_routing(struct worker *w, const struct op_call *c, st
     return status;
 }
 
+static enum status load_inputs(struct worker *w, const struct taking *t, struct error *err)
+{
+    int64_t begin_ns = w->stragglers ? clock_wall_ns() : 0;
+    TRY(inputs_load(&w->inputs, t->chunk, t->seq, err));
+    if (w->stragglers) straggler_inputs(w->stragglers, t->step, clock_wall_ns() - begin_ns);
+    return OK;
+}
+
 static enum status take_compute(struct worker *w, int32_t op, const struct taking *t,
                                 struct error *err)
 {
@@ -150,7 +158,7 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
     case INSTR_COLLECTIVE_WAIT:
         return take_await(w, x->arg, err);
     case INSTR_LOAD:
-        return inputs_load(&w->inputs, t->chunk, t->seq, err);
+        return load_inputs(w, t, err);
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
     case INSTR_COLLECTIVE:
@@ -249,5 +257,7 @@ enum status worker_step(struct worker *w, struct error *err)
     }
     TRY(scale_log_see(&w->scales, &w->rank, &w->chunks, w->progress.step, err));
     TRY(noise_log_see(&w->noise, &w->rank, &w->chunks, w->progress.step, err));
-    return w->rank.discrete ? async_issue_step_issued(&w->ahead, err) : OK;
+    if (w->rank.discrete) return async_issue_step_issued(&w->ahead, err);
+    straggler_ended(w->stragglers, w->progress.step);
+    return OK;
 }

@@ -164,7 +164,8 @@ static void connect_modules(struct worker *w)
                                        .scales = &w->scales,
                                        .noise = &w->noise};
     async_issue_init(&w->ahead, &u);
-    saver_init(&w->saver, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log, &w->serve);
+    saver_init(&w->saver, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log, &w->serve, NULL);
+    saver_init(&w->memory, &w->rank, &w->chunks, &w->progress, &w->inputs, &w->scales, &w->log, &w->serve, &w->transports.comm_thread.wires);
 }
 
 /* The output folder is locked before the checkpoint to resume is searched. */
@@ -174,11 +175,13 @@ static enum status find_position(struct worker *w, struct error *err)
     progress_start(&w->progress, r->p);
     if (r->o->save || r->o->resume) TRY(inputs_identify(&w->inputs, err));
     if (r->o->save) TRY(saver_enter(&w->saver, err));
+    if (r->o->memory) TRY(saver_enter(&w->memory, err));
     if (r->o->resume) {
         comm_phase(r->comm, "resuming from a checkpoint");
         TRY(resume_from_checkpoint(r, &w->chunks, &w->inputs, &w->progress, &w->scales, &w->serve, err));
         comm_phase(r->comm, "");
     }
+    if (r->o->memory) TRY(saver_follow(&w->memory, err));
     return r->o->save ? saver_follow(&w->saver, err) : OK;
 }
 
@@ -218,7 +221,8 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
 /* The next step of this run behind which all ranks meet. */
 static int64_t next_stop(const struct worker *w)
 {
-    int64_t stop = saver_next(&w->saver);
+    int64_t stop = saver_next(&w->saver), memory = saver_next(&w->memory);
+    if (memory < stop) stop = memory;
     return stop < w->rank.o->steps ? stop : w->rank.o->steps;
 }
 
@@ -287,8 +291,9 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
         int64_t done = w->progress.step + 1;
         if (w->rank.index == 0) log_progress("step %" PRId64 " of %" PRId64, done, o->steps);
         TRY(worker_look_at_save(w, false, err));
+        if (done < o->steps && done == saver_next(&w->memory)) TRY(worker_snapshot_between(w, &w->memory, err));
         if (done < o->steps && done == saver_next(&w->saver))
-            TRY(o->save_mode == SAVE_SYNC ? worker_save_between(w, offset_ns, err) : worker_snapshot_between(w, err));
+            TRY(o->save_mode == SAVE_SYNC ? worker_save_between(w, offset_ns, err) : worker_snapshot_between(w, &w->saver, err));
     }
     if (w->rank.discrete) TRY(async_issue_finish(&w->ahead, err));
     return offloads_finish(&w->offloads, err);
@@ -360,7 +365,8 @@ static void report(struct worker *w, struct run_result *out)
     out->blas_share = w->cpu_ns > 0 && blas_s >= 0 ? blas_s * 1e9 / (double)w->cpu_ns : -1;
     step_log_sum(&w->log, &w->rank);
     scale_log_report(&w->scales, &w->rank, &w->progress, w->a, out);
-    saver_report(&w->saver, out);
+    saver_report(&w->saver, &out->saves);
+    saver_report(&w->memory, &out->memory);
     noise_log_report(&w->noise, &w->rank, &w->scales, out);
     struct trace *t = spans_gather(w->a, w->rank.comm, p, lists, 4,
                                    w->rank.o->keep_kernels ? &w->kernels.names : NULL,
@@ -435,7 +441,7 @@ static enum status run(struct worker *w, const struct program *p, const struct r
     if (status == OK && w->rank.o->save && !w->saved) {
         int64_t begin_ns = clock_wall_ns();
         status = saver_save(&w->saver, w->progress.first_step + w->rank.o->steps, err);
-        run_board_saved(worker_board(w), clock_wall_ns() - begin_ns);
+        run_board_saved(worker_board(w), false, clock_wall_ns() - begin_ns);
     }
     if (status == OK) status = conclude(w, out, err);
     if (status == OK && w->asked)
@@ -449,6 +455,7 @@ static void close_all(struct worker *w, enum status status)
     struct rank *r = &w->rank;
     transports_stop_host(&w->transports);
     saver_leave(&w->saver);
+    saver_leave(&w->memory);
     if (status != OK) transports_give_up_devices(&w->transports);
     comm_close(
         r->comm); /* first: open receives still point into memory */
@@ -458,6 +465,7 @@ static void close_all(struct worker *w, enum status status)
     comm_parting(r->comm, false);
     chunks_close(&w->chunks);
     saver_close(&w->saver);
+    saver_close(&w->memory);
     pinned_close(&w->pinned, r);
     inputs_close(&w->inputs);
     rank_close_device(r);

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 struct backend;
+struct checkpoint_memory;
 struct early_stop;
 struct straggler_table;
 struct faults;
@@ -45,6 +46,9 @@ struct run_options {
     bool save_auto;            /* instead: steps between checkpoints from their measured cost (traces/saves.h) */
     double mtbf_s;             /* of save_auto: mean time between failures of the run, > 0, or INFINITY */
     int save_mode;             /* enum save_mode */
+    int64_t memory_every; /* steps between checkpoints in host memory; 0: none */
+    struct checkpoint_memory *memory; /* exec/checkpoint/memory.h, of all ranks; NULL without memory_every */
+    int64_t memory_step; /* resume from the checkpoint of this step in memory; 0: from `resume` */
     int64_t save_keep;         /* generations kept; 0: CHECKPOINTS_KEPT */
     const char *replay; /* log of arrivals (exec/arrivals.h) whose order parameter servers follow; NULL: the order of arrival */
     struct early_stop *stop; /* exec/worker/early_stop.h; NULL, and with servers that handle pushes by arrival: the run has all its steps */
@@ -78,9 +82,11 @@ struct run_result {
     int64_t n_skipped,
         *skipped; /* (n_skipped) steps, from 1, skipped because gradients overflowed */
     struct gradient_noise noise; /* of a program that measures it */
-    struct saves_cost saves;     /* of checkpoints between steps */
-    int64_t save_every;          /* steps between them, at the end */
-    int64_t save_bytes;          /* host memory of a checkpoint, of the rank with the most */
+    struct saver_costs {
+        struct saves_cost cost;
+        int64_t every; /* steps between them, at the end */
+        int64_t bytes; /* host memory of a snapshot, of the rank with the most */
+    } saves, memory;   /* of checkpoints between steps, in the folder and in host memory */
 };
 /* After an early stop the result has the steps that were run, a checkpoint of the last one is in the folder of `save`, and the status is
  * ERR_INTERRUPTED. */

@@ -14,7 +14,7 @@
 #define CHECKPOINTS_MAX 1e8
 #define STEP_PART 1e-3 /* of a step, for the rounding of work to ns: steps that have ended are counted */
 
-enum event { END, DURABLE, PHASE, CHANGE, REPAIR, FAILURE, DUE, SCRIPT };
+enum event { END, DURABLE, COPIED, PHASE, CHANGE, REPAIR, FAILURE, MEMORY_DUE, DUE, SCRIPT };
 
 /* --- failures --------------------------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ static void find_soonest(struct walk *w)
 
 static double pace(const struct walk *w)
 {
-    if (w->state == WAIT || (w->job->calm && w->state != RUN && w->state != WRITE)) return 0;
+    if (w->state == WAIT || (w->job->calm && w->state != RUN && w->state != WRITE && w->state != MEMORY)) return 0;
     return w->exposure;
 }
 
@@ -120,21 +120,23 @@ void goodput_maybe_grow(struct walk *w)
 
 /* --- stops ------------------------------------------------------------------------------------ */
 
-static void lose(struct walk *w)
+static void lose_until(struct walk *w, double kept)
 {
-    double lost = w->work - w->safe;
+    double lost = w->work - kept;
     if (w->job->step_ns) w->out->lost_steps += floor(lost / (double)w->job->step_ns + STEP_PART);
     w->out->part_ns[GOODPUT_useful] -= lost;
     w->out->part_ns[GOODPUT_lost] += lost;
     w->out->cause_ns[w->blame] += lost;
-    w->work = w->safe;
+    w->work = kept;
     w->durable_ns = NEVER;
 }
 
-void goodput_stop(struct walk *w, int64_t detect_ns)
+static void lose(struct walk *w, bool node) { lose_until(w, memory_kept(w, node)); }
+
+void goodput_stop(struct walk *w, int64_t detect_ns, bool node)
 {
     w->blame = w->job->n_causes;
-    lose(w);
+    lose(w, node);
     enter(w, DETECT, detect_ns);
 }
 
@@ -163,7 +165,7 @@ static void fail(struct walk *w)
     w->out->failures[cause]++;
     draw_next(w, cause);
     find_soonest(w);
-    lose(w);
+    lose(w, w->job->causes[cause].devices > 0);
     break_devices(w, cause);
     enter(w, DETECT, w->job->detect_ns);
 }
@@ -183,7 +185,8 @@ static void withdrawn(struct walk *w)
     w->out->preemptions++;
     w->blame = j->n_causes;
     if (w->state != RUN || j->notice_ns < j->checkpoint_ns + j->background_ns || !j->notice_ns) {
-        lose(w);
+        w->memory_safe = 0; /* and its copies are of the withdrawn nodes */
+        lose(w, true);
         enter(w, DETECT, j->detect_ns);
         return;
     }
@@ -239,14 +242,20 @@ static void phase_over(struct walk *w)
     case WRITE:
         written(w);
         return;
+    case MEMORY:
+        memory_written(w);
+        enter(w, RUN, 0);
+        return;
     case DETECT:
         choose(w);
         return;
     case REPLAN:
-        enter(w, RESTART, w->job->restart_ns);
+        enter(w, RESTART, w->from_memory ? w->job->memory_restart_ns : w->job->restart_ns);
         return;
     case RESTART:
         enter(w, RUN, 0);
+        w->from_memory = false;
+        memory_set_due(w);
         set_due(w);
         goodput_maybe_grow(w);
         return;
@@ -292,10 +301,12 @@ static enum event next_event(const struct walk *w, int64_t *when)
         if (time_ < *when) *when = time_, e = (event);                                             \
     } while (0)
     CONSIDER(DURABLE, w->durable_ns);
+    CONSIDER(COPIED, w->memory_durable_ns);
     if (w->state != RUN && w->state != WAIT) CONSIDER(PHASE, w->phase_end_ns);
     if (w->change < w->job->n_changes) CONSIDER(CHANGE, w->job->changes[w->change].time_ns);
     if (w->n_repairs) CONSIDER(REPAIR, w->repairs[w->first_repair].time_ns);
     CONSIDER(FAILURE, failure_ns(w));
+    if (w->state == RUN) CONSIDER(MEMORY_DUE, memory_due_ns(w)); /* in front of one on storage after the same step */
     if (w->state == RUN) CONSIDER(DUE, due_ns(w));
     if (w->job->n_events) CONSIDER(SCRIPT, script_next_ns(w)); /* behind a checkpoint after the same step */
 #undef CONSIDER
@@ -305,6 +316,7 @@ static enum event next_event(const struct walk *w, int64_t *when)
 static void advance(struct walk *w, int64_t when)
 {
     static const enum goodput_part part[] = {[WRITE] = GOODPUT_checkpoint,
+                                             [MEMORY] = GOODPUT_checkpoint,
                                              [DETECT] = GOODPUT_detection,
                                              [REPLAN] = GOODPUT_replan,
                                              [RESTART] = GOODPUT_restart,
@@ -314,7 +326,7 @@ static void advance(struct walk *w, int64_t when)
     w->now_ns = when;
     if (w->state != RUN) {
         w->out->part_ns[part[w->state]] += passed;
-        if (w->state != WRITE || w->then_change) w->out->cause_ns[w->blame] += passed;
+        if ((w->state != WRITE && w->state != MEMORY) || w->then_change) w->out->cause_ns[w->blame] += passed;
         return;
     }
     double work = goodput_work_pace(w) * passed;
@@ -332,6 +344,9 @@ static void happen(struct walk *w, enum event e)
         w->safe = w->pending;
         w->durable_ns = NEVER;
         return;
+    case COPIED:
+        memory_copied(w);
+        return;
     case PHASE:
         phase_over(w);
         return;
@@ -343,6 +358,9 @@ static void happen(struct walk *w, enum event e)
         return;
     case FAILURE:
         fail(w);
+        return;
+    case MEMORY_DUE:
+        enter(w, MEMORY, w->job->memory_ns);
         return;
     case DUE:
         enter(w, WRITE, w->job->checkpoint_ns);
@@ -370,6 +388,10 @@ static enum status check_times(const struct goodput_job *j, struct error *err)
                  {"repair", j->repair_ns},
                  {"outlook", j->outlook_ns},
                  {"notice", j->notice_ns},
+                 {"checkpoint interval in memory", j->memory_interval_ns},
+                 {"checkpoint in memory", j->memory_ns},
+                 {"copy to a peer", j->memory_copy_ns},
+                 {"restart from memory", j->memory_restart_ns},
                  {"work", j->work_ns}};
     for (size_t i = 0; i < sizeof times / sizeof *times; i++)
         if (times[i].ns < 0 || times[i].ns > HORIZON_MAX_NS)
@@ -417,6 +439,7 @@ static enum status check(const struct goodput_job *j, int64_t interval_ns, struc
                          "%.3g failures in %g s: more than the limit of a simulation (%g)", failures,
                          units_s_from_ns(j->horizon_ns), FAILURES_MAX);
     double writes = (double)(j->step_ns ? j->work_ns : j->horizon_ns) / ((double)interval_ns + (double)j->checkpoint_ns);
+    if (j->memory_interval_ns) writes += (double)(j->step_ns ? j->work_ns : j->horizon_ns) / ((double)j->memory_interval_ns + (double)j->memory_ns);
     if (writes > CHECKPOINTS_MAX)
         return error_set(err, ERR_INPUT,
                          "%.3g checkpoints in %g s: more than the limit of a simulation (%g)", writes,
@@ -434,7 +457,7 @@ static void set_out(struct walk *w, int64_t sample)
     w->next = ARENA_ARRAY(w->arena, double, j->n_causes);
     w->drawn = ARENA_ARRAY(w->arena, uint64_t, j->n_causes);
     w->stream = rng_hash_bytes(1, &sample, sizeof sample);
-    w->durable_ns = NEVER;
+    w->durable_ns = w->memory_durable_ns = NEVER;
     w->blame = j->n_causes;
     for (size_t i = 0; i < j->n_causes; i++) draw_next(w, i);
     find_soonest(w);
@@ -446,6 +469,7 @@ static void set_out(struct walk *w, int64_t sample)
     w->out->replans = 0;
     if (w->state != WAIT) enter(w, RUN, 0);
     set_due(w);
+    memory_set_due(w);
     script_open(w);
 }
 

@@ -5,6 +5,7 @@
  * the last safe checkpoint:
  *
  *     RUN ──due──▶ WRITE ──▶ RUN            WRITE stops the work for checkpoint_ns; the copy is safe background_ns later
+ *     RUN ──due──▶ MEMORY ──▶ RUN           the same for a checkpoint in host memory (memory_interval_ns)
  *     any ──failure──▶ DETECT ──▶ REPLAN (only if the set of devices has changed) ──▶ RESTART ──▶ RUN
  *     DETECT ──too few devices──▶ WAIT ──devices return──▶ REPLAN …
  *     RUN ──more devices, and worth it──▶ WRITE ──▶ REPLAN ──▶ RESTART ──▶ RUN
@@ -70,6 +71,7 @@ struct goodput_event {        /* of a script; happens once */
     int64_t at_work_ns;       /* >= 0: when the job first reaches this work; -1: at time_ns, or later when it next runs or writes */
     int64_t time_ns;
     int64_t detect_ns;        /* FAILURE */
+    bool node;                /* FAILURE: a node is lost with its memory, not a process */
     const int64_t *devices;   /* (n_types) where it happens, while one of them is there; FAILURE removes them. NULL: restart in place */
     int64_t back_ns;          /* > 0: the devices return after this time; 0: see back_work_ns */
     int64_t back_work_ns;     /* > 0: when the job reaches this work; both 0: never */
@@ -94,6 +96,11 @@ struct goodput_job {
     double gain_min;    /* devices that return are taken in if an iteration becomes shorter by this part at least */
     /* warning before devices are withdrawn: if long enough for a write, nothing is lost */
     int64_t notice_ns;
+    /* Checkpoints in the memory of a peer node (Gemini): every memory_interval_ns of running (0: none), a pause of memory_ns, safe memory_copy_ns
+     * later. A failure keeps the newest of memory and storage, of a process (a cause without lost devices) even before the
+     * copy is complete; a restart from memory takes memory_restart_ns. Devices withdrawn at once lose the
+     * memory of their nodes, and the run what is not on storage. Not modelled: two peers lost before the next copy. */
+    int64_t memory_interval_ns, memory_ns, memory_copy_ns, memory_restart_ns;
     bool calm; /* no failures while the job does not run: an assumption of the closed forms */
     /* > 0: work of one step. Intervals then count work, as a run that writes after a number of steps does, and lost steps are counted. */
     int64_t step_ns;
@@ -107,7 +114,7 @@ struct goodput_job {
 
 struct goodput_tally { /* means over samples if there are several */
     double elapsed_ns, part_ns[GOODPUT_PART_COUNT];
-    double checkpoints, replans, preemptions, reconfigurations;
+    double checkpoints, memory_checkpoints, replans, preemptions, reconfigurations;
     double lost_steps, event_failures; /* of a job with step_ns; failures of the script */
     bool ended_early;    /* a failure of the script after the last restart, or no space for the last checkpoint */
     double *event_ns;    /* (n_events) when it happened; -1: it did not */

@@ -8,7 +8,7 @@
 
 #define NEVER INT64_MAX
 
-enum state { RUN, WRITE, DETECT, REPLAN, RESTART, WAIT };
+enum state { RUN, WRITE, MEMORY, DETECT, REPLAN, RESTART, WAIT };
 struct repair {
     int64_t time_ns, devices;
     int32_t type;
@@ -28,6 +28,10 @@ struct walk {
     int64_t durable_ns;             /* when pending is safe; NEVER: nothing pending */
     int64_t due_ns;
     double due_work; /* of a job with step_ns */
+    /* checkpoints in memory, as above; from_memory: the last failure was followed by a restart from one */
+    double memory_safe, memory_pending, memory_due_work;
+    int64_t memory_durable_ns, memory_due_ns;
+    bool from_memory;
     struct script_state *script; /* (n_events) */
     double slowed;               /* speed left by events of the script; 1: all of it */
     double clock; /* exposure passed */
@@ -43,8 +47,15 @@ struct walk {
 /* goodput.c */
 double goodput_work_pace(const struct walk *w);
 /* Loses the work since the last safe checkpoint, and stops for detection. */
-void goodput_stop(struct walk *w, int64_t detect_ns);
+void goodput_stop(struct walk *w, int64_t detect_ns, bool node);
 void goodput_maybe_grow(struct walk *w); /* devices have returned */
+
+/* memory.c: checkpoints in host memory. */
+void memory_set_due(struct walk *w);
+int64_t memory_due_ns(const struct walk *w); /* of the next pause; NEVER: none */
+void memory_written(struct walk *w);         /* the pause is over */
+void memory_copied(struct walk *w);          /* the peers have their copies */
+double memory_kept(struct walk *w, bool node); /* the work that a failure, of a node or of a process, leaves, there or on storage */
 
 /* script.c: events of a script, each of which happens once. O(events) a call. */
 struct script_state {

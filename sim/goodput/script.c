@@ -14,7 +14,7 @@ void script_open(struct walk *w)
     for (size_t i = 0; i < j->n_events; i++) w->out->event_ns[i] = -1;
 }
 
-static bool trains(const struct walk *w) { return w->state == RUN || w->state == WRITE; }
+static bool trains(const struct walk *w) { return w->state == RUN || w->state == WRITE || w->state == MEMORY; }
 
 /* When the job reaches this work, if it goes on as now. */
 static int64_t reached_ns(const struct walk *w, double work)
@@ -75,7 +75,7 @@ static void fail(struct walk *w, const struct goodput_event *e)
 {
     for (int32_t t = 0; e->devices && t < w->job->n_types; t++) w->broken[t] += e->devices[t];
     if (++w->out->event_failures > (double)w->job->failures_max) w->out->ended_early = true;
-    goodput_stop(w, e->detect_ns);
+    goodput_stop(w, e->detect_ns, e->node);
 }
 
 void script_happen(struct walk *w)

@@ -54,6 +54,7 @@ static size_t flatten(const struct goodput_job *j, struct goodput_tally *t, doub
     PUT(t->elapsed_ns);
     for (int p = 0; p < GOODPUT_PART_COUNT; p++) PUT(t->part_ns[p]);
     PUT(t->checkpoints);
+    PUT(t->memory_checkpoints);
     PUT(t->replans);
     PUT(t->preemptions);
     PUT(t->reconfigurations);

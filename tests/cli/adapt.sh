@@ -104,4 +104,29 @@ says "another training" 3 "--adapt: the plan has local_sgd, and new plans are of
 "$MUSHER" lower -q "$scratch/plan.yaml" -o "$scratch/program" >/dev/null
 says "a program file" 2 "--adapt plans again, and a program file has no plan" "$MUSHER" run "$scratch/program" --data "$text" --adapt advise
 says "--db without a use" 2 "--db is for the new plans of --elastic and --adapt" "$MUSHER" run "$scratch/plan.yaml" --data "$text" --db "$scratch/none.db"
+
+# ---- the next plan knows
+"$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/profiles.db" >/dev/null 2>"$scratch/err"
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/profiles.db" --profile 1 --evaluations 500 -o "$scratch/before.yaml" >/dev/null 2>>"$scratch/err"
+check "a profile, and a plan for it" $?
+script "{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 1000}, {kind: link_slow, link: net, at_step: 15, factor: 20, steps: 1000}"
+run --steps 40 --faults "$scratch/faults.yaml" --adapt advise --db "$scratch/profiles.db" && grep -q "profile 2 in .*, from profile 1: operators of b.0 x [23]" "$scratch/err" && grep -q "link net x 1[0-9]\|link net x 2" "$scratch/err"
+check "a run stores the changed speeds as the next profile" $?
+ns() { "$MUSHER" simulate "$scratch/$1.yaml" --db "$scratch/profiles.db" --profile "$2" --json 2>>"$scratch/err" | jq .iteration_ns; }
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/profiles.db" --evaluations 500 -o "$scratch/after.yaml" >/dev/null 2>"$scratch/err" &&
+    (($(ns plan 2) > $(ns plan 1) * 2)) && (($(ns after 2) < $(ns plan 2) * 3 / 4)) && [[ $(grep -c "slowdown" "$scratch/after.yaml") == $(grep -c "slowdown" "$scratch/before.yaml") ]]
+check "the next plan knows: it gives the slow device less, and states the cluster as it is" $?
+
+# ---- a host, all devices of which become slower together
+script "{kind: slow, device: a.0, at_step: 15, factor: 3, steps: 1000}, {kind: slow, device: a.1, at_step: 15, factor: 3, steps: 1000}"
+run --steps 60 --faults "$scratch/faults.yaml" --adapt advise && [[ $(value '.adaptations[0].what') == "operators of all devices of host a take "*" times as long as at first" &&
+    $(value '.adaptations[0].causes | join(" ")') == host && $(grep -c "operators of" "$scratch/err") == 1 ]]
+check "a host of which all devices are slower is named, and none of them" $?
+
+# ---- input data that is late
+shims disk
+"${shims[@]}" env DISK_NAME=text.txt DISK_READ_MS=40 DISK_READS=160 "$MUSHER" run "$scratch/plan.yaml" --data "$text" --json --steps 40 --adapt advise >"$scratch/out" 2>"$scratch/err" &&
+    [[ $(value '[.adaptations[].causes[]] | unique | join(" ")') == data && $(value '.adaptations[0].what') == "input data of "*": a step takes "*" times as long as at first beside the same operators" &&
+        $(value '.adaptations[0].why') == "no plan makes input data faster" ]]
+check "input data that is late is the cause" $?
 exit $bad

@@ -5,6 +5,7 @@
  * DISK_SIGNAL=N     the process gets signal N at fsync: 9 ends it, 19 stops it
  * DISK_GONE=TEXT    it gets the signal when a file with TEXT in its name has been removed, instead
  * DISK_SECONDS=S    fsync takes so long
+ * DISK_READ_MS=N    pread takes N ms longer, after DISK_READS=N reads of each process
  * DISK_FULL=1       fsync fails for want of space, as it does where space is given out late
  * DISK_WHILE=FILE   only while this file exists
  *
@@ -229,8 +230,19 @@ ssize_t write(int fd, const void *data, size_t n) { return write_at(fd, data, n,
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at) { return write_at(fd, data, n, at); }
 ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) { return write_at(fd, data, n, at); }
 
+/* A pread of a slow file. */
+static void delay(int fd)
+{
+    static atomic_long reads;
+    long ms = number("DISK_READ_MS");
+    if (!ms || !concerned(fd) || ++reads <= number("DISK_READS")) return;
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    while (nanosleep(&left, &left) && errno == EINTR) continue;
+}
+
 static ssize_t read_at(int fd, void *data, size_t n, int64_t at)
 {
+    if (at >= 0) delay(fd);
     int error = hit_fd("read", fd);
     if (error > 0) return errno = error, -1;
     if (error == SHORT && n > 1) n /= 2;

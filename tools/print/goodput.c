@@ -66,6 +66,9 @@ void goodput_report_text(struct arena *a, const struct goodput_report *s)
            devices, span_text(x, units_s_from_ns(j->horizon_ns)), isfinite(s->M) ? "every " : "",
            span_text(y, s->M), span_text(z, s->C), span_text(w, units_s_from_ns(j->restart_ns)),
            (int)s->samples);
+    if (j->memory_interval_ns)
+        printf("  checkpoints in memory every %s, restart from them %s; the closed form is of those on storage alone\n",
+               span_text(x, units_s_from_ns(j->memory_interval_ns)), span_text(y, units_s_from_ns(j->memory_restart_ns)));
     printf("  %-10s %8s %18s %12s %10s %12s\n", "interval", "goodput", "5 ... 95 %", "checkpoints",
            "work lost", "closed form");
     for (size_t i = 0; i < s->n; i++) {
@@ -113,6 +116,7 @@ static void put_result(struct json *j, const char *key, const struct goodput_rep
                         r->mean.part_ns[p] / r->mean.elapsed_ns);
     json_close(j);
     json_put_double(j, "checkpoints", r->mean.checkpoints);
+    if (s->job.memory_interval_ns) json_put_double(j, "memory_checkpoints", r->mean.memory_checkpoints);
     json_put_double(j, "replans", r->mean.replans);
     json_put_double(j, "preemptions", r->mean.preemptions);
     json_put_double(j, "reconfigurations", r->mean.reconfigurations);

@@ -79,9 +79,6 @@ MUST_CHECK enum status team_relink(struct arena *a, const struct profile *profil
 /* The cluster of the devices with keep[device], their nodes, and the links with both ends left. At least one is kept. */
 void team_part(struct arena *a, const struct cluster *c, const bool *keep, struct cluster *out);
 
-/* TEAM_SLOW of n devices from `first` on; *out may be the same struct as *c. */
-void team_slow(struct arena *a, const struct cluster *c, int32_t first, int32_t n, double factor, struct cluster *out);
-
 /* TEAM_ADD of team_edit. */
 MUST_CHECK enum status team_add(struct arena *a, const struct cluster *c, const char *text,
                                 struct cluster *out, struct error *err);
