@@ -14,6 +14,7 @@
 # make gpu-predict  predictions beside the results of gpu-run, copied to build/gpu-out
 # make bench        speed of simulator, planner and executor; with libsimgrid-dev beside SimGrid (a minute)
 # make gates        reliability gates: power loss, failing I/O and memory …, one line each (hours; MUSHER_LONG=0: a sample, minutes)
+# make fuzz         libFuzzer with sanitizers on every file format (FUZZ_SECONDS=60 each; FORMAT=plan: one of them); needs clang
 # make lint         include layers, library walls, banned functions, self-contained headers
 # make layers       the folders of each top-level folder and their includes, lowest layer first
 # make format       clang-format over the tree
@@ -45,7 +46,7 @@ MISSING := $(shell for p in $(PKGS) gsl check; do pkg-config --exists $$p 2>/dev
   $(if $(MPI)$(MPILIBS),,mpi)
 
 SANFLAGS := $(if $(SAN),-fsanitize=address -fsanitize=undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
-  $(if $(TSAN),-fsanitize=thread)
+  $(if $(TSAN),-fsanitize=thread) $(if $(FUZZ),-fsanitize=fuzzer-no-link)
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings $(WERROR) \
   $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),,-Wno-format-truncation)
 # No -ffast-math: it deletes isnan() and reorders sums, and results must not depend on flags.
@@ -60,7 +61,7 @@ SRC     := $(filter-out $(PLUGINS),$(wildcard $(FOLDERS:%=%/*.c) $(FOLDERS:%=%/*
 HDR     := $(filter-out $(PLUGINS),$(wildcard $(FOLDERS:%=%/*.h) $(FOLDERS:%=%/*/*.h))) $(wildcard tests/support/*.h tests/validate/*.h)
 # Paper reproduction: a separate program, whose objects the suites of tests/validate link too.
 VALIDATE := $(filter-out tests/validate/test_% tests/validate/main.c,$(wildcard tests/validate/*.c))
-TEST    := $(wildcard tests/run.c tests/support/*.c $(FOLDERS:%=tests/%/test_*.c) tests/validate/test_*.c)
+TEST    := $(wildcard tests/run.c tests/fuzz/formats.c tests/support/*.c $(FOLDERS:%=tests/%/test_*.c) tests/validate/test_*.c)
 SUITE   := $(sort $(patsubst test_%,%,$(filter test_%,$(basename $(notdir $(TEST))))))
 PROGRAM := $(wildcard tests/programs/*.c)
 BENCH   := $(wildcard tests/bench/*.c)
@@ -221,6 +222,7 @@ always:
 
 include exec/cuda/cuda.mk $(filter-out exec/cuda/% exec/cupti/%,$(wildcard exec/*/*.mk))
 include tests/gpu/gpu.mk
+include tests/fuzz/fuzz.mk
 -include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(VOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d) $(BUILD)/tests/validate/main.d $(GOBJ:.o=.d)
 
 .PHONY: all libraries check check-long checked tests demo demo-ready rank hap validate docs bench gates lint layers headers format install uninstall clean help always

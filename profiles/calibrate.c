@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES_MIN = 3, SECANTS = 2, LINK_SAMPLES_MIN = 8 };
+enum { SAMPLES_MIN = 3, SECANTS = 2 };
 static const double pace_min = 0.5, pace_max = 2, pace_exact = 1e-6;
 
 /* --- spans ----------------------------------------------------------------------------------- */
@@ -33,8 +33,24 @@ static int32_t type_index(const struct cluster *c, const char *name)
     return -1;
 }
 
+/* The header's iteration beside the ends of the steps. They differ by little, with parameter servers by less than the
+ * factor of what is credible: a larger one is another unit. */
+static enum status check_iteration(const struct calibrating *s, const struct trace *t)
+{
+    int64_t measured = 0;
+    for (size_t i = 0; i < t->n_spans && !measured; i++)
+        if (t->spans[i].kind == SPAN_STEP) measured = trace_iteration(t);
+    if (s->force || measured <= 0 || t->iteration_ns <= 0 || calibrate_credible((double)t->iteration_ns / (double)measured))
+        return OK;
+    return error_set(s->err, ERR_INPUT,
+                     "the run of %s states an iteration of %lld ns, but its steps end %lld ns apart: check the unit of its times "
+                     "(--force takes it as it is)",
+                     t->plan, (long long)t->iteration_ns, (long long)measured);
+}
+
 static enum status collect_run(struct calibrating *s, const struct trace *t)
 {
+    TRY(check_iteration(s, t));
     int32_t from = trace_first_counted_step(t);
     int32_t *types = ARENA_ARRAY(s->scratch, int32_t, (size_t)t->n_devices);
     for (int32_t d = 0; d < t->n_devices; d++) {
@@ -110,6 +126,15 @@ static double mean_over_types(const struct calibrating *s, const struct sample *
     return sum / (double)n;
 }
 
+/* Seconds of the operator before this calibration, on the type: its base's row, or, of an operator that nobody profiled, the row of
+ * an earlier calibration. 0: no row, or no work, so that its time is call overhead only. */
+static double seconds_before(const struct calibrating *s, const struct device_type *type, const struct op_row *base, uint64_t key)
+{
+    if (base) return base->seconds > 0 && op_fits_row_has_work(base) ? base->seconds * team_slower(type) : 0;
+    const struct op_row *own = profile_row(s->parent, arena_printf(s->scratch, "type:%s", type->name), key);
+    return own && own->seconds > 0 ? own->seconds : 0;
+}
+
 /* One (type, key) with n samples, sorted. */
 static void add_row(struct calibrating *s, const struct sample *x, size_t n)
 {
@@ -132,17 +157,22 @@ static void add_row(struct calibrating *s, const struct sample *x, size_t n)
                          .spread = fit_spread(seconds, n),
                          .samples = (int32_t)n,
                          .provenance = s->provenance};
-    next->ops = arena_grow(s->a, next->ops, next->n_ops, &s->row_capacity, sizeof *next->ops);
-    next->ops[next->n_ops++] = row;
-    s->out->spans_used += (int64_t)n;
-    /* The time of an empty shard is call overhead only, so it is no evidence for non-empty ones. */
-    if (!base || !(base->seconds > 0) || !op_fits_row_has_work(base)) return;
+    double before = seconds_before(s, type, base, x->key);
+    if (!s->force && before > 0 && !calibrate_credible(row.seconds / before)) {
+        s->out->n_rows_left_out++;
+        s->out->spans_dropped += (int64_t)n;
+    } else {
+        next->ops = arena_grow(s->a, next->ops, next->n_ops, &s->row_capacity, sizeof *next->ops);
+        next->ops[next->n_ops++] = row;
+        s->out->spans_used += (int64_t)n;
+    }
+    /* The time of an empty shard is no evidence for non-empty ones. */
+    if (!base || !(before > 0)) return;
     s->ratios =
         arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
     s->ratios[s->n_ratios++] = (struct ratio){.type = x->type,
                                               .kind = x->kind,
-                                              .value =
-                                                  row.seconds / (base->seconds * team_slower(type)),
+                                              .value = row.seconds / before,
                                               .seconds = total};
 }
 
@@ -172,73 +202,56 @@ static void make_rows(struct calibrating *s)
     keep_parent_rows(s);
 }
 
-/* --- (3) links ------------------------------------------------------------------------------- */
-
-/* A link whose messages do not determine a line (e.g. one size only) keeps the parent's model. */
-static void fit_one_link(struct calibrating *s, const char *name)
-{
-    size_t n = 0, total = 0;
-    for (size_t r = 0; r < s->n_runs; r++) total += s->runs[r]->n_spans;
-    int64_t *bytes = ARENA_ARRAY(s->scratch, int64_t, total);
-    double *seconds = ARENA_ARRAY(s->scratch, double, total);
-    for (size_t r = 0; r < s->n_runs; r++) {
-        const struct trace *t = s->runs[r];
-        int32_t from = trace_first_counted_step(t);
-        for (size_t i = 0; i < t->n_spans; i++) {
-            const struct span *x = &t->spans[i];
-            if (t->emulated || x->kind != SPAN_SEND || x->step < from || strcmp(x->name, name) != 0)
-                continue;
-            if (x->end_ns <= x->begin_ns) {
-                s->out->spans_dropped++;
-                continue;
-            }
-            bytes[n] = x->bytes;
-            seconds[n++] = units_s_from_ns(x->end_ns - x->begin_ns);
-        }
-    }
-    if (n >= LINK_SAMPLES_MIN &&
-        profile_fit_link(s->a, &s->out->next, name, bytes, seconds, n, NULL) == OK)
-        s->out->spans_used += (int64_t)n;
-}
-
-static void fit_links(struct calibrating *s)
-{
-    struct profile *next = &s->out->next;
-    next->links = ARENA_ARRAY(s->a, struct link_row,
-                              s->parent->n_links); /* a copy: a fit replaces rows in place */
-    next->n_links = s->parent->n_links;
-    if (next->n_links) memcpy(next->links, s->parent->links, next->n_links * sizeof *next->links);
-    if (s->cluster->emulated) return;
-    for (int32_t i = 0; i < s->cluster->n_links; i++) fit_one_link(s, s->cluster->links[i].name);
-}
-
 /* --- (4) experts ------------------------------------------------------------------------------ */
+
+/* A spread that moves too far is left out, and the parent's stays. */
+static bool spread_credible(struct calibrating *s, double before, double now)
+{
+    bool credible = s->force || !(before > 0) || calibrate_credible(now / before);
+    s->out->n_rows_left_out += !credible;
+    return credible;
+}
 
 static void learn_routing(struct calibrating *s)
 {
     struct profile *next = &s->out->next;
-    double sum = 0;
+    double *values = NULL, sum = 0, most;
+    size_t count = 0, capacity = 0;
     int32_t n = 0;
     for (size_t i = 0; i < s->n_runs; i++) {
         const struct trace *t = s->runs[i];
         const int32_t from = trace_first_counted_step(t);
         for (const struct span *x = t->spans; x < t->spans + t->n_spans; x++) {
             if (x->step < from || !x->uneven_ppm) continue;
-            sum += 1e-6 * x->uneven_ppm;
-            n++;
+            values = arena_grow(s->scratch, values, count, &capacity, sizeof *values);
+            values[count++] = 1e-6 * x->uneven_ppm;
         }
     }
-    if (!n) return;
+    if (!count) return;
+    most = s->force ? INFINITY : credible_most * quantile_median_double(values, count);
+    for (size_t i = 0; i < count; i++)
+        if (values[i] <= most) sum += values[i], n++;
+    if (!spread_credible(s, next->n_routings ? next->routings[0].spread : 0, sqrt(sum / n))) return;
     next->routings = ARENA_ARRAY(s->a, struct routing_row, 1);
     next->n_routings = 1;
     next->routings[0] = (struct routing_row){"experts", sqrt(sum / n), n, s->provenance};
 }
 
+/* --- (5) skew ---------------------------------------------------------------------------------- */
+
+static void learn_skew(struct calibrating *s)
+{
+    struct profile learned = {0}, *next = &s->out->next;
+    skew_learn(s->a, s->runs, s->n_runs, s->provenance, &learned);
+    if (!learned.n_skews || !spread_credible(s, next->n_skews ? next->skews[0].spread : 0, learned.skews[0].spread)) return;
+    next->skews = learned.skews;
+    next->n_skews = 1;
+}
+
 /* --- (6) pace -------------------------------------------------------------------------------- */
 
 /* measured ÷ predicted of each run. */
-static enum status predict_all(struct calibrating *s, const struct profile *p,
-                               calibrate_predict *predict, void *user, double *ratio)
+static enum status predict_all(struct calibrating *s, const struct profile *p, calibrate_predict *predict, void *user, double *ratio)
 {
     for (size_t i = 0; i < s->n_runs; i++) {
         int64_t predicted = 0, measured = s->runs[i]->iteration_ns;
@@ -290,7 +303,12 @@ static enum status find_pace(struct calibrating *s, calibrate_predict *predict, 
         TRY(predict_all(s, &s->out->next, predict, user, ratio));
     }
     s->out->error_after = median_error(s, ratio);
-    return OK;
+    double left_over = quantile_median_double(ratio, s->n_runs);
+    if (s->force || calibrate_credible(left_over)) return OK;
+    return error_set(s->err, ERR_INPUT,
+                     "the runs' iterations are %.3g times what their operators and messages explain, outside %g ... %g: check the unit "
+                     "of their times (--force takes them as they are)",
+                     left_over, 1 / credible_most, credible_most);
 }
 
 /* --- all ------------------------------------------------------------------------------------- */
@@ -322,7 +340,7 @@ static bool seen_before(struct calibrating *s, const struct trace *t)
 }
 
 /* All results except the errors, from the runs of the state. */
-static enum status learn(struct calibrating *s, bool force, calibrate_predict *predict, void *user)
+static enum status learn(struct calibrating *s, calibrate_predict *predict, void *user)
 {
     struct profile *next = &s->out->next;
     *next = *s->parent;
@@ -336,10 +354,10 @@ static enum status learn(struct calibrating *s, bool force, calibrate_predict *p
     s->provenance = arena_printf(s->a, "run:%s", next->calibrated_on);
     for (size_t i = 0; i < s->n_runs; i++) TRY(collect_run(s, s->runs[i]));
     make_rows(s);
-    TRY(calibrate_factors(s, force));
-    fit_links(s);
+    TRY(calibrate_factors(s));
+    TRY(calibrate_links(s));
     learn_routing(s);
-    skew_learn(s->a, s->runs, s->n_runs, s->provenance, next);
+    learn_skew(s);
     profile_scale_prior(s->a, next);
     return find_pace(s, predict, user);
 }
@@ -350,8 +368,7 @@ static bool same_plan(const struct trace *x, const struct trace *y)
 }
 
 /* Held-out error: runs of one plan, predicted by a calibration on all others. */
-static enum status hold_out(const struct calibrating *all, const struct trace *plan,
-                            calibrate_predict *predict, void *user, double *errors, size_t *n)
+static enum status hold_out(const struct calibrating *all, const struct trace *plan, calibrate_predict *predict, void *user, double *errors, size_t *n)
 {
     struct calibration c = {0};
     struct calibrating s = {.a = all->scratch,
@@ -359,6 +376,7 @@ static enum status hold_out(const struct calibrating *all, const struct trace *p
                             .parent = all->parent,
                             .cluster = all->cluster,
                             .out = &c,
+                            .force = true, /* the calibration on all runs rejects what is not credible */
                             .err = all->err};
     struct trace **runs = ARENA_ARRAY(s.scratch, struct trace *, all->n_runs);
     size_t *index = ARENA_ARRAY(s.scratch, size_t, all->n_runs);
@@ -369,7 +387,7 @@ static enum status hold_out(const struct calibrating *all, const struct trace *p
         }
     s.runs = runs;
     s.index = index;
-    TRY(learn(&s, true, predict, user)); /* forced: the calibration on all runs rejects implausible factors */
+    TRY(learn(&s, predict, user));
     for (size_t i = 0; i < all->n_runs; i++) {
         int64_t predicted = 0;
         if (!same_plan(all->runs[i], plan)) continue;
@@ -396,21 +414,18 @@ static enum status hold_out_each(struct calibrating *s, calibrate_predict *predi
     return s->out->error_after_held_out = n ? quantile_median_double(errors, n) : NAN, OK;
 }
 
-static enum status calibrate_all(struct calibrating *s, bool force, calibrate_predict *predict,
-                                 void *user)
+static enum status calibrate_all(struct calibrating *s, calibrate_predict *predict, void *user)
 {
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs);
     TRY(predict_all(s, s->parent, predict, user, ratio));
     s->out->error_before = median_error(s, ratio);
     for (size_t i = 0; i < s->n_runs; i++) s->out->n_seen_before += seen_before(s, s->runs[i]);
-    TRY(learn(s, force, predict, user));
+    TRY(learn(s, predict, user));
     return hold_out_each(s, predict, user);
 }
 
-enum status calibrate(struct arena *a, const struct profile *parent, const struct cluster *c,
-                      struct trace *const *runs, size_t n_runs, bool force,
-                      calibrate_predict *predict, void *user, struct calibration *out,
-                      struct error *err)
+enum status calibrate(struct arena *a, const struct profile *parent, const struct cluster *c, struct trace *const *runs, size_t n_runs, bool force,
+                      calibrate_predict *predict, void *user, struct calibration *out, struct error *err)
 {
     if (!n_runs) return error_set(err, ERR_INPUT, "no runs to calibrate on");
     *out = (struct calibration){0};
@@ -420,9 +435,10 @@ enum status calibrate(struct arena *a, const struct profile *parent, const struc
                             .cluster = c,
                             .runs = runs,
                             .n_runs = n_runs,
+                            .force = force,
                             .out = out,
                             .err = err};
-    enum status st = calibrate_all(&s, force, predict, user);
+    enum status st = calibrate_all(&s, predict, user);
     arena_free(s.scratch);
     return st;
 }

@@ -6,8 +6,11 @@
  * with measured (not emulated) traffic are fitted again from send spans. (4) Expert imbalance of MoE routing: root of the mean
  * over calls. (5) Sharded stages: lateness of the last member of a collective (skew.h). (6) pace: the factor of all operators at
  * which the median of measured ÷ predicted iteration is 1; it covers what (1)-(5) leave unexplained.
- * Invalid input: non-finite or non-positive spans are dropped and counted; a factor outside 0.1 … 10 is an ERR_INPUT unless
- * forced, except for a kind with less than 1 % of its type's time, whose factor is not learned but counted.
+ * Invalid input: non-finite or non-positive spans are dropped and counted. Unless forced, no coefficient moves by more than a factor
+ * of 10: a factor of a kind with at least 1 % of its type's time, a link, an iteration that contradicts the ends of its steps, or one
+ * that operators and messages do not explain is ERR_INPUT, because the run is of another machine or in another unit; a row of an
+ * operator with work, the factor of another kind, a spread of experts or collectives is left out and counted, because one
+ * disturbed operator says nothing of the others. Outliers among spans count little, because rows are medians.
  */
 #ifndef PROFILES_CALIBRATE_H
 #define PROFILES_CALIBRATE_H
@@ -28,6 +31,7 @@ struct calibration {
      * error_after_held_out predicts each run from the runs of the other plans (cross-validation), NaN with one plan. */
     double error_before, error_after, error_after_held_out;
     int64_t spans_used, spans_dropped;
+    int32_t n_rows_left_out;  /* operators and spreads that moved by more than a factor of 10 */
     int32_t n_kinds_left_out; /* kinds with an implausible factor and a negligible share of the time */
     size_t n_seen_before; /* runs on which the parent was already calibrated */
 };

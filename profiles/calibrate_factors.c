@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-static const double factor_min = 0.1, factor_max = 10;
 /* Kinds below this share of a type's time are no evidence of a wrong run: e.g. a copy of 20 us with cold operands. */
 static const double share_known = 0.01;
 
@@ -33,7 +32,7 @@ static void leave_out(struct calibrating *s, int32_t type, int32_t kind)
 }
 
 /* The factor of a type (-1: any) and a kind (-1: any); none if none of its keys ran. */
-static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind, bool force)
+static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind)
 {
     double *values = ARENA_ARRAY(s->scratch, double, s->n_ratios);
     double seconds = 0, all = 0;
@@ -52,28 +51,27 @@ static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind
                            .factor = quantile_median_double(values, n),
                            .samples = (int32_t)n,
                            .provenance = s->provenance};
-    bool credible = f.factor >= factor_min && f.factor <= factor_max;
-    if (!force && !credible && seconds < share_known * all) {
+    bool accepted = s->force || calibrate_credible(f.factor);
+    if (!accepted && seconds < share_known * all) {
         leave_out(s, type, kind);
         return OK;
     }
-    if (!force && !credible)
+    if (!accepted)
         return error_set(s->err, ERR_INPUT,
                          "%s on type %s took %.3g times the cost in profile %lld, outside %g ... %g: "
                          "check that the run belongs to this profile (--force takes it as it is)",
                          kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type,
-                         f.factor, (long long)s->parent->id, factor_min, factor_max);
+                         f.factor, (long long)s->parent->id, 1 / credible_most, credible_most);
     put_factor(s, f);
     return OK;
 }
 
-enum status calibrate_factors(struct calibrating *s, bool force)
+enum status calibrate_factors(struct calibrating *s)
 {
     for (size_t i = 0; i < s->parent->n_factors; i++) put_factor(s, s->parent->factors[i]);
     /* single types and kinds first, so that an error names both */
     for (int32_t t = 0; t <= s->cluster->n_types; t++)
         for (int32_t k = 0; k <= OP_KIND_COUNT; k++)
-            TRY(make_factor(s, t < s->cluster->n_types ? t : -1, k < OP_KIND_COUNT ? k : -1,
-                            force));
+            TRY(make_factor(s, t < s->cluster->n_types ? t : -1, k < OP_KIND_COUNT ? k : -1));
     return OK;
 }

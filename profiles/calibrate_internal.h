@@ -5,6 +5,8 @@
 #include "core/base/arena.h"
 #include "profiles/calibrate.h"
 
+#include <stdbool.h>
+
 struct sample {   /* one span */
     int32_t type; /* of the cluster */
     uint64_t key;
@@ -18,6 +20,10 @@ struct ratio { /* of one (type, key): run ÷ the base's row */
     double value, seconds; /* seconds: of all its spans, at slowdown 1 */
     bool left_out;         /* implausible, with a negligible share of the time */
 };
+/* A coefficient that moves by more than this factor is not credible: the run is of another machine, in another unit, or disturbed. */
+static const double credible_most = 10;
+static inline bool calibrate_credible(double ratio) { return ratio <= credible_most && ratio >= 1 / credible_most; }
+
 struct calibrating {
     struct arena *a, *scratch;
     const struct profile *parent;
@@ -26,6 +32,7 @@ struct calibrating {
     const size_t *index; /* of each run among the caller's; NULL: identity */
     size_t n_runs;
     const char *provenance;
+    bool force; /* coefficients that are not credible are taken as they are */
     struct calibration *out;
     struct error *err;
     size_t n_samples, sample_capacity, n_ratios, ratio_capacity, row_capacity, factor_capacity;
@@ -35,6 +42,8 @@ struct calibrating {
 
 /* From the ratios: a factor for each type and kind; the parent's if none of its keys ran. ERR_INPUT for an implausible factor
  * unless forced; for a kind with a negligible share of the time it is left out instead, also of the medians over kinds. */
-MUST_CHECK enum status calibrate_factors(struct calibrating *s, bool force);
+MUST_CHECK enum status calibrate_factors(struct calibrating *s);
+/* Links of a cluster that is not emulated. ERR_INPUT for one whose messages are not credible, unless forced. */
+MUST_CHECK enum status calibrate_links(struct calibrating *s);
 
 #endif

@@ -7,9 +7,13 @@
 #include "profiles/skew.h"
 
 #include "core/base/arena.h"
+#include "traces/quantile.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+static const double stopped = 10; /* an occasion of more work than so many times its median is left out (skew.h) */
 
 struct work { /* of one device before one collective */
     size_t run;
@@ -140,11 +144,31 @@ static size_t devices_of(const struct work *w, size_t n)
     return devices;
 }
 
+/* Removes occasions with an outlier, in place; returns the number of works that are left. room: (n / devices + devices) */
+static size_t without_outliers(struct work *w, size_t n, size_t devices, double *room)
+{
+    double *median = room, *values = room + devices;
+    size_t kept = 0;
+    for (size_t d = 0; d < devices; d++) {
+        for (size_t k = 0; k < n / devices; k++) values[k] = w[k * devices + d].ns;
+        median[d] = quantile_median_double(values, n / devices);
+    }
+    for (size_t k = 0; k < n; k += devices) {
+        bool outlier = false;
+        for (size_t d = 0; d < devices; d++) outlier |= median[d] > 0 && w[k + d].ns > stopped * median[d];
+        if (outlier) continue;
+        if (kept < k) memcpy(w + kept, w + k, devices * sizeof *w);
+        kept += devices;
+    }
+    return kept;
+}
+
 /* One collective over all its occasions. */
-static void judge(const struct work *w, size_t n, struct sums *out)
+static void judge(struct arena *scratch, struct work *w, size_t n, struct sums *out)
 {
     size_t devices = devices_of(w, n);
-    for (size_t occasion = 0; devices > 1 && occasion < n / devices; occasion++) {
+    if (devices > 1) n = without_outliers(w, n, devices, ARENA_ARRAY(scratch, double, n / devices + devices));
+    for (size_t occasion = 0; devices > 1 && n > devices && occasion < n / devices; occasion++) {
         const struct work *here = w + occasion * devices;
         size_t expected = 0;
         double most = -1, latest = 0;
@@ -171,7 +195,7 @@ void skew_learn(struct arena *a, struct trace *const *runs, size_t n_runs, const
     for (size_t first = 0, end = 0; first < w.n; first = end) {
         for (end = first; end < w.n && same_collective(&w.items[first], &w.items[end]); end++) {
         }
-        judge(w.items + first, end - first, &sums);
+        judge(scratch, w.items + first, end - first, &sums);
     }
     arena_free(scratch);
     if (!(sums.expected > 0)) return;

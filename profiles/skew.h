@@ -9,6 +9,7 @@
  * Estimation: for each occasion, the member that is slowest on average over the *other* occasions is the expected last one. The
  * estimate is the excess of the actual last one, added up over all collectives, ÷ the time of the expected one. No occasion
  * is part of its own expectation, so two are enough.
+ * An occasion in which a member worked more than ten times its median is left out: the clock jumped, or the process was stopped.
  * Discarded: a constant per collective (long work varies more than short work); the spread of single operators, whose
  * stragglers are rare and long, so that their deviations say little about the latest of four.
  */

@@ -14,6 +14,7 @@ struct request {
     const char *db;
     struct texts runs;
     bool force;
+    int64_t restore;
 };
 
 /* The trace of a run contains its plan, so that the run can be predicted again with any profile. */
@@ -38,8 +39,18 @@ static enum status predict(void *user, size_t run, const struct profile *p, int6
     return st;
 }
 
-static enum status read_run(struct runs *r, size_t i, const char *path, struct error *err)
+/* The same run under two names would count twice. */
+static bool same_run(const struct trace *x, const struct trace *y)
 {
+    if (x->plan_hash != y->plan_hash || x->iteration_ns != y->iteration_ns || x->n_spans != y->n_spans) return false;
+    for (size_t i = 0; i < x->n_spans; i++)
+        if (x->spans[i].begin_ns != y->spans[i].begin_ns || x->spans[i].end_ns != y->spans[i].end_ns) return false;
+    return true;
+}
+
+static enum status read_run(struct runs *r, const struct texts *paths, size_t i, struct error *err)
+{
+    const char *path = paths->items[i];
     TRY(trace_read(r->arena, path, &r->traces[i], err));
     if (trace_is_predicted(r->traces[i]))
         return error_set(err, ERR_INPUT, "%s: a simulated trace; calibrate needs traces of run",
@@ -50,6 +61,9 @@ static enum status read_run(struct runs *r, size_t i, const char *path, struct e
         return error_set(err, ERR_INPUT,
                          "%s: its cluster (%s) differs from that of the first trace (%s)", path,
                          r->plans[i].cluster.name, r->plans[0].cluster.name);
+    for (size_t k = 0; k < i; k++)
+        if (same_run(r->traces[k], r->traces[i]))
+            return error_set(err, ERR_INPUT, "%s: the same run as %s, which would count twice", path, paths->items[k]);
     return OK;
 }
 
@@ -87,6 +101,10 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
                    "factor of 10; each takes less than 1 %% of the time, so they get no correction "
                    "factor\n",
                    (int)c->n_kinds_left_out);
+        if (c->n_rows_left_out)
+            printf("  %d operators of a device type or spreads moved by more than a factor of 10: they keep their earlier values "
+                   "(--force takes the measured ones)\n",
+                   (int)c->n_rows_left_out);
         if (c->next.n_routings)
             printf(
                 "  rows per expert vary: standard deviation %.2f times the mean, over %d calls\n",
@@ -114,6 +132,7 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
     json_put_int(&j, "spans_used", c->spans_used);
     json_put_int(&j, "spans_dropped", c->spans_dropped);
     json_put_int(&j, "kinds_left_out", c->n_kinds_left_out);
+    json_put_int(&j, "rows_left_out", c->n_rows_left_out);
     json_put_double(&j, "pace", c->next.pace);
     if (c->next.n_routings) json_put_double(&j, "experts_spread", c->next.routings[0].spread);
     if (c->next.n_skews) json_put_double(&j, "skew_spread", c->next.skews[0].spread);
@@ -130,7 +149,7 @@ static enum status with_store(struct arena *a, struct store *s, const struct tex
     bool exact = true;
     r.traces = ARENA_ARRAY(a, struct trace *, r.n);
     r.plans = ARENA_ARRAY(a, struct plan, r.n);
-    for (size_t i = 0; i < r.n; i++) TRY(read_run(&r, i, paths->items[i], err));
+    for (size_t i = 0; i < r.n; i++) TRY(read_run(&r, paths, i, err));
     const struct cluster *cluster = &r.plans[0].cluster;
     uint64_t hash = common_cluster_hash(a, cluster);
     TRY(store_latest(s, hash, cluster, &id, &exact, err));
@@ -147,13 +166,36 @@ static enum status with_store(struct arena *a, struct store *s, const struct tex
     return OK;
 }
 
+/* Profiles are immutable, and the newest is the default of every verb: going back is a new version with the earlier content. */
+static enum status restore(struct arena *a, struct store *s, int64_t id, bool as_json, struct error *err)
+{
+    struct profile p;
+    TRY(store_load(s, a, id, &p, err));
+    p.parent = id;
+    TRY(store_append(s, &p, err));
+    if (!as_json) {
+        printf("profile %lld has the values of profile %lld, and is the newest of cluster %s\n", (long long)p.id, (long long)id, p.cluster);
+        return OK;
+    }
+    struct json j;
+    common_json_begin(&j);
+    json_put_int(&j, "profile_id", p.id);
+    json_put_int(&j, "parent_id", p.parent);
+    json_put_text(&j, "calibrated_on", p.calibrated_on);
+    common_json_end(&j);
+    return OK;
+}
+
 static enum status run_calibrate(struct arena *a, void *request, const struct common *common,
                                  struct error *err)
 {
     const struct request *q = request;
     struct store *s = NULL;
+    if (q->restore && q->runs.count) return error_set(err, ERR_USAGE, "--restore takes the values of a profile as they are, without a TRACE");
+    if (!q->restore && !q->runs.count) return error_set(err, ERR_USAGE, "TRACE is missing: a trace of run");
     enum status st = store_open(a, q->db, false, &s, err);
-    if (st == OK) st = with_store(a, s, &q->runs, q->force, common->json, err);
+    if (st == OK && q->restore) st = restore(a, s, q->restore, common->json, err);
+    if (st == OK && !q->restore) st = with_store(a, s, &q->runs, q->force, common->json, err);
     store_close(s);
     return st;
 }
@@ -161,9 +203,9 @@ static enum status run_calibrate(struct arena *a, void *request, const struct co
 static const struct option options[] = {
     {.name = "TRACE",
      ARGUMENTS_AT(runs),
-     .min = 1,
+     .min = 0,
      .max = 1000,
-     .help = "traces of run, of one cluster; traces of several plans also give a held-out error"},
+     .help = "traces of run, of one cluster, each run once; traces of several plans also give a held-out error"},
     {.name = "db",
      TEXT_AT(db),
      .unit = "DB",
@@ -171,7 +213,15 @@ static const struct option options[] = {
      .required = true},
     {.name = "force",
      FLAG_AT(force),
-     .help = "accept correction factors outside 0.1 to 10, which are an error by default"},
+     .help = "accept what moves a cost by more than a factor of 10, which is an error or left out by default"},
+    {.name = "restore",
+     INT_AT(restore),
+     .unit = "ID",
+     .min = 1,
+     .max = 1e15,
+     .preset = "none",
+     .excludes = "force",
+     .help = "without TRACE: make the values of profile ID the newest version again"},
     {0}};
 
 const struct verb cmd_calibrate = {
@@ -180,10 +230,12 @@ const struct verb cmd_calibrate = {
     .about =
         "Operator times, link times and jitter of the cluster's newest profile are corrected by "
         "what the runs measured. Profiles are immutable: the result is a new version with its "
-        "own number. The output states the prediction error before and after.",
+        "own number. The output states the prediction error before and after. A run that would move a cost by more than a factor "
+        "of 10 is refused, because it is of another machine or in another unit; --restore goes back to an earlier version.",
     .options = options,
     .examples = {"musher calibrate --db profiles.db run.trace",
-                 "musher calibrate --db profiles.db a.trace b.trace --json"},
+                 "musher calibrate --db profiles.db a.trace b.trace --json",
+                 "musher calibrate --db profiles.db --restore 3"},
     REQUEST(.db = NULL),
     .run = run_calibrate,
 };

@@ -329,7 +329,7 @@ START_TEST(a_kind_that_hardly_takes_time_teaches_no_factor_beyond_belief)
     ck_assert_int_eq(c.n_kinds_left_out, 1);
     ck_assert_ptr_null(factor(&c.next, "fast", OP_add));
     ck_assert_ptr_null(factor(&c.next, "*", OP_add));
-    ck_assert_double_eq_tol(profile_row(&c.next, "type:fast", 3)->seconds, 200e-6, 1e-15);
+    ck_assert(c.n_rows_left_out == 1 && !profile_row(&c.next, "type:fast", 3)); /* 20 times its base */
     assert_factor(&c.next, "fast", OP_matmul, 1.2, 1);
     struct trace *t = a_run_with_an_odd_addition(150); /* 1.1 % */
     ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err),

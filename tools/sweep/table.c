@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/units.h"
+#include "core/base/utf8.h"
 #include "core/document/json.h"
 #include "planner/candidate/types.h"
 #include "tools/csv.h"
@@ -350,6 +351,14 @@ static const char *read_line_name(struct arena *a, const char *seconds, const ch
     return strcmp(progress, arena_printf(a, "%s_progress", name)) != 0 ? NULL : name;
 }
 
+/* Its names are printed, and written to SVG. */
+static bool plain_head(char *const *fields, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (utf8_plain(fields[i], strlen(fields[i])) != strlen(fields[i])) return false;
+    return true;
+}
+
 static bool read_head(struct arena *a, char *const *fields, int n, struct sweep_table *out)
 {
     int n_axes = 0;
@@ -378,6 +387,7 @@ enum status table_read(struct arena *a, const char *path, struct sweep_table *ou
     TRY(file_read(a, path, CSV_MAX, &text_of_file, &bytes, err));
     char *at = text_of_file;
     int n = csv_split(&at, fields, FIELDS_MAX);
+    if (!plain_head(fields, n)) return error_set(err, ERR_INPUT, "%s:1: a name has a control character or is not UTF-8", path);
     if (!read_head(a, fields, n, out))
         return error_set(err, ERR_INPUT,
                          "%s:1: not a table of sweep: expected its axes, then %s to %s, then NAME_s and NAME_progress of each strategy", path,
