@@ -24,6 +24,7 @@ says "a plan from standard input" 2 "pass it as a file" "$MUSHER" launch ssh - -
 says "pods without an image" 2 "--image" "$MUSHER" launch kubernetes $plan -o -
 says "pods of two types of nodes" 2 "expected a label of nodes" "$MUSHER" launch kubernetes $plan -o - --image i --claim c --label fast=gpu
 says "a name that is no DNS label" 2 "pass --name" "$MUSHER" launch kubernetes $plan -o - --image i --claim c --name _x
+says "a name that begins with a digit" 2 "pass --name" "$MUSHER" launch kubernetes $plan -o - --image i --claim c --name 7b
 says "emulated devices on two nodes" 3 "on one host" "$MUSHER" launch slurm examples/served.yaml -o -
 sed 's/host: gamma/host: localhost/' $plan > "$scratch/local.yaml"
 says "a node without host" 3 "its host is localhost" "$MUSHER" launch ssh "$scratch/local.yaml" -o -

@@ -14,7 +14,7 @@
 #define SSH "/etc/musher/ssh"
 enum { NAME_MAX_BYTES = 40 }; /* a pod's name has the job's and the pod's number behind it, and at most 63 bytes */
 
-/* The job's name as a DNS label. */
+/* The job's name as a DNS label of RFC 1035, which JobSet's webhook asks for. */
 static enum status dns_name(const struct launch *l, char out[NAME_MAX_BYTES + 1], struct error *err)
 {
     size_t n = strlen(l->name);
@@ -24,8 +24,9 @@ static enum status dns_name(const struct launch *l, char out[NAME_MAX_BYTES + 1]
         unsigned char c = (unsigned char)l->name[i];
         out[i] = c == 0 ? 0 : c < 128 && isalnum(c) ? (char)tolower(c) : '-';
     }
-    if (!n || out[0] == '-' || out[n - 1] == '-')
-        return error_set(err, ERR_USAGE, "the job's name '%.80s' does not begin and end with a letter or a digit: pass --name, e.g. --name training", l->name);
+    if (!n || out[0] < 'a' || out[0] > 'z' || out[n - 1] == '-')
+        return error_set(err, ERR_USAGE, "the job's name '%.80s' does not begin with a letter and end with a letter or a digit: pass --name, e.g. --name training",
+                         l->name);
     return OK;
 }
 

@@ -80,7 +80,7 @@ static const char by_srun[] =
 static const char start[] =
     "here=$(mktemp -d)\n"
     "trap 'rm -rf \"$here\"' EXIT\n"
-    "stopped='' step=''\n"
+    "stopped='' step='' code=1\n"
     "stop() {\n"
     "    stopped=1\n"
     "    [[ -z $step ]] || kill -USR1 \"$step\" 2> /dev/null # srun and mpirun pass it on\n"
@@ -108,11 +108,14 @@ static void print_ranks(FILE *out, bool by_block)
     }
     fprintf(out,
             "start_ranks() {\n"
-            "    rm -f \"$here/begun\"\n"
-            "    [[ $pmix ]] && start over_srun\n"
-            "    [[ ! -e $here/begun ]] || return\n"
-            "    [[ -z $pmix ]] || echo \"srun has started no rank; mpirun starts them\" >&2\n"
-            "    code=1 # srun may have ended with 0\n"
+            "    if [[ -n $pmix ]]; then\n"
+            "        rm -f \"$here/begun\"\n"
+            "        start over_srun\n"
+            "        # rank 0 is on the first node, where this script runs too\n"
+            "        [[ ! -e $here/begun && $SLURMD_NODENAME == \"$(scontrol show hostnames | head -n 1)\" ]] || return\n"
+            "        echo \"srun has started no rank; mpirun starts them\" >&2\n"
+            "        code=1 # srun may have ended with 0\n"
+            "    fi\n"
             "    [[ -n $stopped ]] || start over_mpirun\n"
             "}\n"
             "pmix=$(srun --mpi=list 2>&1 | grep -wm 1 pmix)\n"
@@ -123,7 +126,7 @@ static void print_ranks(FILE *out, bool by_block)
             STEP_NUMBERS);
 }
 
-/* done: success; wrong options, input or device; an end by a signal */
+/* Not after success, wrong options, input or device, or an end by a signal. */
 static void print_restarts(FILE *out, int64_t n)
 {
     fprintf(out,
