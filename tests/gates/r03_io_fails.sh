@@ -4,7 +4,6 @@
 # read), names the file, and each of its files is the earlier or the complete one. A descriptor whose sync has failed is not synced again as it
 # is: Linux reports a lost page once, so the second sync would succeed.
 set -u
-shopt -s extglob
 . tests/gates/common.inc
 . tests/gates/cases.inc
 unless_sanitized R3 "k-th I/O fails"
@@ -39,7 +38,7 @@ shown() {
 
 # fails K ERROR STAYS COMMAND...: prints what is wrong
 fails() {
-    local hidden k=$1 error=$2 stays=$3 code kind fd first path what name=
+    local hidden k=$1 error=$2 stays=$3 code kind fd first path what before name=
     shift 3
     begin_case
     rm -f "$scratch/report"
@@ -48,15 +47,18 @@ fails() {
     code=$?
     IFS=$'\t' read -r kind fd first what < <(awk -F '\t' '$4 != "-"' "$scratch/report")
     [[ ${kind-} ]] || return # the run was shorter than its reference
+    # SQLite ignores a failed sync of the folder of a new journal (os_unix.c, unixSync).
+    before=$(awk -F '\t' '$4 != "-" { print last; exit } { last = $3 }' "$scratch/report")
     # Where failures stay, the first one may be harmless: then the message is about a later one.
     while read -r path; do name+=$(shown "$path")$'\n'; done < <(awk -F '\t' '$4 != "-" { print $3 }' "$scratch/report" | uniq | head -n 20)
     {
         case $code:$kind:$what in
+        0:fsync:*) [[ $what == EINTR || $before == *-journal ]] || echo "the failure is ignored" ;;
         0:*:EINTR | 0:*:SHORT) ;;
-        0:@(write|fsync|rename|mkdir|truncate):*) echo "the failure is ignored" ;;
+        0:write:* | 0:rename:* | 0:mkdir:* | 0:truncate:*) echo "the failure is ignored" ;;
         0:*) ;;
         6:*) grep -qF -- "${name%$'\n'}" "$scratch/err" || echo "${name//$'\n'/ }is not named" ;;
-        3:@(open|read):*) grep -qF -- "${name%$'\n'}" "$scratch/err" || echo "${name//$'\n'/ }is not named" ;;
+        3:open:* | 3:read:*) grep -qF -- "${name%$'\n'}" "$scratch/err" || echo "${name//$'\n'/ }is not named" ;;
         *) echo "exit code $code" ;;
         esac
         hidden=

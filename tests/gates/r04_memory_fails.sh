@@ -7,6 +7,7 @@ set -u
 . tests/gates/cases.inc
 unless_sanitized R4 "k-th allocation fails"
 make_inputs
+export FAIL_ALLOC_IN=${MUSHER##*/}
 shims fail_alloc
 counting=(env "FAIL_ALLOC_COUNT=$scratch/count" "FAIL_MMAP_COUNT=$scratch/maps" "${shims[@]}")
 first=$((50 / ${GATE_SHARE:-1})) drawn=$((50 / ${GATE_SHARE:-1}))

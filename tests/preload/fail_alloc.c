@@ -1,5 +1,6 @@
 /* Preloaded into a program: the FAIL_ALLOC-th request for memory after main has begun fails, the others do not; so does the
- * FAIL_MMAP-th call of mmap. FAIL_ALLOC_COUNT and FAIL_MMAP_COUNT name files that get the number of requests when the program ends. glibc's own names are used, because
+ * FAIL_MMAP-th call of mmap. FAIL_ALLOC_COUNT and FAIL_MMAP_COUNT name files that get the number of requests when the program ends. With FAIL_ALLOC_IN=NAME programs
+ * of other names, such as an mpirun that the program starts, are left alone. glibc's own names are used, because
  * dlsym may ask for memory.
  */
 #include <dlfcn.h>
@@ -77,6 +78,8 @@ static void tell(const char *name, long count)
 static int (*real_main)(int, char **, char **);
 static int counted_main(int argc, char **argv, char **environment)
 {
+    const char *in = getenv("FAIL_ALLOC_IN");
+    if (in && strcmp(in, program_invocation_short_name) != 0) return real_main(argc, argv, environment);
     failing = number("FAIL_ALLOC"), failing_map = number("FAIL_MMAP");
     atomic_store(&counting, true);
     int code = real_main(argc, argv, environment);
