@@ -39,15 +39,18 @@ static const char *value_text(struct arena *a, const struct axis *x, double valu
     return arena_printf(a, "%.0f", value);
 }
 
+static enum status too_many(const struct axis *x, struct error *err)
+{
+    return error_set(err, ERR_USAGE, "--vary %s: more than %d values", x->name, AXIS_VALUES_MAX);
+}
+
 static enum status add(struct arena *a, struct axis *x, size_t *capacity, double value,
                        struct error *err)
 {
     if (kinds[x->kind].whole) value = round(value);
     for (int32_t i = 0; i < x->n; i++)
         if (!(x->values[i] < value) && !(x->values[i] > value)) return OK;
-    if (x->n == AXIS_VALUES_MAX)
-        return error_set(err, ERR_USAGE, "--vary %s: more than %d values", x->name,
-                         AXIS_VALUES_MAX);
+    if (x->n == AXIS_VALUES_MAX) return too_many(x, err);
     x->values = arena_grow(a, x->values, (size_t)x->n, capacity, sizeof *x->values);
     x->values[x->n++] = value;
     return OK;
@@ -100,6 +103,8 @@ static enum status add_range(struct arena *a, struct axis *x, size_t *capacity, 
                              "--vary %s: range %.60s: a factor is a number above 1 behind x, and "
                              "the first value is above 0",
                              x->name, item);
+        /* many of them may round to one whole number */
+        if (log(to / from) / log(factor) > AXIS_VALUES_MAX) return too_many(x, err);
         /* a last value missed by rounding is still meant */
         for (double v = from; v <= to * (1 + 1e-9); v *= factor) TRY(add(a, x, capacity, v, err));
         return OK;
@@ -110,6 +115,7 @@ static enum status add_range(struct arena *a, struct axis *x, size_t *capacity, 
                          "%d nor a factor such as x2",
                          x->name, item, step, AXIS_VALUES_MAX);
     if (!step) n = to - from + 1;
+    if (n > AXIS_VALUES_MAX) return too_many(x, err);
     for (double i = 0; i < n; i++)
         TRY(add(a, x, capacity, n > 1 ? from + (to - from) * i / (n - 1) : from, err));
     return OK;
