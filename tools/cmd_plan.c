@@ -109,9 +109,10 @@ static enum status spare_inputs(struct arena *a, const struct request *q, const 
 {
     for (int64_t i = 1; q->out && strcmp(q->out, "-") != 0 && i <= q->top; i++) {
         const char *path = i > 1 ? arena_printf(a, "%s.%" PRId64, q->out, i) : q->out;
-        const char *inputs[] = {q->job, q->cluster, q->from, q->db, q->routing, j->model_file, j->data};
+        const char *inputs[] = {q->job, q->cluster, q->from, q->db, q->routing, j->model_file};
         for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++)
             TRY(options_spare("out", path, inputs[k], err));
+        for (int32_t k = 0; k < j->data.n_files; k++) TRY(options_spare("out", path, j->data.files[k].path, err));
     }
     return OK;
 }

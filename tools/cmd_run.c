@@ -25,9 +25,9 @@
 #include <unistd.h>
 
 struct request {
-    const char *plan, *trace, *arrivals, *save_every, *mtbf;
+    const char *plan, *trace, *arrivals, *save_every, *mtbf, *data;
     const char *agent;
-    int launcher;
+    int launcher, form; /* enum data_form */
     struct run_options run;
     struct restart restart;
     struct adapt adapt;
@@ -203,6 +203,11 @@ static enum status run_forked(struct outputs *x, struct error *err)
 
 enum { LAUNCHER_AUTO, LAUNCHER_FORK, LAUNCHER_MPIRUN };
 static const char *const adapt_modes[] = {"off", "advise", "on", NULL};
+static const char *const forms[] = {"auto",
+#define X(name, text) #text,
+                                    DATA_FORMS(X)
+#undef X
+                                        NULL};
 static const char *const save_modes[] = {"async", "sync", NULL}; /* enum save_mode */
 static const char *const launchers[] = {"auto", "fork", "mpirun", NULL};
 
@@ -249,8 +254,12 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                          q->trace, q->run.resume);
     TRY(load(a, q, &plan, &program, &is_plan, err));
     TRY(saves_choose(a, q->save_every, q->mtbf, program.n_devices, &q->run, err));
-    if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
-    bool needed = q->run.data == NULL && !program.pixels; /* images may be random ones */
+    if (q->data)
+        q->run.data = data_source_of(a, q->data, (enum data_form)q->form);
+    else if (is_plan)
+        q->run.data = plan.job.data;
+    if (!q->data && q->form) return error_set(err, ERR_USAGE, "--data-form is the form of --data FILE; that of the job's data is in its `data`");
+    bool needed = !q->run.data.n_files && !program.pixels; /* images may be random ones */
     if (needed && is_plan)
         return error_set(err, ERR_USAGE,
                          "no training text: expected --data FILE, or `data:` in the job");
@@ -309,10 +318,15 @@ static const struct option options[] = {
      .help = "number of optimizer steps, e.g. 100",
      .preset = "0: the plan's `steps` if above 1, else 10"},
     {.name = "data",
-     TEXT_AT(run.data),
+     TEXT_AT(data),
      .unit = "FILE",
-     .help = "training text, read as bytes, e.g. text.txt",
+     .help = "training data, e.g. text.txt or train.bin",
      .preset = "the job's `data`"},
+    {.name = "data-form",
+     CHOICE_AT(form),
+     .choices = forms,
+     .help = "layout of --data; auto: from the file's magic number, else bytes",
+     .preset = "auto"},
     {.name = "trace",
      TEXT_AT(trace),
      .unit = "TRACE",

@@ -29,10 +29,14 @@ static volatile sig_atomic_t *stop;
 
 static enum status spare_inputs(const struct request *q, const struct job *j, struct error *err)
 {
-    const char *inputs[] = {q->job, q->cluster, q->db, j->model_file, j->data};
+    const char *inputs[] = {q->job, q->cluster, q->db, j->model_file};
     for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++) {
         TRY(options_spare("out", q->out, inputs[k], err));
         TRY(options_spare("picture", q->picture, inputs[k], err));
+    }
+    for (int32_t k = 0; k < j->data.n_files; k++) {
+        TRY(options_spare("out", q->out, j->data.files[k].path, err));
+        TRY(options_spare("picture", q->picture, j->data.files[k].path, err));
     }
     return OK;
 }

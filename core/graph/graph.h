@@ -36,7 +36,7 @@ enum tensor_role {
     TENSOR_GRADIENT,
     TENSOR_PARAMETER_GRADIENT
 };
-/* SEGMENTS: the text segment of a position, 0 everywhere. MASKED_*: masked language modelling (exec/data.h):
+/* SEGMENTS: the text segment of a position, 0 everywhere. MASKED_*: masked language modelling (exec/data/data.h):
  * tokens, some of them hidden, and the hidden ones as targets, -1 elsewhere. PIXELS (b,c,h,w) have the graph's dtype, LABELS (b)
  * the class of each image; all others are int32 (b,T). */
 enum tensor_input {

@@ -99,12 +99,10 @@ static void make_head(struct lowering *l)
                              .pixels = model_pixels(&plan->job.model),
                              .loss_scale = plan->job.model.measured ? (struct loss_scale){0}
                                                                     : plan->job.loss_scale,
-                             .optimizer = plan->job.optimizer,
+                             .optimizer = optimizer_of_batch(&plan->job.optimizer, plan->job.global_batch),
                              .outer = plan->local_sgd.outer,
                              .gradient_noise = plan->gradient_noise_scale,
                              .server = plan->servers.rule};
-    l->p->optimizer.lr = optimizer_lr(&plan->job.optimizer, plan->job.global_batch);
-    l->p->optimizer.rule = LR_RULE_NONE, l->p->optimizer.rule_batch = 0;
 }
 
 /* --- memory --- */

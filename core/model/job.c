@@ -1,7 +1,6 @@
 /* core/model/job.c - job.yaml to struct job and back.
  *
- * Relative paths start at the job file's folder. The data path is made absolute, because a plan that
- * embeds the job may be in another folder; the model is embedded in full.
+ * Relative paths start at the job file's folder. The model is embedded in full.
  */
 #include "core/model/job.h"
 
@@ -11,14 +10,11 @@
 #include "core/model/keys.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     SEQUENCE_MAX = 1 << 27, /* model.c's bound of positions */
     BATCH_MAX = 1 << 24,
-    BYTE_VALUES = 256,
     SIZES_MAX = sizeof((struct job *)0)->microbatch_sizes / sizeof(int64_t),
 };
 
@@ -32,14 +28,6 @@ static const char *beside(struct arena *a, const char *folder, const char *path)
 {
     if (*path == '/' || !folder || !*folder) return path;
     return arena_printf(a, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", path);
-}
-
-static const char *absolute(struct arena *a, const char *path)
-{
-    char here[PATH_MAX];
-    while (!strncmp(path, "./", 2)) path += 2;
-    if (*path == '/' || !getcwd(here, sizeof here)) return path;
-    return beside(a, here, path);
 }
 
 /* The model's name is "tiny" for "models/tiny.json" unless the file states one. */
@@ -249,22 +237,6 @@ static enum status read_run(const struct node *root, struct job *j, struct error
     return node_error(n, err, "'%.40s' " JOB_NO_COUNT, n->text);
 }
 
-static enum status read_data(struct arena *a, const struct node *root, const char *folder,
-                             struct job *j, struct error *err)
-{
-    const struct node *n = given(root, "data");
-    if (!n) return OK;
-    TRY(node_is(n, NODE_SCALAR, err)); /* any bytes: a folder's name is not the job's choice */
-    if (!*n->text) return node_error(n, err, "must not be empty");
-    if (!model_pixels(&j->model) && j->model.vocabulary < BYTE_VALUES)
-        return node_error(n, err,
-                          "the vocabulary of model %.80s has %" PRId64
-                          " entries, fewer than the %d values of a byte",
-                          j->model.name, j->model.vocabulary, BYTE_VALUES);
-    j->data = absolute(a, beside(a, folder, n->text));
-    return OK;
-}
-
 enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
                       struct error *err)
 {
@@ -284,7 +256,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(read_dropout(root, &j, err));
     TRY(read_balance(root, &j, err));
     TRY(read_run(root, &j, err));
-    TRY(read_data(a, root, folder, &j, err));
+    TRY(data_source_read(a, root, folder, &j.data, err));
     TRY(node_get_int(root, "seed", 0, INT64_MAX, &seed, err));
     j.seed = (uint64_t)seed;
     *out = j;
@@ -376,12 +348,7 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
         line_double(out, indent, "expert_imbalance", j->model.expert_imbalance);
     if (j->run_tokens)
         line(out, indent, model_pixels(&j->model) ? "images" : "tokens", j->run_tokens);
-    if (j->data) {
-        canonical_indent(out, indent);
-        fputs("data: ", out);
-        canonical_text(out, j->data);
-        fputc('\n', out);
-    }
+    data_source_write(out, &j->data, indent);
     canonical_indent(out, indent);
     fprintf(out, "seed: %" PRIu64 "\n", j->seed);
 }

@@ -12,7 +12,7 @@
  *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01,   # or sgd, lamb, lars
  *               lr_rule: {kind: linear, batch: 256}}                # core/model/optimizer.h; absent: lr whatever the batch
  *   tokens: 1T                        # of the whole run, for the days, cost and energy of it; `images:` of an image model; absent: unknown
- *   data: text.txt                    # any file, read as bytes; overridden by run --data
+ *   data: text.txt                    # or {form: uint16, files: [...]} (core/model/data_source.h); overridden by run --data
  *   balance: 0.01                     # of a model with experts: coefficient of the load-balancing loss (core/graph/op.h, gating), which
  *                                     # is not part of the printed loss; absent: 0
  *   expert_imbalance: 2               # of a model with experts and no capacity_factor: largest load of an expert over the even one
@@ -25,6 +25,7 @@
 #include "core/base/error.h"
 #include "core/document/document.h"
 #include "core/graph/loss_scale.h"
+#include "core/model/data_source.h"
 #include "core/model/layers.h"
 #include "core/model/model.h"
 #include "core/model/optimizer.h"
@@ -66,10 +67,8 @@ struct job {
     enum dropout_by dropout; /* the model's rates are set accordingly */
     double dropout_rate;     /* DROPOUT_RATE: [0, 1) */
     int64_t run_tokens; /* of the whole run; images of an image model; 0: not stated */
-    /* NULL: absent; relative paths start at the job file's folder */
-    const char *data;
-    const char
-        *model_file; /* file of the model, NULL if the model is inline */
+    struct data_source data;
+    const char *model_file; /* file of the model, NULL if the model is inline; relative paths start at the job file's folder */
     uint64_t seed;
 };
 

@@ -29,8 +29,22 @@ const struct document_key job_keys[] = {
     {"tokens", "count", "none",
      "tokens of the whole training run, e.g. 1T: outputs then state days, cost and energy of it"},
     {"images", "count", "none", "the same for an image model, e.g. 90M"},
-    {"data", "path", "none", "training data, read as bytes; `run --data` overrides it"},
+    {"data", "path or map", "none", "training data: one file, whose form is found from its content, or a map; `run --data` overrides it"},
     {"seed", "number", "1", "seed of weights, batches and dropout"},
+    {0}};
+
+/* data */
+const struct document_key job_data_keys[] = {
+    {"files", "list of paths or maps", NULL, "the files; without weights an epoch has every sample of all of them once"},
+    {"form", "auto, bytes, uint16, uint32, llmc, megatron, cifar10, cifar100 or mnist", "auto",
+     "layout of the files: bytes as tokens or pixels; tokens of 16 or 32 bits without a header (nanoGPT); llm.c's token files; Megatron-LM's .idx and .bin; "
+     "CIFAR's binary versions; MNIST's IDX files. auto: from the magic number of the file; without one, bytes, but .bin and .npy are refused"},
+    {0}};
+
+/* data.files, an entry */
+const struct document_key job_data_file_keys[] = {
+    {"path", "path", NULL, "the file, relative to the job's folder"},
+    {"weight", "number above 0", "none", "samples in proportion, in each 4,096 samples of the run; of all files or of none"},
     {0}};
 
 /* loss_scale */
@@ -45,6 +59,7 @@ const struct document_key job_adamw_keys[] = {
     {"kind", "adamw", "adamw", "AdamW (Loshchilov and Hutter)"},
     {"lr", "number", "1e-3", "learning rate"},
     {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
+    {"schedule", "map", "none: lr in every step", "learning-rate schedule and warm-up"},
     {"beta1", "number", "0.9", "decay of the first moment"},
     {"beta2", "number", "0.999", "decay of the second moment"},
     {"eps", "number", "1e-8", "term added to the denominator"},
@@ -56,6 +71,7 @@ const struct document_key job_sgd_keys[] = {
     {"kind", "sgd", NULL, "stochastic gradient descent without momentum"},
     {"lr", "number", "1e-3", "learning rate"},
     {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
+    {"schedule", "map", "none: lr in every step", "learning-rate schedule and warm-up"},
     {0}};
 
 /* optimizer with kind: lamb */
@@ -63,6 +79,7 @@ const struct document_key job_lamb_keys[] = {
     {"kind", "lamb", NULL, "LAMB (You et al. 2020): Adam, with the rate of each parameter scaled by its norm over that of its change"},
     {"lr", "number", "1e-3", "learning rate"},
     {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
+    {"schedule", "map", "none: lr in every step", "learning-rate schedule and warm-up"},
     {"beta1", "number", "0.9", "decay of the first moment"},
     {"beta2", "number", "0.999", "decay of the second moment"},
     {"eps", "number", "1e-6", "term added to the denominator"},
@@ -74,10 +91,33 @@ const struct document_key job_lars_keys[] = {
     {"kind", "lars", NULL, "LARS (You et al. 2017): SGD with momentum, with the rate of each parameter scaled by its norm over that of its gradient"},
     {"lr", "number", "1", "learning rate"},
     {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
+    {"schedule", "map", "none: lr in every step", "learning-rate schedule and warm-up"},
     {"momentum", "number", "0.9", "momentum"},
     {"weight_decay", "number", "5e-4", "weight decay, added to the gradient"},
     {"trust", "number", "1e-3", "trust coefficient: the change of a parameter in its norm at lr 1, without momentum"},
     {0}};
+
+#define WARMUP {"warmup", "number of steps", "0", "steps in which the rate rises linearly from 0; the last of them has lr"}
+#define MIN_LR {"min_lr", "number", "0", "rate at the end and after it; scaled like lr by an lr_rule"}
+
+/* optimizer.schedule */
+const struct document_key job_constant_lr_keys[] = {{"kind", "constant", NULL, "lr after the warm-up"}, WARMUP, {0}};
+const struct document_key job_linear_lr_keys[] = {
+    {"kind", "linear or cosine", NULL, "linearly, or by half a cosine, from lr after the warm-up to min_lr"},
+    WARMUP,
+    {"steps", "number of steps", NULL, "steps of the whole training, the warm-up included"},
+    MIN_LR,
+    {0}};
+const struct document_key job_wsd_lr_keys[] = {
+    {"kind", "wsd", NULL, "warmup-stable-decay: lr, and a decay to min_lr in the last steps"},
+    WARMUP,
+    {"steps", "number of steps", NULL, "steps of the whole training, the warm-up included"},
+    {"decay_steps", "number of steps", NULL, "steps of the decay"},
+    {"decay", "linear, cosine or sqrt", "linear", "form of the decay; sqrt: 1 - sqrt(part of the decay that is over)"},
+    MIN_LR,
+    {0}};
+const struct document_key job_inverse_sqrt_lr_keys[] = {
+    {"kind", "inverse_sqrt", NULL, "lr times sqrt(warmup / step)"}, WARMUP, {"min_lr", "number", "0", "lowest rate; scaled like lr by an lr_rule"}, {0}};
 
 /* optimizer.lr_rule */
 const struct document_key job_lr_rule_keys[] = {

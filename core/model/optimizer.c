@@ -67,6 +67,7 @@ enum status optimizer_read(const struct node *root, struct optimizer *o, struct 
     TRY(read_number(n, "beta2", true, 1, true, &o->beta2, err));
     TRY(read_number(n, "eps", false, 1, false, &o->eps, err));
     TRY(read_number(n, "weight_decay", true, 10, false, &o->weight_decay, err));
+    TRY(lr_schedule_read(n, o->lr, &o->schedule, err));
     return read_rule(n, o, err);
 }
 
@@ -88,6 +89,7 @@ void optimizer_write(FILE *out, const struct optimizer *o, int indent)
         canonical_double(out, fields[i].value);
     }
     if (o->rule) fprintf(out, ", lr_rule: {kind: %s, batch: %" PRId64 "}", rules[o->rule - LR_RULE_LINEAR], o->rule_batch);
+    lr_schedule_write(out, &o->schedule);
     fputs("}\n", out);
 }
 
@@ -115,9 +117,21 @@ double optimizer_lr(const struct optimizer *o, int64_t batch)
     return o->lr * (o->rule == LR_RULE_SQRT ? sqrt(ratio) : ratio);
 }
 
+struct optimizer optimizer_of_batch(const struct optimizer *o, int64_t batch)
+{
+    struct optimizer x = *o;
+    x.lr = optimizer_lr(o, batch);
+    x.schedule.min_lr = o->lr > 0 ? o->schedule.min_lr * (x.lr / o->lr) : 0;
+    x.rule = LR_RULE_NONE;
+    x.rule_batch = 0;
+    return x;
+}
+
 const char *optimizer_describe_lr(struct arena *a, const struct optimizer *o, int64_t batch)
 {
-    if (!o->rule) return NULL;
-    return arena_printf(a, "%.4g: %g for %" PRId64 " sequences a step, %s rule, here %" PRId64, optimizer_lr(o, batch), o->lr,
-                        o->rule_batch, rules[o->rule - LR_RULE_LINEAR], batch);
+    struct optimizer x = optimizer_of_batch(o, batch);
+    const char *schedule = lr_schedule_describe(a, &x.schedule, x.lr);
+    if (!o->rule) return schedule;
+    return arena_printf(a, "%.4g: %g for %" PRId64 " sequences a step, %s rule, here %" PRId64 "%s%s", x.lr, o->lr, o->rule_batch,
+                        rules[o->rule - LR_RULE_LINEAR], batch, schedule ? "; " : "", schedule ? schedule : "");
 }

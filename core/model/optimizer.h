@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/document/document.h"
 #include "core/graph/op.h"
+#include "core/model/lr_schedule.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ struct optimizer {
     double trust;                               /* LARS: the trust coefficient */
     enum lr_rule rule;
     int64_t rule_batch; /* sequences a step for which lr is stated; of a rule */
+    struct lr_schedule schedule;
 };
 
 /* `optimizer` of the map; adamw with its defaults if the key is absent. ERR_INPUT. */
@@ -50,9 +52,11 @@ static inline bool optimizer_needs_norms(const struct optimizer *o)
 {
     return o->kind == OPTIMIZER_LAMB || o->kind == OPTIMIZER_LARS;
 }
-/* The rate of a step of so many sequences. */
+/* The rate of a step of so many sequences; of a schedule, the peak. */
 double optimizer_lr(const struct optimizer *o, int64_t batch);
-/* "0.0012: 0.0003 for 256 sequences a step, linear rule, here 1024"; NULL: no rule. */
+/* The optimizer of a program: its rates are those of steps of so many sequences, without a rule. */
+struct optimizer optimizer_of_batch(const struct optimizer *o, int64_t batch);
+/* "0.0012: 0.0003 for 256 sequences a step, linear rule, here 1024"; with a schedule, what it does; NULL: neither. */
 const char *optimizer_describe_lr(struct arena *a, const struct optimizer *o, int64_t batch);
 
 #endif

@@ -293,7 +293,7 @@ uint64_t plan_hash(struct arena *a, const struct plan *p)
     struct text text;
     size_t n = 0;
     struct plan executed = *p;
-    executed.job.data = NULL;
+    executed.job.data = (struct data_source){0};
     FILE *out = text_begin(&text);
     fprintf(out, "seed: %" PRIu64 "\n", p->seed);
     plan_write_executed(out, a, &executed);

@@ -33,6 +33,11 @@ void program_write_training(struct lines *out, const struct program *p)
     lines_text(out, "\noptimizer"), put_word(out, optimizers[o->kind]);
     put(out, (const double[]){o->lr, o->beta1, o->beta2, o->eps, o->weight_decay}, 5);
     if (o->kind == OPTIMIZER_LARS) put(out, &o->trust, 1);
+    if (o->schedule.kind != LR_SCHEDULE_CONSTANT || o->schedule.warmup) {
+        lines_text(out, "\nlr_schedule"), put_word(out, lr_schedule_kinds[o->schedule.kind]);
+        lines_int(out, o->schedule.warmup), lines_int(out, o->schedule.steps), lines_int(out, o->schedule.decay_steps);
+        put_word(out, lr_schedule_decays[o->schedule.decay]), put(out, &o->schedule.min_lr, 1);
+    }
     if (x->every) {
         lines_text(out, "\nouter"), lines_int(out, x->every), put_word(out, outers[x->kind]);
         put(out, (const double[]){x->lr, x->momentum}, 2);
@@ -72,6 +77,20 @@ static enum status read_outer(struct reader *r, struct outer_optimizer *o)
     return words_list(r, o->n_updates, o->every, updates);
 }
 
+static enum status read_schedule(struct reader *r, struct lr_schedule *x)
+{
+    int kind, decay;
+    TRY(words_start(r, "lr_schedule"));
+    TRY(words_choice(r, lr_schedule_kinds, LR_SCHEDULE_COUNT, &kind));
+    TRY(words_int64(r, 0, LR_STEPS_MAX, &x->warmup));
+    TRY(words_int64(r, 0, LR_STEPS_MAX, &x->steps));
+    TRY(words_int64(r, 0, x->steps, &x->decay_steps));
+    TRY(words_choice(r, lr_schedule_decays, LR_DECAY_COUNT, &decay));
+    x->kind = (enum lr_schedule_kind)kind;
+    x->decay = (enum lr_decay)decay;
+    return words_double(r, &x->min_lr);
+}
+
 enum status program_read_training(struct reader *r, struct program *p)
 {
     int kind;
@@ -89,6 +108,7 @@ enum status program_read_training(struct reader *r, struct program *p)
     TRY(words_double(r, &p->optimizer.eps));
     TRY(words_double(r, &p->optimizer.weight_decay));
     if (p->optimizer.kind == OPTIMIZER_LARS) TRY(words_double(r, &p->optimizer.trust));
+    if (words_next_is(r, "lr_schedule")) TRY(read_schedule(r, &p->optimizer.schedule));
     if (words_next_is(r, "outer")) TRY(read_outer(r, &p->outer));
     p->gradient_noise = words_next_is(r, "gradient_noise");
     return p->gradient_noise ? words_start(r, "gradient_noise") : OK;

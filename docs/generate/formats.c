@@ -73,12 +73,18 @@ void generate_formats(struct arena *a, FILE *out)
           "with /s; times ns, us, ms, s.\n\n## Job\n",
           out);
     write_keys("The file", job_keys, out);
+    write_keys("`data`", job_data_keys, out);
+    write_keys("`data.files`, an entry that is a map", job_data_file_keys, out);
     write_keys("`loss_scale`", job_loss_scale_keys, out);
     write_keys("`optimizer` with `kind: adamw`", job_adamw_keys, out);
     write_keys("`optimizer` with `kind: sgd`", job_sgd_keys, out);
     write_keys("`optimizer` with `kind: lamb`", job_lamb_keys, out);
     write_keys("`optimizer` with `kind: lars`", job_lars_keys, out);
     write_keys("`optimizer.lr_rule`", job_lr_rule_keys, out);
+    write_keys("`optimizer.schedule` with `kind: constant`", job_constant_lr_keys, out);
+    write_keys("`optimizer.schedule` with `kind: linear` or `cosine`", job_linear_lr_keys, out);
+    write_keys("`optimizer.schedule` with `kind: wsd`", job_wsd_lr_keys, out);
+    write_keys("`optimizer.schedule` with `kind: inverse_sqrt`", job_inverse_sqrt_lr_keys, out);
     write_example(a, "examples/job.yaml", out);
     fputs("\n## Model of measured layers\n\n"
           "A JSON file MODEL.layers.json, as `musher import sailor` writes it; `model:` of a job "

@@ -61,8 +61,8 @@ enum status inputs_open(struct inputs *x, struct rank *r, const struct chunks *c
     *x = (struct inputs){.r = r, .chunks = c, .progress = g, .ahead = ahead, .clock = clock};
     find_longest(x);
     if (p->pixels)
-        return data_open_images(r->o->data, p->seed, p->pixels, p->vocabulary, &x->data, err);
-    return data_open(r->o->data, p->seed, p->sequence_length, p->vocabulary, &x->data, err);
+        return data_open_images(r->run, &r->o->data, p->seed, p->pixels, p->vocabulary, &x->data, err);
+    return data_open(r->run, &r->o->data, p->seed, p->sequence_length, p->vocabulary, &x->data, err);
 }
 
 void inputs_close(struct inputs *x) { data_close(&x->data); }

@@ -6,7 +6,7 @@
 #define EXEC_WORKER_INPUTS_H
 
 #include "core/program/program.h"
-#include "exec/data.h"
+#include "exec/data/data.h"
 
 #include <stdint.h>
 

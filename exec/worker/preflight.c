@@ -151,7 +151,7 @@ static int64_t input_length(const struct slot *s)
 static enum status check_inputs(const struct rank *r, const struct program_stage *s,
                                 struct error *err)
 {
-    for (int32_t i = 0; r->o->data && i < s->n_slots; i++)
+    for (int32_t i = 0; r->o->data.n_files && i < s->n_slots; i++)
         if (s->slots[i].input >= 0 && !graph_input_is_of_images(s->slots[i].input) &&
             input_length(&s->slots[i]) != r->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",

@@ -192,7 +192,7 @@ static enum status handle(struct worker *w, const struct server_turn *t, struct 
                                                  .step = w->progress.first_step + t->step + 1,
                                                  .staleness = t->staleness});
         chunks_set_step(&w->chunks, s->order.version);
-        w->chunks.optimizer.lr = p->optimizer.lr * t->rate;
+        w->chunks.optimizer.lr = lr_schedule_rate(&p->optimizer.schedule, p->optimizer.lr, w->progress.first_step + t->step + 1) * t->rate;
     }
     return worker_call(w, &s->calls[2 * t->worker + pull], t->step, t->action == SERVER_DROP, err);
 }

@@ -246,6 +246,7 @@ enum status worker_step(struct worker *w, struct error *err)
     /* a loss scale counts updates itself, and so does an island that does not update in every step */
     chunks_set_step(&w->chunks, (progress_number(&w->progress) - scale_log_skipped_before(&w->scales)) /
                                     period_of_update(&w->rank.p->outer, w->chunks.at[0].stage->island));
+    w->chunks.optimizer.lr = lr_schedule_rate(&w->rank.p->optimizer.schedule, w->rank.p->optimizer.lr, progress_number(&w->progress));
     cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);
     while (cursor_next(&cursor, &call)) {
         const struct procedure *f = &w->chunks.at[call.chunk].stage->procedures[call.procedure];

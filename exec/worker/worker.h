@@ -38,7 +38,7 @@ enum save_mode {
 
 struct run_options {
     int64_t steps;             /* optimizer steps to run now, >= 1 */
-    const char *data;          /* file read as bytes; NULL: the program needs none (benches) */
+    struct data_source data;   /* no files: random data (benches) */
     const char *save, *resume; /* checkpoint folders; NULL: none */
     bool continues; /* with save: from its newest checkpoint, if it has one; `steps` then counts those before this run too */
     bool any_host;  /* hosts of devices are those of their ranks (exec/worker/hosts.h), whatever the program names */

@@ -11,6 +11,7 @@
 #include "profiles/team.h"
 #include "sim/engine/sim.h"
 #include "tests/bench/bench_static.h"
+#include "tests/support/data.h"
 #include "tests/support/hybrid.h"
 #include "tests/support/pipelines.h"
 #include "tools/team/edit.h"
@@ -347,7 +348,7 @@ static void bench_exec(void)
     stage.last_layer = g->n_layers - 1;
     must(team_fused(a, &c, &lower, &err), &err);
     must(lower_plan(a, &plan, &lower, &program, &err), &err);
-    struct run_options o = {.steps = 4, .data = "LICENSE"};
+    struct run_options o = {.steps = 4, .data = DATA_FILE("LICENSE")};
     must(worker_run(a, &program, &o, &r, &err), &err);
     line("exec_blas_share", r.blas_share, "ratio");
     line("exec_tokens", r.tokens_per_s, "tokens/s");

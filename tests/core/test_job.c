@@ -126,8 +126,9 @@ START_TEST(a_job_is_read_as_written)
     ck_assert_double_eq(j.optimizer.weight_decay, 0);
     ck_assert_double_eq(j.optimizer.beta2, 0.999);
     ck_assert_ptr_nonnull(realpath("tests/data/models/tiny-gpt2.json", data));
-    ck_assert(*j.data == '/');
-    char *real = realpath(j.data, NULL);
+    ck_assert_int_eq(j.data.n_files, 1);
+    ck_assert(*j.data.files[0].path == '/');
+    char *real = realpath(j.data.files[0].path, NULL);
     ck_assert_str_eq(real, data);
     free(real);
 }
@@ -137,7 +138,7 @@ START_TEST(what_is_not_said_has_a_default)
 {
     struct job j;
     ck_assert_msg(job_read(arena, "tests/data/jobs/short.yaml", &j, &err) == OK, "%s", err.text);
-    ck_assert(j.n_microbatches_sizes == 0 && !j.data && j.seed == 1 && j.precision == DTYPE_fp32);
+    ck_assert(j.n_microbatches_sizes == 0 && !j.data.n_files && j.seed == 1 && j.precision == DTYPE_fp32);
     ck_assert_int_eq(j.optimizer.kind, OPTIMIZER_ADAMW);
     ck_assert_double_eq(j.optimizer.lr, 1e-3);
     ck_assert_double_eq(j.optimizer.beta1, 0.9);
@@ -241,8 +242,8 @@ START_TEST(what_is_written_reads_back_to_the_same_text)
                   j.model.embedding_dropout == again.model.embedding_dropout);
         ck_assert(!memcmp(j.microbatch_sizes, again.microbatch_sizes, sizeof j.microbatch_sizes));
         ck_assert_double_eq(j.optimizer.lr, again.optimizer.lr);
-        ck_assert(!j.data == !again.data);
-        if (j.data) ck_assert_str_eq(j.data, again.data);
+        ck_assert_int_eq(j.data.n_files, again.data.n_files);
+        if (j.data.n_files) ck_assert_str_eq(j.data.files[0].path, again.data.files[0].path);
     }
 }
 END_TEST

@@ -311,7 +311,7 @@ START_TEST(the_hash_does_not_see_who_made_the_plan)
     p.profile_id = 99;
     p.predicted_ns = 1;
     p.replicas[0].stages[0].line = 77;
-    p.job.data = "/elsewhere/text.txt";
+    p.job.data = data_source_of(arena, "/elsewhere/text.txt", DATA_AUTO);
     ck_assert_uint_eq(plan_hash(arena, &p), hash);
 }
 END_TEST

@@ -5,6 +5,7 @@
 #include "tests/standin/activity.h"
 #include "tests/standin/standin.h"
 #include "tests/support/activity.h"
+#include "tests/support/data.h"
 #include "tests/support/plans.h"
 
 static struct error err;
@@ -30,7 +31,7 @@ static enum status train(struct arena *a, const struct program *p, bool kernels,
                          struct run_result *r)
 {
     const struct run_options o = {
-        .steps = STEPS, .data = "LICENSE", .keep_trace = true, .keep_kernels = kernels};
+        .steps = STEPS, .data = DATA_FILE("LICENSE"), .keep_trace = true, .keep_kernels = kernels};
     return worker_run(a, p, &o, r, &err);
 }
 

@@ -33,7 +33,7 @@ static const char *at(const char *name, int64_t step) { return arena_printf(aren
 static struct run_result run(const struct program *p, int64_t steps, const char *resume, const char *save, int64_t every)
 {
     struct run_result r;
-    struct run_options o = {.steps = steps, .data = p->vocabulary > 1 ? "LICENSE" : NULL, .resume = resume, .save = save, .save_every = every};
+    struct run_options o = {.steps = steps, .data = data_source_of(arena, p->vocabulary > 1 ? "LICENSE" : NULL, DATA_AUTO), .resume = resume, .save = save, .save_every = every};
     MUST(worker_run(arena, p, &o, &r, &err));
     return r;
 }

@@ -7,6 +7,7 @@
 #include "exec/comm/launch_local.h"
 #include "exec/worker/worker.h"
 
+#include "tests/support/data.h"
 #include "tests/support/device_ranks.h"
 #include "tests/support/plans.h"
 
@@ -163,7 +164,7 @@ static double *gradient_of(const char *model, int32_t microbatches, int64_t *n)
     struct error err = {0};
     plans_replica(arena, &p, microbatches, 1, &last);
     seen_max = 1 << 20, n_seen = 0, seen = ARENA_ARRAY(arena, double, (size_t)seen_max);
-    struct run_options o = {.steps = 1, .data = "LICENSE", .backends = make_backend};
+    struct run_options o = {.steps = 1, .data = DATA_FILE("LICENSE"), .backends = make_backend};
     ck_assert_msg(worker_run(arena, plans_lower(arena, &p, false), &o, &r, &err) == OK, "%s", err.text);
     ck_assert_int_gt(n_seen, 1000);
     *n = n_seen;
@@ -179,7 +180,7 @@ struct training {
 static int train_rank(void *owner, int32_t rank)
 {
     const struct training *t = owner;
-    struct run_options o = {.steps = t->steps, .data = "LICENSE"};
+    struct run_options o = {.steps = t->steps, .data = DATA_FILE("LICENSE")};
     struct run_result r;
     struct error err = {0};
     struct arena *a = arena_new();

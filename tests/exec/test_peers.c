@@ -5,6 +5,7 @@
 
 #include "core/base/log.h"
 #include "tests/standin/standin.h"
+#include "tests/support/data.h"
 #include "tests/support/device_ranks.h"
 #include "tests/support/plans.h"
 
@@ -84,7 +85,7 @@ static int work(void *owner, int32_t rank)
     struct run_result r;
     char text[64];
     struct run_options o = {.steps = STEPS,
-                            .data = "LICENSE",
+                            .data = DATA_FILE("LICENSE"),
                             .save = v->folder,
                             .resume = v->resumes ? v->folder : NULL,
                             .save_every = 1,

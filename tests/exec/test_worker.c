@@ -8,6 +8,7 @@
 #include "exec/clock.h"
 #include "exec/host_transport/memory.h"
 
+#include "tests/support/data.h"
 #include "tests/support/plans.h"
 
 #include <math.h>
@@ -122,7 +123,7 @@ END_TEST
 START_TEST(losses_of_a_small_gpt_fall_on_a_real_text)
 {
     struct arena *a = arena_new();
-    struct run_result r = run(a, gpt(a, 0), (struct run_options){.steps = 40, .data = "LICENSE"});
+    struct run_result r = run(a, gpt(a, 0), (struct run_options){.steps = 40, .data = DATA_FILE("LICENSE")});
     ck_assert_double_eq_tol(r.losses[0], log(256),
                             0.2); /* before training every byte is as likely */
     ck_assert_double_lt(r.losses[39], r.losses[0] - 1.5);
@@ -137,8 +138,8 @@ START_TEST(the_same_run_gives_the_same_bits)
 {
     struct arena *a = arena_new();
     struct program *p = gpt(a, 0);
-    struct run_result x = run(a, p, (struct run_options){.steps = 5, .data = "LICENSE"}),
-                      y = run(a, p, (struct run_options){.steps = 5, .data = "LICENSE"});
+    struct run_result x = run(a, p, (struct run_options){.steps = 5, .data = DATA_FILE("LICENSE")}),
+                      y = run(a, p, (struct run_options){.steps = 5, .data = DATA_FILE("LICENSE")});
     ck_assert_mem_eq(x.losses, y.losses, 5 * sizeof *x.losses);
     arena_free(a);
 }
@@ -164,10 +165,10 @@ START_TEST(a_resumed_run_is_the_uninterrupted_run)
     struct arena *a = arena_new();
     struct program *p = gpt(a, 0);
     make_dir();
-    struct run_result whole = run(a, p, (struct run_options){.steps = 7, .data = "LICENSE"});
-    run(a, p, (struct run_options){.steps = 4, .data = "LICENSE", .save = dir, .save_every = 2});
+    struct run_result whole = run(a, p, (struct run_options){.steps = 7, .data = DATA_FILE("LICENSE")});
+    run(a, p, (struct run_options){.steps = 4, .data = DATA_FILE("LICENSE"), .save = dir, .save_every = 2});
     struct run_result rest =
-        run(a, p, (struct run_options){.steps = 3, .data = "LICENSE", .resume = dir, .save = dir});
+        run(a, p, (struct run_options){.steps = 3, .data = DATA_FILE("LICENSE"), .resume = dir, .save = dir});
     ck_assert_int_eq(rest.first_step, 4);
     ck_assert_mem_eq(rest.losses, whole.losses + 4, 3 * sizeof *whole.losses);
     ck_assert(!access(arena_printf(a, "%s/step-00000007/manifest.json", dir), F_OK));
@@ -183,14 +184,14 @@ START_TEST(a_damaged_checkpoint_costs_steps_but_not_the_run)
     make_dir();
     log_set_level(LOG_LEVEL_ERROR);
     struct run_result whole = run(
-        a, p, (struct run_options){.steps = 6, .data = "LICENSE", .save = dir, .save_every = 3});
+        a, p, (struct run_options){.steps = 6, .data = DATA_FILE("LICENSE"), .save = dir, .save_every = 3});
     ck_assert_int_eq(truncate(arena_printf(a, "%s/step-00000006/stage-0000.bin", dir), 100), 0);
     struct run_result rest =
-        run(a, p, (struct run_options){.steps = 4, .data = "LICENSE", .resume = dir, .save = dir});
+        run(a, p, (struct run_options){.steps = 4, .data = DATA_FILE("LICENSE"), .resume = dir, .save = dir});
     ck_assert_int_eq(rest.first_step, 3);
     ck_assert_mem_eq(rest.losses, whole.losses + 3, 3 * sizeof *whole.losses);
     ck_assert(!access(arena_printf(a, "%s/step-00000003", dir), F_OK)); /* 6 does not count */
-    rest = run(a, p, (struct run_options){.steps = 1, .data = "LICENSE", .resume = dir});
+    rest = run(a, p, (struct run_options){.steps = 1, .data = DATA_FILE("LICENSE"), .resume = dir});
     ck_assert_int_eq(rest.first_step, 7);
     remove_dir();
     arena_free(a);
@@ -226,10 +227,10 @@ START_TEST(a_checkpoint_of_another_job_is_refused)
     struct arena *a = arena_new();
     struct program *p = gpt(a, 0);
     make_dir();
-    run(a, p, (struct run_options){.steps = 1, .data = "LICENSE", .save = dir});
-    refused(a, p, (struct run_options){.steps = 1, .data = "LICENSE", .save = dir}, ERR_INPUT,
+    run(a, p, (struct run_options){.steps = 1, .data = DATA_FILE("LICENSE"), .save = dir});
+    refused(a, p, (struct run_options){.steps = 1, .data = DATA_FILE("LICENSE"), .save = dir}, ERR_INPUT,
             "resume from it");
-    const struct run_options o = {.steps = 1, .data = "LICENSE", .resume = dir};
+    const struct run_options o = {.steps = 1, .data = DATA_FILE("LICENSE"), .resume = dir};
     p->seed = 9;
     refused(a, p, o, ERR_INPUT, "has seed 1, the program has 9");
     p->seed = 1, p->optimizer.kind = OPTIMIZER_SGD;
@@ -257,9 +258,9 @@ START_TEST(position_is_counted_in_sequences)
     struct program *half = plans_lower(a, &p, true);
     make_dir();
     log_set_level(LOG_LEVEL_ERROR);
-    run(a, half, (struct run_options){.steps = 4, .data = "LICENSE", .save = dir});
+    run(a, half, (struct run_options){.steps = 4, .data = DATA_FILE("LICENSE"), .save = dir});
     run(a, gpt(a, 0),
-        (struct run_options){.steps = 1, .data = "LICENSE", .save = dir, .resume = dir});
+        (struct run_options){.steps = 1, .data = DATA_FILE("LICENSE"), .save = dir, .resume = dir});
     struct checkpoint c;
     struct error err = {0};
     ck_assert_msg(checkpoint_find(a, dir, &c, &err) == OK, "%s", err.text);
@@ -268,7 +269,7 @@ START_TEST(position_is_counted_in_sequences)
     ck_assert_int_eq(c.global_batch, 8);
     /* Another text is no reason to stop. */
     struct run_result r =
-        run(a, gpt(a, 0), (struct run_options){.steps = 1, .data = "Makefile", .resume = dir});
+        run(a, gpt(a, 0), (struct run_options){.steps = 1, .data = DATA_FILE("Makefile"), .resume = dir});
     ck_assert_int_eq(r.first_step, 5);
     remove_dir();
     arena_free(a);
@@ -314,8 +315,8 @@ START_TEST(what_cannot_be_run_here_is_refused_with_the_reason)
 {
     struct arena *a = arena_new();
     struct program *p = gpt(a, 0);
-    const struct run_options o = {.steps = 1, .data = "LICENSE"};
-    refused(a, p, (struct run_options){.steps = 1, .data = "/nowhere"}, ERR_INPUT, "/nowhere");
+    const struct run_options o = {.steps = 1, .data = DATA_FILE("LICENSE")};
+    refused(a, p, (struct run_options){.steps = 1, .data = DATA_FILE("/nowhere")}, ERR_INPUT, "/nowhere");
     p->devices[0].host = "some-other-host";
     refused(a, p, o, ERR_INPUT, "some-other-host");
     p->devices[0].host = "localhost", p->devices[0].kind = "abacus";
@@ -386,8 +387,8 @@ START_TEST(operators_of_an_emulated_device_follow_each_other_on_its_own_clock)
 {
     struct arena *a = arena_new();
     struct run_result r =
-        run(a, gpt(a, 3), (struct run_options){.steps = 3, .data = "LICENSE", .keep_trace = true});
-    struct run_result real = run(a, gpt(a, 0), (struct run_options){.steps = 3, .data = "LICENSE"});
+        run(a, gpt(a, 3), (struct run_options){.steps = 3, .data = DATA_FILE("LICENSE"), .keep_trace = true});
+    struct run_result real = run(a, gpt(a, 0), (struct run_options){.steps = 3, .data = DATA_FILE("LICENSE")});
     int64_t end = 0, step_end = 0;
     for (size_t i = 0; i < r.trace->n_spans; i++) {
         const struct span *s = &r.trace->spans[i];

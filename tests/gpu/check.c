@@ -154,7 +154,7 @@ static enum status train_and_compare(struct arena *a, const struct check *c, int
     struct program p;
     struct run_result r;
     double *want = ARENA_ARRAY(a, double, (size_t)c->steps), worst = 0;
-    struct run_options o = {.steps = c->steps, .data = path_of(a, c, "text", ".txt")};
+    struct run_options o = {.steps = c->steps, .data = data_source_of(a, path_of(a, c, "text", ".txt"), DATA_BYTES)};
     if (c->saves) o.save = path_of(a, c, c->name, ".saved"), o.save_every = 2;
     TRY(program_read(a, path_of(a, c, c->name, ".program"), &p, err));
     TRY(worker_run(a, &p, &o, &r, err));

@@ -17,7 +17,7 @@ GPU_SRC    := $(filter-out core/document/document.c,$(wildcard core/*/*.c)) trac
   $(filter-out exec/comm/mpi.c $(PLUGINS),$(wildcard exec/*.c exec/*/*.c)) $(wildcard $(GPU_PLAIN)/*.c)
 GPU_COMPARE := tests/support/compare_kernels.c tests/support/kernel_problem.c
 # What meets the headers of $(GPU_PLAIN) in place of a library's is compiled once more; the rest is the program's own, and asks for no library.
-GPU_TWICE  := $(addprefix exec/,host/backend_host.c checkpoint/checkpoint.c checkpoint/manifest.c data.c) $(GPU_PLAIN)/%
+GPU_TWICE  := $(addprefix exec/,host/backend_host.c checkpoint/checkpoint.c checkpoint/manifest.c data/data_file.c) $(GPU_PLAIN)/%
 GPU_ONCE   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(GPU_TWICE),$(GPU_SRC)))
 GPU_PARTS  := $(GPU_ONCE) $(patsubst %.c,$(GPU_OBJ)/%.o,$(filter $(GPU_TWICE),$(GPU_SRC)))
 GPU_LIB    := $(GPU_OBJ)/parts.a

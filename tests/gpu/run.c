@@ -62,7 +62,7 @@ static enum status run_program(struct arena *a, const struct running *j, int32_t
     struct run_result r;
     struct run_options o = {.steps = j->steps, .keep_trace = true};
     o.keep_kernels = j->kernels;
-    if (j->is_plan) o.data = path_of(a, j->folder, "text", ".txt");
+    if (j->is_plan) o.data = data_source_of(a, path_of(a, j->folder, "text", ".txt"), DATA_BYTES);
     TRY(program_read(a, path_of(a, j->folder, j->name, ".program"), &p, err));
     TRY(worker_run(a, &p, &o, &r, err));
     if (rank) return OK;

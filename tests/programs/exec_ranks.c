@@ -373,10 +373,10 @@ static void run_all(int argc, char **argv)
 {
     struct run_options o = {
         .steps = strtol(argv[2], NULL, 10), .keep_trace = true, .backends = deferred_backends};
-    const char *late = NULL;
+    const char *late = NULL, *data = NULL;
     for (int i = 3; i < argc; i++) {
         if (!strcmp(argv[i], "--data") && i + 1 < argc)
-            o.data = argv[++i];
+            data = argv[++i];
         else if (!strcmp(argv[i], "--save") && i + 1 < argc)
             o.save = argv[++i];
         else if (!strcmp(argv[i], "--resume") && i + 1 < argc)
@@ -398,6 +398,7 @@ static void run_all(int argc, char **argv)
             o.keep_trace = false;
         else {
             struct arena *a = arena_new();
+            o.data = data_source_of(a, data, DATA_AUTO);
             run_file(a, argv[i], &o, late);
             arena_free(a);
         }

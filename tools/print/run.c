@@ -103,6 +103,8 @@ void print_run_json(const struct run_report *x)
     struct arena *a = arena_new(); /* print_training prints a rate of a rule */
     if (!plan || !optimizer_describe_lr(a, &plan->job.optimizer, plan->job.global_batch)) json_put_double(&j, "learning_rate", p->optimizer.lr);
     arena_free(a);
+    if (p->optimizer.schedule.kind || p->optimizer.schedule.warmup)
+        json_put_double(&j, "last_learning_rate", lr_schedule_rate(&p->optimizer.schedule, p->optimizer.lr, r->first_step + r->steps));
     print_training(p, plan, r, &j);
     restart_print(x->restart, &j);
     adapt_print(x->adapt, &j);

@@ -1,5 +1,6 @@
-#include "exec/data.h"
+#include "exec/data/data.h"
 
+#include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/rng.h"
 #include "core/graph/half.h"
@@ -7,90 +8,75 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <unistd.h>
-#include <zlib.h>
 
-#define BYTE_VALUES 256
-#define WHOLE_BYTES (INT64_C(64) << 20)
-#define STRETCH_MAX 8
-#define END_BYTES (1 << 20)
-#define WINDOW_BYTES (16 << 10) /* a multiple of 8 */
+enum { BYTE_VALUES = 256, STRETCH_MAX = 8, WINDOW_BYTES = 16 << 10 /* a multiple of 8 */ };
 
-static enum status open_file(const char *path, struct data *d, struct error *err)
+static int64_t samples_of(const struct data *d, const struct data_file *f)
 {
-    int64_t bytes;
-    TRY(file_open_regular(path, &d->fd, &bytes, err));
-    d->path = path;
-    d->n_bytes = bytes;
-    if (bytes > d->sequence_length + 1) return OK;
-    data_close(d);
-    return error_set(err, ERR_INPUT,
-                     "data '%s' has %" PRId64 " bytes; %s of %" PRId64 " need more than %" PRId64,
-                     path, bytes, d->pixels ? "images" : "sequences", d->sequence_length,
-                     d->sequence_length + 1);
+    return d->pixels ? f->n : f->n > 0 ? (f->n - 1) / d->sequence_length : 0;
 }
 
-enum status data_open_images(const char *path, uint64_t seed, int64_t pixels, int64_t classes,
-                               struct data *out, struct error *err)
+static enum status open_file(struct arena *a, struct data *d, const struct data_source *source, int32_t i, struct error *err)
 {
-    *out = (struct data){
-        .sequence_length = pixels, .pixels = pixels, .vocabulary = classes, .seed = seed};
-    return path ? open_file(path, out, err) : OK;
+    struct data_file *f = &d->files[i];
+    TRY(data_file_open(a, source->files[i].path, source->form, d->pixels, f, err));
+    d->n_files++;
+    d->n_bytes += f->bytes;
+    if (f->form == DATA_BYTES && !d->pixels && d->vocabulary < BYTE_VALUES)
+        return error_set(err, ERR_INPUT, "the model's vocabulary of %" PRId64 " is smaller than the %d byte values of '%s'", d->vocabulary, BYTE_VALUES, f->path);
+    if (samples_of(d, f) > 0) return OK;
+    return d->pixels ? error_set(err, ERR_INPUT, "data '%s' has %" PRId64 " bytes, less than one image of %" PRId64, f->path, f->bytes, d->pixels)
+                     : error_set(err, ERR_INPUT, "data '%s' has %" PRId64 " tokens; sequences of %" PRId64 " need at least %" PRId64, f->path, f->n,
+                                 d->sequence_length, d->sequence_length + 1);
 }
 
-enum status data_open(const char *path, uint64_t seed, int64_t sequence_length, int64_t vocabulary,
-                      struct data *out, struct error *err)
+static enum status open_files(struct arena *a, struct data *d, const struct data_source *source, struct error *err)
 {
-    *out =
-        (struct data){.sequence_length = sequence_length, .vocabulary = vocabulary, .seed = seed};
-    if (!path) return OK;
-    if (vocabulary < BYTE_VALUES)
-        return error_set(err, ERR_INPUT,
-                         "the model's vocabulary of %" PRId64
-                         " is smaller than the %d byte values of '%s'",
-                         vocabulary, BYTE_VALUES, path);
-    return open_file(path, out, err);
+    size_t n = (size_t)source->n_files;
+    int64_t *samples = ARENA_ARRAY(a, int64_t, n + 1);
+    double *weights = ARENA_ARRAY(a, double, n + 1);
+    d->files = ARENA_ARRAY(a, struct data_file, n + 1);
+    for (int32_t i = 0; i < source->n_files; i++) {
+        enum status status = open_file(a, d, source, i, err);
+        if (status != OK) {
+            data_close(d);
+            return status;
+        }
+        samples[i] = samples_of(d, &d->files[i]);
+        weights[i] = source->files[i].weight;
+    }
+    if (n) sample_order_make(a, d->seed, source->n_files, samples, weights, &d->order);
+    return OK;
+}
+
+enum status data_open_images(struct arena *a, const struct data_source *source, uint64_t seed, int64_t pixels, int64_t classes, struct data *out,
+                             struct error *err)
+{
+    *out = (struct data){.sequence_length = pixels, .pixels = pixels, .vocabulary = classes, .seed = seed};
+    return open_files(a, out, source, err);
+}
+
+enum status data_open(struct arena *a, const struct data_source *source, uint64_t seed, int64_t sequence_length, int64_t vocabulary, struct data *out,
+                      struct error *err)
+{
+    *out = (struct data){.sequence_length = sequence_length, .vocabulary = vocabulary, .seed = seed};
+    return open_files(a, out, source, err);
 }
 
 void data_close(struct data *d)
 {
-    if (d->path) close(d->fd);
-    d->path = NULL;
-}
-
-static enum status add_to_crc(const struct data *d, int64_t at, int64_t end, uLong *crc,
-                              struct error *err)
-{
-    unsigned char block[WINDOW_BYTES];
-    for (int64_t n; at < end; at += n) {
-        n = end - at < WINDOW_BYTES ? end - at : WINDOW_BYTES;
-        TRY(file_read_at(d->fd, d->path, at, block, n, err));
-        *crc = crc32_z(*crc, block, (size_t)n);
-    }
-    return OK;
+    for (int32_t i = 0; i < d->n_files; i++) data_file_close(&d->files[i]);
+    d->n_files = 0;
 }
 
 enum status data_crc(const struct data *d, uint32_t *out, struct error *err)
 {
-    uLong crc = crc32_z(0, NULL, 0);
     *out = 0;
-    if (!d->path) return OK;
-    int64_t head = d->n_bytes > WHOLE_BYTES ? END_BYTES : d->n_bytes;
-    int64_t tail = d->n_bytes > WHOLE_BYTES ? d->n_bytes - END_BYTES : d->n_bytes;
-    TRY(add_to_crc(d, 0, head, &crc, err));
-    TRY(add_to_crc(d, tail, d->n_bytes, &crc, err));
-    *out = (uint32_t)crc;
+    for (int32_t i = 0; i < d->n_files; i++) TRY(data_file_crc(&d->files[i], out, err));
     return OK;
 }
 
 static uint64_t stream(void) { return rng_hash_text(0, "data"); }
-
-int64_t data_offset(const struct data *d, int64_t sequence)
-{
-    if (!d->path) return 0;
-    return (int64_t)rng_below(d->seed, stream(), (uint64_t)sequence,
-                              (uint64_t)(d->n_bytes - d->sequence_length));
-}
 
 static void fill_synthetic(const struct data *d, bool next, int64_t sequence, int32_t *out)
 {
@@ -100,21 +86,18 @@ static void fill_synthetic(const struct data *d, bool next, int64_t sequence, in
         out[t] = (int32_t)rng_below(d->seed, stream(), first + (uint64_t)t, below);
 }
 
-/* The tokens of a sequence, or the same shifted by one. Bytes are read into the end of out; widening proceeds from
- * its beginning and never overtakes the reads. */
-static enum status fill_tokens(const struct data *d, bool next, int64_t sequence, int32_t *out,
-                               struct error *err)
+/* The tokens of a sequence, or the same shifted by one. */
+static enum status fill_tokens(const struct data *d, bool next, int64_t sequence, int32_t *out, struct error *err)
 {
-    if (!d->path) {
+    if (!d->n_files) {
         fill_synthetic(d, next, sequence, out);
         return OK;
     }
-    int64_t n = d->sequence_length;
-    unsigned char *bytes = (unsigned char *)out + n * (int64_t)(sizeof *out - 1);
-    TRY(file_read_at(d->fd, d->path, data_offset(d, sequence) + next, bytes, n, err));
-    for (int64_t t = 0; t < n; t++) out[t] = bytes[t];
-    return OK;
+    struct sample_place x = sample_order_at(&d->order, sequence);
+    return data_file_tokens(&d->files[x.file], x.sample * d->sequence_length + next, d->sequence_length, d->vocabulary, out, err);
 }
+
+static bool is_bytes(const struct data *d) { return !d->n_files || d->files[0].form == DATA_BYTES; }
 
 /* Each position is masked with probability (still to mask) / (positions left): an exact number, all sets equally
  * likely (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S). */
@@ -122,7 +105,7 @@ static void hide(const struct data *d, bool targets, int64_t sequence, int32_t *
 {
     uint64_t masks = rng_hash_text(0, "mask"), n = (uint64_t)d->sequence_length;
     int64_t left = model_masked_positions(d->sequence_length);
-    int32_t mask = (int32_t)(d->vocabulary > BYTE_VALUES ? BYTE_VALUES : d->vocabulary - 1);
+    int32_t mask = (int32_t)(is_bytes(d) && d->vocabulary > BYTE_VALUES ? BYTE_VALUES : d->vocabulary - 1);
     for (int64_t t = 0; t < d->sequence_length; t++) {
         uint64_t at = (uint64_t)sequence * n + (uint64_t)t;
         bool hidden = (int64_t)rng_below(d->seed, masks, at, n - (uint64_t)t) < left;
@@ -150,7 +133,8 @@ enum status data_fill(const struct data *d, enum tensor_input input, int64_t seq
 /* Bytes of an image: from the file, window by window, or random, eight at a time. */
 struct bytes {
     const struct data *d;
-    int64_t offset;  /* in the file */
+    const struct data_file *f; /* NULL: random */
+    int64_t offset;            /* in the file */
     uint64_t first;  /* number of the image's first draw */
     int64_t at, end; /* bytes of the image in room */
     unsigned char room[WINDOW_BYTES];
@@ -160,7 +144,12 @@ static void bytes_begin(struct bytes *b, const struct data *d, int64_t image)
 {
     uint64_t draws = (uint64_t)(d->pixels + 7) / 8;
     b->d = d;
-    b->offset = data_offset(d, image);
+    b->f = NULL;
+    if (d->n_files) {
+        struct sample_place x = sample_order_at(&d->order, image);
+        b->f = &d->files[x.file];
+        b->offset = data_file_pixels_at(b->f, x.sample, d->pixels);
+    }
     b->first = (uint64_t)image * draws;
     b->at = b->end = 0;
 }
@@ -169,7 +158,7 @@ static void bytes_begin(struct bytes *b, const struct data *d, int64_t image)
 static enum status eight(struct bytes *b, int64_t at, const unsigned char **out, struct error *err)
 {
     const struct data *d = b->d;
-    if (!d->path) {
+    if (!b->f) {
         uint64_t drawn = rng_u64(d->seed, rng_hash_text(0, "pixels"), b->first + (uint64_t)at / 8);
         for (int i = 0; i < 8; i++) b->room[i] = (unsigned char)(drawn >> 8 * i);
         *out = b->room;
@@ -177,7 +166,7 @@ static enum status eight(struct bytes *b, int64_t at, const unsigned char **out,
     }
     if (at < b->at || at >= b->end) {
         int64_t n = d->pixels - at < WINDOW_BYTES ? d->pixels - at : WINDOW_BYTES;
-        TRY(file_read_at(d->fd, d->path, b->offset + at, b->room, n, err));
+        TRY(file_read_at(b->f->fd, b->f->path, b->offset + at, b->room, n, err));
         b->at = at;
         b->end = at + n;
     }
@@ -230,6 +219,10 @@ enum status data_pixels(const struct data *d, int64_t image, enum dtype t, void 
 
 enum status data_label(const struct data *d, int64_t image, int32_t *out, struct error *err)
 {
+    if (!is_bytes(d)) {
+        struct sample_place x = sample_order_at(&d->order, image);
+        return data_file_label(&d->files[x.file], x.sample, d->vocabulary, out, err);
+    }
     struct bytes b;
     int64_t stretch = d->pixels / (d->vocabulary > 0 ? d->vocabulary : 1), most = -1;
     if (stretch < 1) stretch = 1;

@@ -1,0 +1,137 @@
+#include "core/model/data_source.h"
+
+#include "core/base/arena.h"
+#include "core/document/canonical.h"
+#include "core/model/keys.h"
+
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILES_MAX = 4096 }; /* exec/data/sample_order.h: at least one of a block's samples each */
+
+static const char *const names[] = {"auto",
+#define X(name, text) #text,
+                                    DATA_FORMS(X)
+#undef X
+                                        NULL};
+
+const char *data_form_name(enum data_form form) { return names[form]; }
+
+bool data_form_parse(const char *text, enum data_form *out)
+{
+    for (int f = DATA_AUTO; f < DATA_FORM_COUNT; f++)
+        if (!strcmp(text, names[f])) {
+            *out = (enum data_form)f;
+            return true;
+        }
+    return false;
+}
+
+bool data_form_is_of_images(enum data_form form) { return form == DATA_CIFAR10 || form == DATA_CIFAR100 || form == DATA_MNIST; }
+
+struct data_source data_source_of(struct arena *a, const char *path, enum data_form form)
+{
+    struct data_file_source *file = ARENA_ARRAY(a, struct data_file_source, 1);
+    file->path = path;
+    return (struct data_source){form, path != NULL, file};
+}
+
+static const char *beside(struct arena *a, const char *folder, const char *path)
+{
+    if (*path == '/' || !folder || !*folder) return path;
+    return arena_printf(a, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", path);
+}
+
+static const char *absolute(struct arena *a, const char *folder, const char *path)
+{
+    char here[PATH_MAX];
+    path = beside(a, folder, path);
+    while (!strncmp(path, "./", 2)) path += 2;
+    if (*path == '/' || !getcwd(here, sizeof here)) return path;
+    return beside(a, here, path);
+}
+
+/* Any bytes: a folder's name is not the job's choice. */
+static enum status read_path(struct arena *a, const struct node *n, const char *folder, struct data_file_source *out, struct error *err)
+{
+    TRY(node_is(n, NODE_SCALAR, err));
+    if (!*n->text) return node_error(n, err, "must not be empty");
+    out->path = absolute(a, folder, n->text);
+    return OK;
+}
+
+static enum status read_file(struct arena *a, const struct node *n, const char *folder, struct data_file_source *out, struct error *err)
+{
+    const struct node *path;
+    if (n->kind == NODE_SCALAR) return read_path(a, n, folder, out, err);
+    TRY(node_is(n, NODE_MAP, err));
+    TRY(document_keys(n, job_data_file_keys, err));
+    TRY(node_need(n, "path", &path, err));
+    TRY(read_path(a, path, folder, out, err));
+    const struct node *weight = node_get(n, "weight");
+    if (!weight) return OK;
+    TRY(node_double(weight, 0, 1e9, &out->weight, err));
+    return out->weight >= 1e-9 ? OK : node_error(weight, err, "must be from 1e-9 to 1e9, found '%s'", weight->text);
+}
+
+static enum status read_files(struct arena *a, const struct node *list, const char *folder, struct data_source *out, struct error *err)
+{
+    TRY(node_is(list, NODE_LIST, err));
+    if (list->count < 1 || list->count > FILES_MAX) return node_error(list, err, "must be 1 to %d files, found %zu", FILES_MAX, list->count);
+    struct data_file_source *files = ARENA_ARRAY(a, struct data_file_source, list->count);
+    int32_t weighted = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        TRY(read_file(a, list->members[i], folder, &files[i], err));
+        weighted += files[i].weight > 0;
+    }
+    for (size_t i = 0; weighted && i < list->count; i++)
+        if (!(files[i].weight > 0)) return node_error(list->members[i], err, "has no weight, and another file has one: state all weights or none");
+    out->n_files = (int32_t)list->count;
+    out->files = files;
+    return OK;
+}
+
+enum status data_source_read(struct arena *a, const struct node *root, const char *folder, struct data_source *out, struct error *err)
+{
+    const struct node *n = node_get(root, "data"), *files, *form;
+    int choice = DATA_AUTO;
+    *out = (struct data_source){0};
+    if (!n || n->kind == NODE_NULL) return OK;
+    if (n->kind == NODE_SCALAR) {
+        struct data_file_source *file = ARENA_ARRAY(a, struct data_file_source, 1);
+        TRY(read_path(a, n, folder, file, err));
+        *out = (struct data_source){DATA_AUTO, 1, file};
+        return OK;
+    }
+    TRY(node_is(n, NODE_MAP, err));
+    TRY(document_keys(n, job_data_keys, err));
+    form = node_get(n, "form");
+    if (form) TRY(node_choice(form, names, &choice, err));
+    out->form = (enum data_form)choice;
+    TRY(node_need(n, "files", &files, err));
+    return read_files(a, files, folder, out, err);
+}
+
+void data_source_write(FILE *out, const struct data_source *d, int indent)
+{
+    if (!d->n_files) return;
+    canonical_indent(out, indent);
+    fputs("data: ", out);
+    if (d->n_files == 1 && d->form == DATA_AUTO) {
+        canonical_text(out, d->files[0].path);
+        fputc('\n', out);
+        return;
+    }
+    fputc('{', out);
+    if (d->form != DATA_AUTO) fprintf(out, "form: %s, ", names[d->form]);
+    fputs("files: [", out);
+    for (int32_t i = 0; i < d->n_files; i++) {
+        const struct data_file_source *f = &d->files[i];
+        fputs(i ? ", " : "", out);
+        if (f->weight > 0) fputs("{path: ", out);
+        canonical_text(out, f->path);
+        if (f->weight > 0) fputs(", weight: ", out), canonical_double(out, f->weight), fputc('}', out);
+    }
+    fputs("]}\n", out);
+}
