@@ -69,36 +69,6 @@ static double goodput_slowdown(double t, double C, double R, double M)
     return isfinite(M) ? (M + R) * expm1((t + C) / M) / t : (t + C) / t;
 }
 
-/* Checkpoints in memory alone, with their own pause and restart: the same walk as those on storage with that interval; beside a checkpoint on storage
- * every 2,000 s, the cost of which is its pause. */
-START_TEST(memory_takes_the_place_of_storage)
-{
-    struct goodput_cause cause;
-    struct goodput_job j = job_of(&cause, 3000), m = j;
-    j.horizon_ns = m.horizon_ns = 3000000 * S;
-    j.checkpoint_ns = 5 * S, j.restart_ns = 40 * S;
-    struct goodput_tally on_storage = walk(&j, 200 * S, 1);
-    m.memory_interval_ns = 200 * S, m.memory_ns = 5 * S, m.memory_restart_ns = 40 * S;
-    struct goodput_tally in_memory = walk(&m, m.horizon_ns, 1);
-    for (int p = 0; p < GOODPUT_PART_COUNT; p++) ck_assert_double_eq(on_storage.part_ns[p], in_memory.part_ns[p]);
-    ck_assert_double_eq(in_memory.memory_checkpoints, on_storage.checkpoints);
-    ck_assert_double_eq(in_memory.checkpoints, 0);
-    struct goodput_tally both = walk(&m, 2000 * S, 1);
-    ck_assert_double_gt(both.part_ns[GOODPUT_checkpoint], in_memory.part_ns[GOODPUT_checkpoint]);
-    ck_assert_double_lt(both.part_ns[GOODPUT_lost], 1.05 * in_memory.part_ns[GOODPUT_lost]);
-    m.memory_interval_ns = 0;
-    ck_assert_double_gt(walk(&m, 2000 * S, 1).part_ns[GOODPUT_lost], 4 * both.part_ns[GOODPUT_lost]);
-    /* Where a node is lost, a copy is safe only when the peer has it. */
-    m.memory_interval_ns = 200 * S, m.memory_copy_ns = 190 * S;
-    cause.devices = 1;
-    double late = walk(&m, m.horizon_ns, 1).part_ns[GOODPUT_lost];
-    ck_assert_double_gt(late, 1.5 * in_memory.part_ns[GOODPUT_lost]);
-    ck_assert_double_lt(late, 4 * in_memory.part_ns[GOODPUT_lost]);
-    cause.devices = 0;
-    ck_assert_double_lt(walk(&m, m.horizon_ns, 1).part_ns[GOODPUT_lost], 1.05 * in_memory.part_ns[GOODPUT_lost]);
-}
-END_TEST
-
 /* C = 60 s, R = 300 s, M = 11,135 s, worked by hand: Young 1,156 s, Daly 1,116 s. */
 START_TEST(the_formulas_give_the_worked_example)
 {
@@ -488,7 +458,6 @@ Suite *goodput_suite(void)
     TCase *c = tcase_create("goodput");
     tcase_add_checked_fixture(c, begin, end);
     tcase_set_timeout(c, suites_long() ? 600 : 120);
-    tcase_add_test(c, memory_takes_the_place_of_storage);
     tcase_add_test(c, the_formulas_give_the_worked_example);
     tcase_add_test(c, walks_take_what_the_closed_form_says_at_seven_intervals);
     tcase_add_test(c, and_where_restarts_fail_too);
