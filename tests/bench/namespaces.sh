@@ -3,10 +3,11 @@
 # TCP between them, each with an interface of 100 Mbit/s in each direction (tc) and 1 ms to each other host.
 #
 # Links and operators are measured by `musher profile --agent`; then each plan is simulated with this profile; then all plans are run
-# (`run --agent`) in rounds, every other round in reverse. Nothing measured in a run changes a prediction. The time of a plan
-# is the median over its rounds of the iteration that `run` reports. Devices are real host devices (no slowdown). The hosts share this machine's
-# processors, and a prediction takes operators to last as long as they do alone: so jobs are small enough that links decide. Ranks have real-time
-# priority if that is permitted, because other load would count as theirs.
+# (`run --agent`) in rounds, every other round in reverse. found-JOB is the plan that `musher plan` finds with the job's first profile; its
+# operators are measured too. Nothing measured in a run changes a prediction. The time of a plan is the median over its rounds of the
+# iteration that `run` reports. Devices are real host devices (no slowdown). All hosts share this machine's processors, and a prediction takes
+# operators to last as long as they do alone: jobs are small, so that links decide, except with the plans found, which hide them. Ranks have
+# real-time priority if that is permitted, because other load would count as theirs.
 # usage: BUILD=build tests/bench/namespaces.sh [FOLDER]       results in FOLDER (build/namespaces), about six minutes; needs root and ip, tc, mpirun
 #   ROUNDS=3 STEPS=6        PLANS="ring pipeline"  only these plans        DELAY=1000 RATE=100  us and Mbit/s of each host
 set -u
@@ -77,17 +78,28 @@ plan pairs wide '' "$pairs"
 plan pipeline narrow '' '  - {microbatches: 16, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 3], device: b.0}, {layers: [4, 5], device: c.0}, {layers: [6, 7], device: d.0}]}'
 plan pipelines narrow '' '  - {microbatches: 8, stages: [{layers: [0, 3], device: a.0}, {layers: [4, 7], device: b.0}]}
   - {microbatches: 8, stages: [{layers: [0, 3], device: c.0}, {layers: [4, 7], device: d.0}]}'
-[[ -s $out/plans ]] || die "no plan has a name of PLANS"
 
 chrt -r 1 true 2>/dev/null && space_nice=(chrt -r 1)
 spaces_make 4 "${DELAY:-1000}" "${RATE:-100}" || die "the hosts cannot be made"
 echo "4 hosts in network namespaces: links real (TCP), devices real; $(nproc) processors for all; ranks have $([[ ${space_nice[*]} ]] && echo real-time || echo normal) priority"
+# measure JOB PLAN...: the links, once, and the operators of the plans
+measure() {
+    local job=$1
+    shift
+    "$scratch/on" h0 "$musher" profile -q "$out/$job.yaml" "$out/cluster.yaml" "$@" --db "$out/profiles.db" --agent "$scratch/agent" >"$out/profile.$job" 2>"$out/err" || die "profile: $(tail -n 3 "$out/err")"
+}
 for job in wide narrow; do
-    [[ -s $out/$job ]] || continue
+    [[ -z $only || -s $out/$job || " $only " == *" found-$job "* ]] || continue
+    touch "$out/$job"
     mapfile -t files <"$out/$job"
     sed 's/^  //' <<<"${!job}" >"$out/$job.yaml"
-    "$scratch/on" h0 "$musher" profile -q "$out/$job.yaml" "$out/cluster.yaml" "${files[@]}" --db "$out/profiles.db" --agent "$scratch/agent" >"$out/profile.$job" 2>"$out/err" || die "profile: $(tail -n 3 "$out/err")"
+    measure "$job" "${files[@]}"
+    [[ -z $only || " $only " == *" found-$job "* ]] || continue
+    "$musher" plan -q "$out/$job.yaml" "$out/cluster.yaml" --db "$out/profiles.db" -o "$out/found-$job.yaml" >"$out/search.$job" 2>"$out/err" || die "plan: $(tail -n 3 "$out/err")"
+    measure "$job" "$out/found-$job.yaml"
+    echo "found-$job" >>"$out/plans"
 done
+[[ -s $out/plans ]] || die "no plan has a name of PLANS"
 grep -h '  link ' "$out"/profile.* | sort -u
 while read -r name; do
     "$musher" simulate -q "$out/$name.yaml" --db "$out/profiles.db" --json >"$out/$name.sim.json" 2>"$out/err" </dev/null || die "$name: $(tail -n 3 "$out/err")"
