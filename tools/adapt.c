@@ -351,6 +351,7 @@ static void *search(void *owner)
     s->status = predict(s, s->q.old, &s->now, &program, &s->old_ns, &s->err);
     if (s->status == OK) {
         s->status = restart_search(s->a, &s->q, &s->plan, &s->program, &s->new_ns, &s->err);
+        if (s->status == OK) s->status = predict(s, &s->plan, &s->searched, &program, &s->new_ns, &s->err); /* as the old one: deterministic, if it is */
         look_at_first(s);
     }
     s->took_ns = clock_wall_ns() - s->begin_ns;

@@ -80,7 +80,6 @@ static const char *used_and_away(const struct restart *r, const struct program *
 static void arrive(struct restart *r, const char *what)
 {
     r->arrived = r->arrived ? arena_printf(r->a, "%s; %s", r->arrived, what) : what;
-    log_warn("%s", what);
 }
 
 static void look_at_hosts(struct restart *r, const struct program *program)
@@ -96,7 +95,10 @@ static void look_at_hosts(struct restart *r, const struct program *program)
         r->failed[d] = false;
         came = came ? arena_printf(r->a, "%s, %s", came, c->devices[d].name) : c->devices[d].name;
     }
-    if (came) arrive(r, arena_printf(r->a, "%s lists %s", r->hostfile, came));
+    if (came) {
+        arrive(r, arena_printf(r->a, "%s lists %s", r->hostfile, came));
+        log_warn("%s", r->arrived);
+    }
     const char *gone = used_and_away(r, program);
     if (!gone || r->leaves) return;
     r->leaves = arena_printf(r->a, "%s no longer lists %s", r->hostfile, gone);

@@ -349,6 +349,7 @@ static const char *other_file(const char *text, size_t n)
     static const struct {
         const char *start, *is;
     } files[] = {{"\x1f\x8b", "a gzip file: only traces are read compressed"},
+                 {"{\"schema\":1,\"error\":", NULL}, /* --json of a run that failed */
                  {"{\"schema\":", "a trace; a job, cluster or plan was expected"},
                  {"musher-program ", "a program; a job, cluster or plan was expected"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
