@@ -4,9 +4,9 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/cluster/slow.h"
-#include "core/document/json.h"
 #include "exec/clock.h"
 #include "exec/comm/launch_local.h"
+#include "tools/adapt_factors.h"
 #include "tools/common.h"
 #include "tools/team/edit.h"
 
@@ -34,37 +34,17 @@ enum status adapt_begin(struct adapt *x, struct restart *r, const struct plan *p
     return OK;
 }
 
-static double *ones(struct arena *a, int32_t n)
-{
-    double *factors = ARENA_ARRAY(a, double, (size_t)n + 1);
-    for (int32_t i = 0; i < n; i++) factors[i] = 1;
-    return factors;
-}
-
-/* From factors of one cluster's devices or links to those of another one, by name. */
-static double *follow(struct arena *a, const double *factors, int32_t n, const char *(*name)(const struct cluster *c, int32_t i), const struct cluster *from,
-                      int32_t n_to, const struct cluster *to)
-{
-    double *out = ones(a, n_to);
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t k = 0; k < n_to; k++)
-            if (!strcmp(name(from, i), name(to, k))) out[k] = factors[i];
-    return out;
-}
-static const char *device_name(const struct cluster *c, int32_t i) { return c->devices[i].name; }
-static const char *link_name(const struct cluster *c, int32_t i) { return c->links[i].name; }
-
 static void follow_cluster(struct adapt *x, const struct cluster *to)
 {
     struct arena *a = x->restart->a;
     const struct cluster *from = x->plan ? &x->plan->cluster : to;
     int32_t nd = x->plan ? from->n_devices : 0, nl = x->plan ? from->n_links : 0;
-    x->device = follow(a, x->device, nd, device_name, from, to->n_devices, to);
-    x->device_base = follow(a, x->device, to->n_devices, device_name, to, to->n_devices, to);
-    x->device_known = follow(a, x->device_known, nd, device_name, from, to->n_devices, to);
-    x->link = follow(a, x->link, nl, link_name, from, to->n_links, to);
-    x->link_base = follow(a, x->link, to->n_links, link_name, to, to->n_links, to);
-    x->link_known = follow(a, x->link_known, nl, link_name, from, to->n_links, to);
+    x->device = adapt_factors_follow(a, x->device, nd, adapt_factors_device, from, to->n_devices, to);
+    x->device_base = adapt_factors_follow(a, x->device, to->n_devices, adapt_factors_device, to, to->n_devices, to);
+    x->device_known = adapt_factors_follow(a, x->device_known, nd, adapt_factors_device, from, to->n_devices, to);
+    x->link = adapt_factors_follow(a, x->link, nl, adapt_factors_link, from, to->n_links, to);
+    x->link_base = adapt_factors_follow(a, x->link, to->n_links, adapt_factors_link, to, to->n_links, to);
+    x->link_known = adapt_factors_follow(a, x->link_known, nl, adapt_factors_link, from, to->n_links, to);
 }
 
 static int32_t device_of(const struct adapt *x, int64_t rank) { return cluster_device(&x->plan->cluster, x->program->devices[rank].name); }
@@ -299,8 +279,8 @@ static enum status speeds_now(void *owner, struct arena *a, struct cluster *c, s
     struct adapt *x = owner;
     const struct cluster *from = &x->plan->cluster;
     struct profile profile;
-    double *device = follow(a, x->device, from->n_devices, device_name, from, c->n_devices, c);
-    double *link = follow(a, x->link, from->n_links, link_name, from, c->n_links, c);
+    double *device = adapt_factors_follow(a, x->device, from->n_devices, adapt_factors_device, from, c->n_devices, c);
+    double *link = adapt_factors_follow(a, x->link, from->n_links, adapt_factors_link, from, c->n_links, c);
     bool slow_links = false;
     for (int32_t i = 0; i < c->n_links; i++) slow_links |= link[i] != 1;
     if (slow_links) {
@@ -503,54 +483,4 @@ void adapt_postpone(struct adapt *x, bool postponed)
     struct adapt_event *e = &x->shared->events[x->event];
     snprintf(e->why, sizeof e->why, "%s", postponed ? "its checkpoint could not be written" : "");
     e->taken = !postponed;
-}
-
-void adapt_trace(const struct adapt *x, struct trace *t)
-{
-    int32_t n = x->shared ? atomic_load(&x->shared->n) : 0;
-    for (int32_t i = 0; i < n; i++) {
-        const struct adapt_event *e = &x->shared->events[i];
-        restart_trace_add(x->restart, t, &(struct restart_span){SPAN_REPLAN, e->begin_ns, e->begin_ns + e->replan_ns, e->taken ? e->plan : e->why});
-    }
-    if (n) trace_sort(t);
-}
-
-static void put_causes(struct json *json, int causes)
-{
-    json_put_list(json, "causes");
-#define X(name, text) \
-    if (causes & CAUSE_##name) json_put_text(json, NULL, text);
-    ADAPT_CAUSES(X)
-#undef X
-    json_close(json);
-}
-
-void adapt_print(const struct adapt *x, struct json *json)
-{
-    char was[32], is[32], time[32];
-    int32_t n = x->shared ? atomic_load(&x->shared->n) : 0;
-    if (json && n) json_put_list(json, "adaptations");
-    for (int32_t i = 0; i < n; i++) {
-        const struct adapt_event *e = &x->shared->events[i];
-        if (json) {
-            json_put_object(json, NULL);
-            json_put_int(json, "step", e->step);
-            json_put_text(json, "what", e->what);
-            put_causes(json, e->causes);
-            json_put_bool(json, "taken", e->taken);
-            if (*e->why) json_put_text(json, "why", e->why);
-            if (e->old_ns) json_put_int(json, "old_ns", e->old_ns);
-            if (e->new_ns) json_put_int(json, "new_ns", e->new_ns);
-            if (*e->plan) json_put_text(json, "plan", e->plan);
-            json_put_int(json, "replan_ns", e->replan_ns);
-            json_put_int(json, "cost_ns", e->cost_ns);
-            json_close(json);
-        } else if (e->taken) {
-            printf("  adapted    after step %" PRId64 ": %s; predicted %s in place of %s per iteration, planned in %s: %s\n", e->step, e->what,
-                   units_print_ns(is, e->new_ns), units_print_ns(was, e->old_ns), units_print_ns(time, e->replan_ns), e->plan);
-        } else {
-            printf("  unchanged  after step %" PRId64 ": %s; %s\n", e->step, e->what, e->why);
-        }
-    }
-    if (json && n) json_close(json);
 }

@@ -18,7 +18,7 @@ static int n_names;
 static void begin(void)
 {
     arena = arena_new();
-    strcpy(folder + sizeof folder - 7, "XXXXXX");
+    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
     ck_assert_ptr_nonnull(mkdtemp(folder));
     n_names = 0;
 }

@@ -1,5 +1,4 @@
-/* Suite of exec/worker/worker with one rank: no message library is touched. Ranks are
- * tests/programs/exec_ranks.c's. */
+/* Suite of exec/worker/worker with one rank: no message library is touched. Ranks are tests/programs/exec_ranks.c's. */
 #include "exec/worker/worker.h"
 
 #include "core/base/log.h"
