@@ -54,7 +54,7 @@ static const struct {
     {"beta-of-1", 7, 43, "optimizer.beta1: must be below 1", ""},
     {"zero-eps", 7, 41, "optimizer.eps: must be above 0", ""},
     {"negative-seed", 9, 7, "seed: must be a whole number of at least 0", ""},
-    {"few-words-for-bytes", 8, 7, "data: the vocabulary of model gpt2 has 255", ""},
+    {"data-form", 8, 14, "data.form: must be one of auto, bytes, uint16", ""},
     {"seed-in-quotes", 9, 7, "seed: must be a whole number", ""},
 };
 

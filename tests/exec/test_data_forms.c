@@ -175,7 +175,6 @@ START_TEST(indexed_datasets_of_megatron)
     add(index + 9, 3, 8);
     put("x.idx", index, n);
     refused(idx, DATA_AUTO, "has version 3");
-    refused(idx, DATA_UINT16, "");
     /* of 8-bit signed tokens 200 is -56 */
     struct data d;
     struct error err = {0};
@@ -399,11 +398,11 @@ static void parse_refused(const char *text, const char *why)
 START_TEST(sources_of_a_job)
 {
     written("seed: 1\n", "");
-    written("data: a.txt\n", "data: /texts/a.txt\n");
-    written("data: {files: [a.txt]}\n", "data: /texts/a.txt\n");
-    written("data: {form: uint16, files: [a.bin, /b.bin]}\n", "data: {form: uint16, files: [/texts/a.bin, /b.bin]}\n");
+    written("data: a.txt\n", "data: \"/texts/a.txt\"\n");
+    written("data: {files: [a.txt]}\n", "data: \"/texts/a.txt\"\n");
+    written("data: {form: uint16, files: [a.bin, /b.bin]}\n", "data: {form: uint16, files: [\"/texts/a.bin\", \"/b.bin\"]}\n");
     written("data: {files: [{path: a.idx, weight: 3}, {path: b.idx, weight: 0.5}]}\n",
-            "data: {files: [{path: /texts/a.idx, weight: 3}, {path: /texts/b.idx, weight: 0.5}]}\n");
+            "data: {files: [{path: \"/texts/a.idx\", weight: 3}, {path: \"/texts/b.idx\", weight: 0.5}]}\n");
     parse_refused("data: {form: uint15, files: [a]}\n", "uint16");
     parse_refused("data: {form: uint16}\n", "files");
     parse_refused("data: {files: []}\n", "1 to 4096 files");
