@@ -115,7 +115,9 @@ check "a run stores the changed speeds as the next profile" $?
 ns() { "$MUSHER" simulate "$scratch/$1.yaml" --db "$scratch/profiles.db" --profile "$2" --json 2>>"$scratch/err" | jq .iteration_ns; }
 "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/profiles.db" --evaluations 500 -o "$scratch/after.yaml" >/dev/null 2>"$scratch/err" &&
     (($(ns plan 2) > $(ns plan 1) * 2)) && (($(ns after 2) < $(ns plan 2) * 3 / 4)) && [[ $(grep -c "slowdown" "$scratch/after.yaml") == $(grep -c "slowdown" "$scratch/before.yaml") ]]
-check "the next plan knows: it gives the slow device less, and states the cluster as it is" $?
+known=$?
+echo "plan 1: $(ns plan 1) ns, 2: $(ns plan 2) ns; after: $(ns after 2) ns" >>"$scratch/err"
+check "the next plan knows: it gives the slow device less, and states the cluster as it is" $known
 
 # ---- a host, all devices of which become slower together
 script "{kind: slow, device: a.0, at_step: 15, factor: 3, steps: 1000}, {kind: slow, device: a.1, at_step: 15, factor: 3, steps: 1000}"
@@ -125,7 +127,8 @@ check "a host of which all devices are slower is named, and none of them" $?
 
 # ---- input data that is late
 shims disk
-"${shims[@]}" env DISK_NAME=text.txt DISK_READ_MS=40 DISK_READS=160 "$MUSHER" run "$scratch/plan.yaml" --data "$text" --json --steps 40 --adapt advise >"$scratch/out" 2>"$scratch/err" &&
+sed 's/slowdown: 60/slowdown: 6/' "$scratch/plan.yaml" >"$scratch/fast.yaml"
+"${shims[@]}" env DISK_NAME=text.txt DISK_READ_MS=40 DISK_READS=160 "$MUSHER" run "$scratch/fast.yaml" --data "$text" --json --steps 40 --adapt advise >"$scratch/out" 2>"$scratch/err" &&
     [[ $(value '[.adaptations[].causes[]] | unique | join(" ")') == data && $(value '.adaptations[0].what') == "input data of "*": a step takes "*" times as long as at first beside the same operators" &&
         $(value '.adaptations[0].why') == "no plan makes input data faster" ]]
 check "input data that is late is the cause" $?

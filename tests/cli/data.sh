@@ -3,7 +3,7 @@
 # after a resume; errors.
 set -u
 . tests/cli/common.inc
-small_job | sed 's/vocab_size: 256/vocab_size: 300/; $a precision: fp64' >"$scratch/job.yaml"
+small_job | sed 's/vocab_size: 256/vocab_size: 300/; $a precision: fp64' >"$scratch/base.job"
 small_team >"$scratch/team.yaml"
 head -c 4000 LICENSE >"$scratch/text.txt"
 iconv -f utf-8 -t utf-16le "$scratch/text.txt" >"$scratch/tokens.bin"
@@ -15,7 +15,7 @@ le32() { printf "\\x$(printf %02x $(($1 & 255)))\\x$(printf %02x $(($1 >> 8 & 25
 cp "$scratch/tokens.bin" "$scratch/mega.bin"
 
 plan() { # NAME KEYS [OPTION...]: a plan of the job with more keys
-    { cat "$scratch/job.yaml"; echo "$2"; } >"$scratch/$1.job"
+    { cat "$scratch/base.job"; echo "$2"; } >"$scratch/$1.job"
     "$MUSHER" plan "$scratch/$1.job" "$scratch/team.yaml" -q -o "$scratch/$1.yaml" "${@:3}" >"$scratch/out" 2>&1 || cat "$scratch/out"
 }
 losses() { "$MUSHER" run --json "$@" 2>"$scratch/err" | jq -c '[.losses[] | . * 1e6 | round]'; } # plans agree to rounding of fp64
@@ -31,8 +31,8 @@ same "tokens of 16 bits" "$scratch/bytes.yaml" --steps 4 --data "$scratch/tokens
 same "tokens of 32 bits" "$scratch/bytes.yaml" --steps 4 --data "$scratch/wide.bin" --data-form uint32
 same "llm.c's form is found" "$scratch/bytes.yaml" --steps 4 --data "$scratch/llm.bin"
 same "Megatron's form is found" "$scratch/bytes.yaml" --steps 4 --data "$scratch/mega.bin"
-plan job "data: {form: megatron, files: [mega]}" --baseline data-parallel
-same "a form in the job, another plan" "$scratch/job.yaml" --steps 4
+plan mega "data: {form: megatron, files: [mega]}" --baseline data-parallel
+same "a form in the job, another plan" "$scratch/mega.yaml" --steps 4
 
 # ---- several files, epochs, resume
 head -c 1000 LICENSE >"$scratch/a.txt"
@@ -44,7 +44,7 @@ same "weighted files on another plan" "$scratch/other.yaml" --steps 12
 rest=$("$MUSHER" run "$scratch/two.yaml" --steps 5 --save "$scratch/saved" -q >"$scratch/out" 2>&1; losses "$scratch/other.yaml" --steps 7 --resume "$scratch/saved")
 [[ $rest == "$(jq -c '.[5:]' <<<"$want")" ]] && ok "a resumed run goes on with the next samples" || not_ok "a resumed run goes on with the next samples" "$rest, not the end of $want"
 plan alone "data: a.txt"
-[[ $(losses "$scratch/alone.yaml" --steps 4) != "$(jq -c '.[:4]' <<<"$want")" ]] && ok "the second file is read" || not_ok "the second file is read"
+[[ $(losses "$scratch/alone.yaml" --steps 4) != "$(jq -c '.[:4]' <<<"$want")" ]] && ok "the second file is read" || not_ok "the second file is read" same
 
 # ---- the learning rate
 plan cosine "$(printf 'data: text.txt\noptimizer: {kind: sgd, lr: 0.2, schedule: {kind: cosine, warmup: 3, steps: 8, min_lr: 0.02}}')"
@@ -56,11 +56,11 @@ same "in a program" "$scratch/program" --steps 8 --data "$scratch/text.txt"
 rest=$("$MUSHER" run "$scratch/cosine.yaml" --steps 5 --save "$scratch/half" -q >"$scratch/out" 2>&1; losses "$scratch/cosine2.yaml" --steps 3 --resume "$scratch/half")
 [[ $rest == "$(jq -c '.[5:]' <<<"$want")" ]] && ok "a resumed run goes on with the rate" || not_ok "a resumed run goes on with the rate" "$rest, not the end of $want"
 plan constant "$(printf 'data: text.txt\noptimizer: {kind: sgd, lr: 0.2}')"
-[[ $(losses "$scratch/constant.yaml" --steps 8) != "$want" ]] && ok "it changes the training" || not_ok "it changes the training"
+[[ $(losses "$scratch/constant.yaml" --steps 8) != "$want" ]] && ok "it changes the training" || not_ok "it changes the training" same
 # SGD by warm-up: the first step has a third of the rate
 plan third "$(printf 'data: text.txt\noptimizer: {kind: sgd, lr: 0.0666666666666666666}')"
-[[ $(losses "$scratch/third.yaml" --steps 2) == "$(jq -c '.[:2]' <<<"$want")" ]] && ok "the first step of three of warm-up has a third of it" || not_ok "the first step of three of warm-up has a third of it"
-[[ $("$MUSHER" run "$scratch/cosine.yaml" --steps 8 --json 2>/dev/null | jq '.last_learning_rate') == 0.02 ]] && ok "the last rate" || not_ok "the last rate"
+[[ $(losses "$scratch/third.yaml" --steps 2) == "$(jq -c '.[:2]' <<<"$want")" ]] && ok "the first step of three of warm-up has a third of it" || not_ok "the first step of three of warm-up has a third of it" other
+[[ $("$MUSHER" run "$scratch/cosine.yaml" --steps 8 --json 2>/dev/null | jq '.last_learning_rate') == 0.02 ]] && ok "the last rate" || not_ok "the last rate" other
 says "the schedule is printed" 0 "cosine from 0.2 to 0.02 in 8 steps, 3 of warm-up" "$MUSHER" show "$scratch/cosine.yaml"
 
 # ---- refused
@@ -73,6 +73,6 @@ head -c 500 "$scratch/llm.bin" >"$scratch/cut"
 says "a short header" 3 "is shorter than llm.c's header of 1024 bytes" "$MUSHER" run "$scratch/bytes.yaml" --data "$scratch/cut"
 rm "$scratch/mega.bin"
 says "an index without its tokens" 3 "mega.bin" "$MUSHER" run "$scratch/bytes.yaml" --data "$scratch/mega.idx"
-{ cat "$scratch/job.yaml"; echo "data: {form: uint61, files: [a.txt]}"; } >"$scratch/bad.job"
-says "a form in the job" 3 "bad.job:8:14" "$MUSHER" plan "$scratch/bad.job" "$scratch/team.yaml"
+{ cat "$scratch/base.job"; echo "data: {form: uint61, files: [a.txt]}"; } >"$scratch/bad.job"
+says "a form in the job" 3 "bad.job:7:14" "$MUSHER" plan "$scratch/bad.job" "$scratch/team.yaml" -o "$scratch/bad.yaml"
 exit $bad
