@@ -14,6 +14,13 @@ static struct factor_row *row_of(const struct profile *p, const char *device)
     return NULL;
 }
 
+bool device_speed_stated(const struct profile *p)
+{
+    for (size_t i = 0; i < p->n_factors; i++)
+        if (!strncmp(p->factors[i].type, PREFIX, strlen(PREFIX))) return true;
+    return false;
+}
+
 void device_speed_apply(struct arena *a, const struct profile *p, const struct cluster *c, struct cluster *out)
 {
     struct cluster now = *c;

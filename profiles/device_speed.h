@@ -10,6 +10,7 @@
 #include "profiles/profile.h"
 
 /* *out: the cluster at the profile's speeds; *c if it has none of its devices. May be the same struct. */
+bool device_speed_stated(const struct profile *p); /* of any device */
 void device_speed_apply(struct arena *a, const struct profile *p, const struct cluster *c, struct cluster *out);
 /* Multiplies the device's factor. A factor near 1 (within `least` of it, as a ratio) removes its row. Rows and texts are the arena's and the
  * caller's. */

@@ -69,7 +69,7 @@ static enum status metrics_in(struct arena *scratch, struct arena *a, const stru
     if (!profile && !in->iteration_ns)
         return error_set(err, ERR_INPUT, "the plan states no predicted time");
     if (profile) {
-        struct cost *k = cost_new(scratch, profile, &plan->cluster);
+        struct cost *k = cost_new(scratch, profile, &common_at_speeds(scratch, plan, profile)->cluster);
         if (in->iteration_ns && reduce(scratch, plan, &whole, k, &some, &stands_for))
             in->program = &some, in->stands_for = stands_for;
         TRY(sim_run(scratch, in->program, k, &o, &r, err));
@@ -128,8 +128,9 @@ enum status predict(struct arena *a, const struct plan *plan, const struct profi
                     struct prediction *out, struct error *err)
 {
     *out = (struct prediction){0};
-    TRY(common_lower(a, plan, true, &out->program, err));
-    TRY(within_memory(a, plan, cost_new(a, profile, &plan->cluster), o, explains, known_ns, out,
+    const struct plan *now = common_at_speeds(a, plan, profile);
+    TRY(common_lower(a, now, true, &out->program, err));
+    TRY(within_memory(a, plan, cost_new(a, profile, &now->cluster), o, explains, known_ns, out,
                       err));
     struct trace *const traces[] = {out->result.trace,
                                     explains ? out->explained_result.trace : NULL};
