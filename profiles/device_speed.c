@@ -14,7 +14,7 @@ static struct factor_row *row_of(const struct profile *p, const char *device)
     return NULL;
 }
 
-bool device_speed_stated(const struct profile *p)
+static bool is_stated(const struct profile *p)
 {
     for (size_t i = 0; i < p->n_factors; i++)
         if (!strncmp(p->factors[i].type, PREFIX, strlen(PREFIX))) return true;
@@ -29,6 +29,14 @@ void device_speed_apply(struct arena *a, const struct profile *p, const struct c
         if (row) cluster_slow(a, &now, d, 1, row->factor, &now);
     }
     *out = now;
+}
+
+const struct plan *device_speed_plan(struct arena *a, const struct plan *p, const struct profile *profile)
+{
+    if (!is_stated(profile)) return p;
+    struct plan *now = arena_copy(a, p, sizeof *p);
+    device_speed_apply(a, profile, &p->cluster, &now->cluster);
+    return now;
 }
 
 void device_speed_scale(struct arena *a, struct profile *p, const char *device, double factor, double least, const char *provenance)

@@ -7,11 +7,13 @@
 #define PROFILES_DEVICE_SPEED_H
 
 #include "core/cluster/cluster.h"
+#include "core/plan/plan.h"
 #include "profiles/profile.h"
 
 /* *out: the cluster at the profile's speeds; *c if it has none of its devices. May be the same struct. */
-bool device_speed_stated(const struct profile *p); /* of any device */
 void device_speed_apply(struct arena *a, const struct profile *p, const struct cluster *c, struct cluster *out);
+/* The plan on such a cluster; the plan itself if the profile states nothing. */
+const struct plan *device_speed_plan(struct arena *a, const struct plan *p, const struct profile *profile);
 /* Multiplies the device's factor. A factor near 1 (within `least` of it, as a ratio) removes its row. Rows and texts are the arena's and the
  * caller's. */
 void device_speed_scale(struct arena *a, struct profile *p, const char *device, double factor, double least, const char *provenance);

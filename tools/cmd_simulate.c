@@ -188,7 +188,7 @@ static enum status explain(struct arena *a, const struct request *q, const struc
                            const struct program *p, const struct profile *profile,
                            const struct sim_result *r, struct explain *out, struct error *err)
 {
-    struct cost *k = cost_new(a, profile, &common_at_speeds(a, plan, profile)->cluster);
+    struct cost *k = cost_new(a, profile, &device_speed_plan(a, plan, profile)->cluster);
     const struct sim_options o = {.steps = (int32_t)q->steps};
     TRY(explain_result(a, p, k, r, out, err));
     return explain_what_if(p, k, &o, (size_t)q->what_if, out, err);

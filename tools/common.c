@@ -163,19 +163,11 @@ enum status common_lower(struct arena *a, const struct plan *p, bool check_memor
     return common_lower_with(a, p, (struct lower_options){.check_memory = check_memory}, out, err);
 }
 
-const struct plan *common_at_speeds(struct arena *a, const struct plan *p, const struct profile *profile)
-{
-    if (!device_speed_stated(profile)) return p;
-    struct plan *now = arena_copy(a, p, sizeof *p);
-    device_speed_apply(a, profile, &p->cluster, &now->cluster);
-    return now;
-}
-
 enum status common_simulate(struct arena *a, const struct plan *p, const struct profile *profile,
                             const struct sim_options *o, struct sim_result *out,
                             struct program *program, struct error *err)
 {
-    const struct plan *now = common_at_speeds(a, p, profile);
+    const struct plan *now = device_speed_plan(a, p, profile);
     TRY(common_lower(a, now, true, program, err));
     TRY(sim_run(a, program, cost_new(a, profile, &now->cluster), o, out, err));
     if (!out->trace) return OK;

@@ -61,8 +61,6 @@ MUST_CHECK enum status common_lower(struct arena *a, const struct plan *p, bool 
 MUST_CHECK enum status common_lower_with(struct arena *a, const struct plan *p,
                                          struct lower_options o, struct program *out,
                                          struct error *err);
-/* The plan on a cluster whose devices are as fast as the profile states (profiles/device_speed.h); the plan itself if it states nothing. */
-const struct plan *common_at_speeds(struct arena *a, const struct plan *p, const struct profile *profile);
 MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
                                        const struct profile *profile, const struct sim_options *o,
                                        struct sim_result *out, struct program *program,

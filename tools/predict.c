@@ -1,3 +1,4 @@
+#include "profiles/device_speed.h"
 #include "tools/predict.h"
 
 #include "core/base/arena.h"
@@ -69,7 +70,7 @@ static enum status metrics_in(struct arena *scratch, struct arena *a, const stru
     if (!profile && !in->iteration_ns)
         return error_set(err, ERR_INPUT, "the plan states no predicted time");
     if (profile) {
-        struct cost *k = cost_new(scratch, profile, &common_at_speeds(scratch, plan, profile)->cluster);
+        struct cost *k = cost_new(scratch, profile, &device_speed_plan(scratch, plan, profile)->cluster);
         if (in->iteration_ns && reduce(scratch, plan, &whole, k, &some, &stands_for))
             in->program = &some, in->stands_for = stands_for;
         TRY(sim_run(scratch, in->program, k, &o, &r, err));
@@ -128,7 +129,7 @@ enum status predict(struct arena *a, const struct plan *plan, const struct profi
                     struct prediction *out, struct error *err)
 {
     *out = (struct prediction){0};
-    const struct plan *now = common_at_speeds(a, plan, profile);
+    const struct plan *now = device_speed_plan(a, plan, profile);
     TRY(common_lower(a, now, true, &out->program, err));
     TRY(within_memory(a, plan, cost_new(a, profile, &now->cluster), o, explains, known_ns, out,
                       err));

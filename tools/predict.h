@@ -7,6 +7,7 @@
 #ifndef TOOLS_PREDICT_H
 #define TOOLS_PREDICT_H
 
+#include "profiles/device_speed.h"
 #include "core/plan/plan.h"
 #include "sim/metrics.h"
 #include "sim/engine/sim.h"
