@@ -1,6 +1,7 @@
 #!/bin/bash
 # tests/check.sh - runs the suites, the command-line tests and the lint; the last line counts all checks.
-# usage: BUILD=build [SLOWDOWN=4] tests/check.sh          after `make tests`; SLOWDOWN: factor of all time limits
+# usage: BUILD=build [SLOWDOWN=4] [SCRIPTS="gpu cuda"] tests/check.sh   after `make tests`; SLOWDOWN: factor of all time limits; SCRIPTS: of
+#        tests/cli, these alone
 set -u
 BUILD=${BUILD:-build}
 MUSHER=$PWD/$BUILD/musher
@@ -20,7 +21,11 @@ shopt -s nullglob
 
 # The longest scripts first, so that no processor is idle at the end.
 scripts=(tests/cli/{training,readme,gpu,sharded,peers,harp,sailor}.sh)
-for script in tests/cli/*.sh; do [[ " ${scripts[*]} " == *" $script "* ]] || scripts+=("$script"); done
+if [[ -n ${SCRIPTS:-} ]]; then
+    scripts=()
+    for script in $SCRIPTS; do scripts+=("tests/cli/$script.sh"); done
+fi
+for script in tests/cli/*.sh; do [[ -n ${SCRIPTS:-} ]] || [[ " ${scripts[*]} " == *" $script "* ]] || scripts+=("$script"); done
 
 # worker: runs scripts that no other worker has started, and prints a line for each. Their output is in $scratch/SCRIPT/cli.
 worker() {

@@ -190,7 +190,7 @@ static enum status run_forked(struct outputs *x, struct error *err)
     enum status status;
     x->restart->counts = x->adapt->mode;
     TRY(restart_begin(x->restart, x->plan, x->program, x->options, err));
-    TRY(restart_memory_begin(&x->restart->memory, x->program, x->options, err));
+    TRY(restart_memory_begin(&x->restart->memory, x->program, x->plan ? x->restart->plan.cluster.n_devices : x->program->n_devices, x->options, err));
     TRY(adapt_begin(x->adapt, x->restart, x->plan, err));
     x->options->survives |= x->adapt->mode == ADAPT_ON;
     while ((status = start_ranks(x, &faults, &failure)) != OK)
@@ -274,6 +274,10 @@ static enum status run(struct arena *a, void *request, const struct common *comm
         return error_set(err, ERR_USAGE, "run -: each of the %" PRId32 " ranks reads the plan; pass it as a file", program.n_devices);
     if (!is_rank && program.n_devices > 1) TRY(choose_launcher(q, program.n_devices, &forked, err));
     if (q->restart.db && !q->restart.elastic && !q->adapt.mode) return error_set(err, ERR_USAGE, "--db is for the new plans of --elastic and --adapt");
+    if (q->restart.db && is_plan) { /* not at the first failure */
+        struct profile profile;
+        TRY(common_profile(a, &plan.cluster, q->restart.db, 0, &profile, err));
+    }
     if (q->adapt.mode == ADAPT_ON && !q->run.save) return error_set(err, ERR_USAGE, "--adapt on stops with a checkpoint: pass --save DIR, or --adapt advise");
     if (q->run.steps == 0) q->run.steps = program.steps > 1 ? program.steps : 10;
     q->run.keep_trace = q->trace != NULL;

@@ -385,11 +385,11 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
     bool found = false;
     int32_t copies;
     int64_t memory = restart_memory_step(&r->memory, r->a, &r->faults, &r->shared->faults, o->save, &copies);
-    if (!memory && checkpoint_find_any(r->a, o->save, &found, &c, &none) != OK) {
+    if (checkpoint_find_any(r->a, o->save, &found, &c, &none) != OK && !memory) {
         error_set(err, failure->code, "%s; there is no restart: %s", failure->text, none.text);
         return false;
     }
-    if (found && c.step >= r->end) return false;
+    if (!memory && found && c.step >= r->end) return false;
     r->events = arena_grow(r->a, r->events, (size_t)r->n, &r->capacity, sizeof *r->events);
     struct restart_event e = {.step = memory ? memory : found ? c.step : r->begin, .memory = memory, .copies = copies, .failed = failed, .at_ns = clock_wall_ns()};
     e.why = failed ? arena_strdup(r->a, failure->text) : r->leaves ? r->leaves : r->why_next;
@@ -397,7 +397,8 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
     note_loss(r, faults, failed, e.step, &e);
     note_spans(r, program->n_devices, ended, e.at_ns - e.detection_ns, e.why);
     const char *where = found ? arena_printf(r->a, "the newest checkpoint, of step %" PRId64 ", is in %s: start again with --continue", c.step, o->save)
-                              : "there is no checkpoint yet";
+                              : "there is no checkpoint on disk yet";
+    if (memory) where = arena_printf(r->a, "%s; the one in memory, of step %" PRId64 ", ends with the run", where, memory);
     if (prepare_next(r, faults, failed, &e, where, plan, program, err) != OK) return false;
     r->next = NULL;
     o->resume = found || memory ? o->save : r->resume;

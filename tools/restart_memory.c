@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum status restart_memory_begin(struct restart_memory *m, const struct program *p, struct run_options *o, struct error *err)
+enum status restart_memory_begin(struct restart_memory *m, const struct program *p, int32_t n, struct run_options *o, struct error *err)
 {
     uint64_t home, peer;
     if (!o->memory_every) return OK;
@@ -17,7 +17,8 @@ enum status restart_memory_begin(struct restart_memory *m, const struct program 
     m->shared = o->memory = shared;
     peer_copy_nodes(p, 0, &home, &peer);
     if (!peer) log_info("--memory-every: all devices are of one node, so that no other node has copies");
-    return checkpoint_memory_open(m->shared, p->n_devices, err);
+    if (n > CHECKPOINT_MEMORY_RANKS_MAX && p->n_devices <= CHECKPOINT_MEMORY_RANKS_MAX) n = CHECKPOINT_MEMORY_RANKS_MAX;
+    return checkpoint_memory_open(m->shared, n, err);
 }
 
 static void lose_nodes(struct restart_memory *m, struct arena *a, const struct fault_script *script, const struct faults *faults)

@@ -12,8 +12,8 @@ struct restart_memory {
     bool lost[FAULTS_MAX];            /* faults that have lost a node's memory */
 };
 
-/* Before the first start; sets o->memory. No effect without o->memory_every. ERR_RESOURCE: no memory or descriptors. */
-MUST_CHECK enum status restart_memory_begin(struct restart_memory *m, const struct program *p, struct run_options *o, struct error *err);
+/* Before the first start, for plans of up to n devices; sets o->memory. No effect without o->memory_every. ERR_RESOURCE: no memory or descriptors. */
+MUST_CHECK enum status restart_memory_begin(struct restart_memory *m, const struct program *p, int32_t n, struct run_options *o, struct error *err);
 /* After a start: the memory of nodes that the fault script took away is lost. Step of the newest checkpoint in memory, 0: none, or the folder of
  * --save has a newer one. *copies: ranks whose part is that of a peer node. */
 int64_t restart_memory_step(struct restart_memory *m, struct arena *a, const struct fault_script *script, const struct faults *faults, const char *folder,

@@ -99,4 +99,21 @@ same undisturbed-plan && ok "with the bits of an undisturbed run" || not_ok "wit
 
 # ---- refused
 says "without restarts" 2 "--memory-every needs --max-restarts" "$MUSHER" run "$scratch/plan.yaml" --data "$text" --memory-every 4
+# ---- more devices than at the start: they have memory too, and standard input is left alone
+plan "  - {microbatches: 3, stages: [{layers: [0, 7], device: a.0}]}
+  - {microbatches: 3, stages: [{layers: [0, 7], device: a.1}]}" | sed 's/count: 1/count: 2/' >"$scratch/pair.yaml"
+echo kept >"$scratch/input"
+run pair "{kind: kill, device: a.1, at_step: 9}, {kind: kill, device: a.0, at_step: 24}" --memory-every 3 --elastic <>"$scratch/input"
+[[ $(value '[.restarts[] | .from] | join(" ")') == "memory memory" && $(value '[.restarts[].devices] | join(" ")') == "3 "* && $(cat "$scratch/input") == kept ]]
+check "a plan of more devices than the first one" $?
+same undisturbed-plan && ok "with the bits of an undisturbed run" || not_ok "with the bits of an undisturbed run" "$(restarts)"
+
+# ---- the end at a limit: checkpoints on disk are named
+run plan "{kind: kill, device: a.1, at_step: 19}" --memory-every 2 --elastic --min-devices 3 --save-every 5 --save-mode sync
+code=$?
+[[ $code == 75 && $(value .error.message) == *"the newest checkpoint, of step 15, is in $scratch/saved: start again with --continue; the one in memory, of step 1"[68]", ends with the run" ]]
+check "a run that gives up names its checkpoint on disk" $?
+"$MUSHER" run "$scratch/plan.yaml" --data "$text" --steps 3 --save "$scratch/x" --max-restarts 1 --elastic --db "$scratch/none.db" >"$scratch/out" 2>"$scratch/err"
+[[ $? == 3 && $(cat "$scratch/err") == *"no profile database"* && ! -e $scratch/x ]]
+check "a profile database is looked for at the start" $?
 exit $bad
