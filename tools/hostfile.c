@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LOOK_NS INT64_C(1000000000)
-enum { BYTES_MAX = 1 << 20 };
+enum { BYTES_MAX = 1 << 20, MISSING_LOOKS = 3 };
 
 /* All devices of that name, node or host. */
 static bool list_name(const struct cluster *c, const char *name, bool *listed)
@@ -46,6 +46,9 @@ static enum status read_names(const struct hostfile *h, bool *listed, struct err
         at[strcspn(at, "#")] = 0;
         const char *name = strtok_r(at, " \t\r", &rest);
         if (name && !list_name(h->cluster, name, listed)) status = unknown(h, line, name, err);
+        const char *more = name ? strtok_r(NULL, " \t\r", &rest) : NULL;
+        if (status == OK && more && !strchr(more, '='))
+            status = error_set(err, ERR_INPUT, "%s:%d: one name a line, found '%s' after '%s'", h->path, line, more, name);
     }
     arena_free(a);
     return status;
@@ -73,7 +76,11 @@ bool hostfile_look(struct hostfile *h)
     struct error err;
     if (clock_wall_ns() - h->looked_ns < LOOK_NS) return false;
     h->looked_ns = clock_wall_ns();
-    if (stat(h->path, &now) != 0) return false; /* it is being replaced */
+    if (stat(h->path, &now) != 0) { /* it may be being replaced */
+        if (++h->missing == MISSING_LOOKS) log_warn("the list of devices stays: there is no '%s'", h->path);
+        return false;
+    }
+    h->missing = 0;
     if (now.st_mtim.tv_sec == h->seen.st_mtim.tv_sec && now.st_mtim.tv_nsec == h->seen.st_mtim.tv_nsec && now.st_size == h->seen.st_size &&
         now.st_ino == h->seen.st_ino)
         return false;

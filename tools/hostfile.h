@@ -1,7 +1,7 @@
 /* tools/hostfile.h - the devices that a run may use now (`run --hostfile`): a text file that another program writes anew when they change.
  *
  * One name a line, as in the hostfiles of MPI: a node of the plan's cluster or its `host` (all devices of the node), or a device ("a.1").
- * What follows the name ("slots=4") and what follows # is ignored. The cluster of the plan states all nodes that may come, with their
+ * Words with = after the name ("slots=4") and what follows # are ignored; another name is an error. The cluster of the plan states all nodes that may come, with their
  * links. Writers: `scontrol show hostnames` of a Slurm job, `kubectl get pods` of a StatefulSet, a script of Horovod's elastic discovery;
  * each writes another file and renames it, so that no reader sees half of it.
  */
@@ -24,6 +24,7 @@ struct hostfile {
     const struct cluster *cluster;
     bool *listed;      /* (devices of the cluster) */
     struct stat seen;  /* of the file when it was read */
+    int missing; /* looks one after the other at which there was no file */
     int64_t looked_ns; /* CLOCK_MONOTONIC of the last look */
 };
 

@@ -185,7 +185,7 @@ static enum status open_hosts(struct restart *r, struct plan *plan, struct progr
     const char *gone = used_and_away(r, program);
     if (!gone) return OK;
     if (plan_again(r, plan, program, err) != OK) return error_wrap(err, err->code, "%s does not list %s, without which there is no plan", r->hostfile, gone);
-    log_warn("%s does not list %s; planned for %" PRId32 " devices: %s", r->hostfile, gone, program->n_devices, plan_describe(r->a, plan));
+    log_warn("%s does not list %s; planned for %" PRId32 " device%s: %s", r->hostfile, gone, program->n_devices, program->n_devices == 1 ? "" : "s", plan_describe(r->a, plan));
     return OK;
 }
 
@@ -210,7 +210,7 @@ enum status restart_begin(struct restart *r, struct plan *plan, struct program *
     r->end = o->continues ? o->steps : c.step + o->steps;
     if (plan) r->plan = *plan;
     r->program = *program;
-    if (r->max_lost) TRY(common_duration("--max-lost", r->max_lost, &r->max_lost_ns, err));
+    if (r->max_lost) TRY(common_duration("max-lost", r->max_lost, &r->max_lost_ns, err));
     if (r->script) TRY(fault_script_read(r->a, r->script, program, &r->faults, err));
     TRY(restart_check_script(&r->faults, r->script, r->elastic, o->save_auto ? 1 : o->save_every, err));
     if (r->elastic) TRY(open_hosts(r, plan, program, err));
@@ -362,7 +362,7 @@ static enum status prepare_next(struct restart *r, const struct launch_faults *f
 static void log_start(const struct restart *r, const struct restart_event *e)
 {
     const char *without = e->without ? arena_printf(r->a, ", without %s", e->without) : "";
-    const char *plan = e->plan ? arena_printf(r->a, "; %" PRId32 " devices: %s", e->n_devices, e->plan) : "";
+    const char *plan = e->plan ? arena_printf(r->a, "; %" PRId32 " device%s: %s", e->n_devices, e->n_devices == 1 ? "" : "s", e->plan) : "";
     if (e->failed)
         log_warn("%s; restart %" PRId32 " of %" PRId64 " after step %" PRId64 "%s%s", e->why, r->failures, r->max, e->step, without, plan);
     else

@@ -108,7 +108,7 @@ hosts a b
 "${train[@]}" "$scratch/six.yaml" --steps 40 "${elastic[@]}" >"$scratch/out" 2>"$scratch/err" &
 run=$!
 reached 5
-echo "a b2" >"$scratch/hosts.txt" && echo "b2" >>"$scratch/hosts.txt"
+echo "a slots=2" >"$scratch/hosts.txt" && echo "b2" >>"$scratch/hosts.txt"
 wait $run
 check "a hostfile with an error" $?
 has "changes nothing" err "the list of devices stays: $scratch/hosts.txt:2: the plan's cluster has no node, host or device 'b2'"
@@ -135,6 +135,8 @@ says "--max-lost is a time" 2 "--max-lost" "${train[@]}" "$scratch/six.yaml" --s
 says "--min-devices without --elastic" 2 "--elastic" "${train[@]}" "$scratch/six.yaml" --steps 9 --save "$scratch/x" --max-restarts 1 --min-devices 2
 printf 'a\nd.0\n' >"$scratch/hosts.txt"
 says "an unknown name in the hostfile" 3 "hosts.txt:2: the plan's cluster has no node, host or device 'd.0'" "${train[@]}" "$scratch/six.yaml" --steps 9 "${elastic[@]}"
+printf 'a\na.0 b\n' >"$scratch/hosts.txt"
+says "two names in a line" 3 "hosts.txt:2: one name a line, found 'b' after 'a.0'" "${train[@]}" "$scratch/six.yaml" --steps 9 "${elastic[@]}"
 echo "# none" >"$scratch/hosts.txt"
 says "an empty hostfile" 3 "hosts.txt: no device is listed" "${train[@]}" "$scratch/six.yaml" --steps 9 "${elastic[@]}"
 says "no hostfile" 3 "hosts.txt" "${train[@]}" "$scratch/six.yaml" --steps 9 --save "$scratch/x" --max-restarts 1 --elastic --hostfile "$scratch/none/hosts.txt"
