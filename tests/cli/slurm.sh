@@ -102,17 +102,17 @@ disturbed() {
     [[ $(grep -c '^#SBATCH --nodes' "$scratch/$name.sh") == "$3" ]] && ok "$name: of $3 components" || not_ok "$name: of $3 components" "$(cat "$scratch/$name.sh")"
     job=$(sbatch --parsable "$scratch/$name.sh" 2> "$scratch/err")
     check "$name: sbatch takes it" $?
-    until_true 60 has_checkpoints "$name" || { not_ok "$name: it trains" "$(tail -n 5 "$scratch/$name.log")"; return; }
+    until_true 240 has_checkpoints "$name" || { not_ok "$name: it trains" "$(tail -n 5 "$scratch/$name.log")"; return; }
     scancel --signal="$4" --batch "$job"
-    until_true 60 gone "$job" 1 && ok "$name: it requeues itself" || not_ok "$name: it requeues itself" "$(tail -n 5 "$scratch/$name.log")"
+    until_true 240 gone "$job" 1 && ok "$name: it requeues itself" || not_ok "$name: it requeues itself" "$(tail -n 5 "$scratch/$name.log")"
     grep -q "interrupted after step" "$scratch/$name.log" && ok "$name: after a step, with a checkpoint" || not_ok "$name: after a step, with a checkpoint" "$(tail -n 5 "$scratch/$name.log")"
     sleep 2 # a credential of the second in which the job ended is revoked: the next start fails
     newest=$(compgen -G "$scratch/$name/step-*" | tail -n 1)
-    until_true 60 begun "$job" has_checkpoints "$name" "$newest" || { not_ok "$name: it goes on" "$(tail -n 5 "$scratch/$name.log")"; return; }
+    until_true 240 begun "$job" has_checkpoints "$name" "$newest" || { not_ok "$name: it goes on" "$(tail -n 5 "$scratch/$name.log")"; return; }
     scontrol requeue "$job"
-    until_true 60 gone "$job" 2 && ok "$name: it is requeued" || not_ok "$name: it is requeued" "$(scontrol show job "$job")"
+    until_true 240 gone "$job" 2 && ok "$name: it is requeued" || not_ok "$name: it is requeued" "$(scontrol show job "$job")"
     sleep 2
-    until_true 120 begun "$job" is "$job" COMPLETED && ok "$name: it ends" || not_ok "$name: it ends" "$(tail -n 5 "$scratch/$name.log")"
+    until_true 240 begun "$job" is "$job" COMPLETED && ok "$name: it ends" || not_ok "$name: it ends" "$(tail -n 5 "$scratch/$name.log")"
     diff -r "$scratch/whole/step-00000$steps" "$scratch/$name/step-00000$steps" > "$scratch/err"
     check "$name: the parameters of an undisturbed run" $?
 }
@@ -126,32 +126,32 @@ disturbed equal "$scratch/equal.yaml" 1 TERM
 job=$(sbatch --parsable --hold --output="$scratch/left.log" <(sed "s:$scratch/equal :$scratch/left :; s/--steps $steps/--steps 100/" "$scratch/equal.sh"))
 mkdir "$slurm/n2/pmix.$job.0"
 scontrol release "$job"
-until_true 60 is "$job" COMPLETED && grep -q "start again; starts left" "$scratch/left.log" && grep -q "at step 100$" "$scratch/left.log" &&
+until_true 240 is "$job" COMPLETED && grep -q "start again; starts left" "$scratch/left.log" && grep -q "at step 100$" "$scratch/left.log" &&
     ok "ranks that PMIx does not start are started again" || not_ok "ranks that PMIx does not start are started again" "$(tail -n 5 "$scratch/left.log")"
 sed 's/ --save [^ ]* --continue//; s/--steps [0-9]*/--steps 20/; s/ --save-every [0-9]*//' "$scratch/equal.sh" > "$scratch/short.sh"
 sed 's/srun --mpi=pmix/srun --no-such-option/' "$scratch/short.sh" > "$scratch/refused.sh"
 sed 's/srun --mpi=list/echo none/' "$scratch/short.sh" > "$scratch/plain.sh"
 for name in refused plain; do
     job=$(sbatch --parsable --output="$scratch/$name.log" "$scratch/$name.sh")
-    until_true 60 is "$job" COMPLETED && grep -q "at step 20" "$scratch/$name.log" && ok "equal nodes by mpirun, $name" || not_ok "equal nodes by mpirun, $name" "$(tail -n 5 "$scratch/$name.log")"
+    until_true 240 is "$job" COMPLETED && grep -q "at step 20" "$scratch/$name.log" && ok "equal nodes by mpirun, $name" || not_ok "equal nodes by mpirun, $name" "$(tail -n 5 "$scratch/$name.log")"
 done
 sed "s/ --steps $steps / --steps 1000000 /; s:$scratch/equal :$scratch/cancelled :" "$scratch/equal.sh" > "$scratch/cancelled.sh"
 job=$(sbatch --parsable "$scratch/cancelled.sh")
-until_true 60 has_checkpoints cancelled
+until_true 240 has_checkpoints cancelled
 scancel "$job"
-until_true 60 is "$job" CANCELLED && scontrol show job "$job" | grep -q "Restarts=0 " && ok "a job that is cancelled is not requeued" ||
+until_true 240 is "$job" CANCELLED && scontrol show job "$job" | grep -q "Restarts=0 " && ok "a job that is cancelled is not requeued" ||
     not_ok "a job that is cancelled is not requeued" "$(scontrol show job "$job")"
 
 # README's commands, with musher in PATH.
 mkdir "$scratch/bin" "$scratch/readme"
 ln -s "$MUSHER" "$scratch/bin/musher"
 cp "$scratch/equal.yaml" "$scratch/readme/plan.yaml"
-cp LICENSE "$scratch/readme/tokens.bin"
+cp LICENSE "$scratch/readme/text.txt"
 sed -n 's/^    \(musher launch slurm .*\|sbatch .*\)/\1/p' README.md > "$scratch/readme/commands"
 [[ $(wc -l < "$scratch/readme/commands") == 2 ]] && (cd "$scratch/readme" && PATH=$scratch/bin:$PATH bash -e commands) > "$scratch/out" 2> "$scratch/err"
 check "README's commands for Slurm" $?
 job=$(sed -n 's/^Submitted batch job //p' "$scratch/out")
-until_true 60 is "$job" COMPLETED && [[ -d $scratch/readme/checkpoints/step-00001000 ]] && ok "and they train" || not_ok "and they train" "$(cat "$scratch"/readme/*.log)"
+until_true 240 is "$job" COMPLETED && [[ -d $scratch/readme/checkpoints/step-00001000 ]] && ok "and they train" || not_ok "and they train" "$(cat "$scratch"/readme/*.log)"
 
 # Forms of a time that launch takes are sbatch's.
 for time in 30 30:15 8:00:00 2-12 2-12:30 2-12:30:15; do
