@@ -51,13 +51,13 @@ static struct program circle(struct arena *a, int32_t n, bool emulated, int32_t 
                         .microbatches = n,
                         .n_devices = n,
                         .n_links = n,
-                        .n_stages = n};
+                        .n_stages = n,
+                        .n_orders = 1};
     p.devices = ARENA_ARRAY(a, struct program_device, (size_t)n);
     p.links = ARENA_ARRAY(a, struct program_link, (size_t)n);
     p.stages = ARENA_ARRAY(a, struct program_stage, (size_t)n);
     p.lanes = ARENA_ARRAY(a, struct lane, (size_t)n); /* without stages: the rig calls the communication thread itself */
     p.orders = ARENA_ARRAY(a, struct order, 1);
-    p.n_orders = 1;
     for (int32_t i = 0; i < n; i++) {
         p.devices[i] = (struct program_device){.name = arena_printf(a, "a.%d", (int)i)};
         p.links[i] = (struct program_link){.name = "link",
@@ -408,8 +408,7 @@ static void run_all(int argc, char **argv)
     }
 }
 
-/* ---- failures ---------------------------------------------------------------------------------
- */
+/* ---- failures ---- */
 
 static void end_by(const char *how)
 {
