@@ -126,8 +126,8 @@ static double mean_over_types(const struct calibrating *s, const struct sample *
     return sum / (double)n;
 }
 
-/* Seconds of the operator before this calibration, on the type: its base's row, or, of an operator that nobody profiled, the row of
- * an earlier calibration. 0: no row, or no work, so that its time is call overhead only. */
+/* The operator's cost on the type before this calibration, in seconds: that of its base's row; of an operator without one, that of the row of an
+ * earlier calibration. 0: no row, or no work, so that its time is call overhead only. */
 static double seconds_before(const struct calibrating *s, const struct device_type *type, const struct op_row *base, uint64_t key)
 {
     if (base) return base->seconds > 0 && op_fits_row_has_work(base) ? base->seconds * team_slower(type) : 0;

@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/document/canonical.h"
 #include "core/model/keys.h"
+#include "core/model/relative_path.h"
 
 #include <limits.h>
 #include <string.h>
@@ -37,19 +38,13 @@ struct data_source data_source_of(struct arena *a, const char *path, enum data_f
     return (struct data_source){form, path != NULL, file};
 }
 
-static const char *beside(struct arena *a, const char *folder, const char *path)
-{
-    if (*path == '/' || !folder || !*folder) return path;
-    return arena_printf(a, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", path);
-}
-
 static const char *absolute(struct arena *a, const char *folder, const char *path)
 {
     char here[PATH_MAX];
-    path = beside(a, folder, path);
+    path = relative_path_in(a, folder, path);
     while (!strncmp(path, "./", 2)) path += 2;
     if (*path == '/' || !getcwd(here, sizeof here)) return path;
-    return beside(a, here, path);
+    return relative_path_in(a, here, path);
 }
 
 /* Any bytes: a folder's name is not the job's choice. */

@@ -8,6 +8,7 @@
 #include "core/base/units.h"
 #include "core/document/canonical.h"
 #include "core/model/keys.h"
+#include "core/model/relative_path.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -22,12 +23,6 @@ static const struct node *given(const struct node *map, const char *key)
 {
     const struct node *n = node_get(map, key);
     return n && n->kind != NODE_NULL ? n : NULL;
-}
-
-static const char *beside(struct arena *a, const char *folder, const char *path)
-{
-    if (*path == '/' || !folder || !*folder) return path;
-    return arena_printf(a, "%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", path);
 }
 
 /* The model's name is "tiny" for "models/tiny.json" unless the file states one. */
@@ -46,7 +41,7 @@ static enum status read_model_file(struct arena *a, const struct node *n, const 
     struct error why = {0};
     TRY(node_text(n, &path, err));
     if (!*path) return node_error(n, err, "must be the path of a config.json or the map itself");
-    out->model_file = beside(a, folder, path);
+    out->model_file = relative_path_in(a, folder, path);
     enum status st = document_read(a, out->model_file, &config, &why);
     if (st == OK) st = model_parse(a, config, base_name(a, path), &out->model, &why);
     if (st == ERR_INPUT) return node_error(n, err, "%s", why.text);
