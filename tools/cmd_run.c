@@ -203,11 +203,6 @@ static enum status run_forked(struct outputs *x, struct error *err)
 
 enum { LAUNCHER_AUTO, LAUNCHER_FORK, LAUNCHER_MPIRUN };
 static const char *const adapt_modes[] = {"off", "advise", "on", NULL};
-static const char *const forms[] = {"auto",
-#define X(name, text) #text,
-                                    DATA_FORMS(X)
-#undef X
-                                        NULL};
 static const char *const save_modes[] = {"async", "sync", NULL}; /* enum save_mode */
 static const char *const launchers[] = {"auto", "fork", "mpirun", NULL};
 
@@ -328,7 +323,7 @@ static const struct option options[] = {
      .preset = "the job's `data`"},
     {.name = "data-form",
      CHOICE_AT(form),
-     .choices = forms,
+     .choices = data_form_names,
      .help = "layout of --data; auto: from the file's magic number, else bytes",
      .preset = "auto"},
     {.name = "trace",

@@ -11,23 +11,13 @@
 
 enum { FILES_MAX = 4096 }; /* exec/data/sample_order.h: at least one of a block's samples each */
 
-static const char *const names[] = {"auto",
+const char *const data_form_names[] = {"auto",
 #define X(name, text) #text,
                                     DATA_FORMS(X)
 #undef X
                                         NULL};
 
-const char *data_form_name(enum data_form form) { return names[form]; }
-
-bool data_form_parse(const char *text, enum data_form *out)
-{
-    for (int f = DATA_AUTO; f < DATA_FORM_COUNT; f++)
-        if (!strcmp(text, names[f])) {
-            *out = (enum data_form)f;
-            return true;
-        }
-    return false;
-}
+const char *data_form_name(enum data_form form) { return data_form_names[form]; }
 
 bool data_form_is_of_images(enum data_form form) { return form == DATA_CIFAR10 || form == DATA_CIFAR100 || form == DATA_MNIST; }
 
@@ -102,7 +92,7 @@ enum status data_source_read(struct arena *a, const struct node *root, const cha
     TRY(node_is(n, NODE_MAP, err));
     TRY(document_keys(n, job_data_keys, err));
     form = node_get(n, "form");
-    if (form) TRY(node_choice(form, names, &choice, err));
+    if (form) TRY(node_choice(form, data_form_names, &choice, err));
     out->form = (enum data_form)choice;
     TRY(node_need(n, "files", &files, err));
     return read_files(a, files, folder, out, err);
@@ -119,7 +109,7 @@ void data_source_write(FILE *out, const struct data_source *d, int indent)
         return;
     }
     fputc('{', out);
-    if (d->form != DATA_AUTO) fprintf(out, "form: %s, ", names[d->form]);
+    if (d->form != DATA_AUTO) fprintf(out, "form: %s, ", data_form_names[d->form]);
     fputs("files: [", out);
     for (int32_t i = 0; i < d->n_files; i++) {
         const struct data_file_source *f = &d->files[i];

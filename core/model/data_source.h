@@ -54,7 +54,7 @@ void data_source_write(FILE *out, const struct data_source *d, int indent); /* i
 /* One file. */
 struct data_source data_source_of(struct arena *a, const char *path, enum data_form form);
 const char *data_form_name(enum data_form form); /* "auto" of DATA_AUTO */
-bool data_form_parse(const char *text, enum data_form *out);
+extern const char *const data_form_names[]; /* NULL-ended, by enum */
 bool data_form_is_of_images(enum data_form form);
 
 #endif
