@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/gates/r09_hostile.sh - R9: hostile files. Every one is refused with the documented exit code and its place, within a
 # time and memory limit; nothing is written, and no control character of a file reaches the terminal.
-# usage: [BUILD=build] [GATE_SHORT=1] tests/gates/r09_hostile.sh        from the root of the tree, after make; GATE_SHORT: fewer bytes and numbers
+# usage: [BUILD=build] [MUSHER_LONG=1] tests/gates/r09_hostile.sh        from the root of the tree, after make; without MUSHER_LONG=1: fewer bytes and numbers
 set -u
 root=$PWD
 MUSHER=${MUSHER:-$root/${BUILD:-build}/musher}
@@ -78,7 +78,7 @@ try() {
 # ---- bytes: the same poison in every format ---------------------------------------------------------------------------
 deep=$(printf '%*s' 100000 '' | tr ' ' '[')
 kinds=(job cluster plan trace program faults schedule nccl nccl-json xml topo failures spot cases sweep db)
-[[ ${GATE_SHORT:-} ]] && kinds=(trace faults topo)
+[[ ${MUSHER_LONG:-0} == 0 ]] && kinds=(trace faults topo)
 for kind in "${kinds[@]}"; do
     : >x.$kind && try $kind "an empty file"
     { head -c 40 "$good/$kind" && printf '\0\0\0' && tail -c +41 "$good/$kind"; } >x.$kind && try $kind "NUL bytes"
@@ -98,7 +98,7 @@ done
 
 # ---- numbers, in every document that has them -----------------------------------------------------------------------------
 numbers=(1e308 1e999 -1 .nan .inf NaN Infinity 18446744073709551616 99999999999999999999999999 0x10 1_000 '1 000' '[1]' '{a: 1}' null "''")
-[[ ${GATE_SHORT:-} ]] && numbers=(1e999 .nan -1)
+[[ ${MUSHER_LONG:-0} == 0 ]] && numbers=(1e999 .nan -1)
 for number in "${numbers[@]}"; do
     sed "s/global_batch: .*/global_batch: $number/" "$good/job" >x.job && try job "global_batch: $number" 'x\.job:[0-9]+'
     sed "s/slowdown: 2/slowdown: $number/" "$good/cluster" >x.cluster && [[ $number != 1e308 ]] && try cluster "slowdown: $number" 'x\.cluster:[0-9]+'

@@ -2,7 +2,7 @@
 # tests/gates/r19_cli.sh - R19: every verb of the verb table, in every environment: help, wrong options, missing and unreadable files, outputs
 # that cannot be written, a closed or full standard output, a reader that leaves, locales with a decimal comma, terminals of any
 # width; --json is one JSON object with the same numbers everywhere.
-# usage: [BUILD=build] [GATE_SHORT=1] tests/gates/r19_cli.sh        from the root of the tree, after make
+# usage: [BUILD=build] [MUSHER_LONG=1] tests/gates/r19_cli.sh        from the root of the tree, after make
 set -u
 root=$PWD
 MUSHER=${MUSHER:-$root/${BUILD:-build}/musher}
@@ -104,7 +104,7 @@ for name in de_DE tr_TR; do
     if command -v localedef >/dev/null && localedef -i $name -f UTF-8 "locale/$name.UTF-8" 2>err; then locales+=("$name.UTF-8"); else left_out+=", $name (localedef)"; fi
 done
 ((${#locales[@]} < 2)) || [[ $(LOCPATH=$PWD/locale LC_ALL=de_DE.UTF-8 bash -c 'printf %.1f 0,5' 2>/dev/null) == "0,5" ]] || left_out+=", a decimal comma (the locale has no effect here)"
-[[ ${GATE_SHORT:-} ]] && locales=("${locales[@]: -1}")
+[[ ${MUSHER_LONG:-0} == 0 ]] && locales=("${locales[@]: -1}")
 cat >sailor-team.yaml <<END
 version: 1
 name: sailor
