@@ -10,7 +10,7 @@ uint64_t op_values_random_key(const struct op_call *c);
 uint64_t op_values_random_sequence(const struct op_call *c);
 /* Orthonormal: of a column at most; each but the first one of random numbers. */
 enum { ORTHONORMAL_DRAWS = 8 };
-/* Radians per position of the i-th pair of a head, with Llama 3.1's scaling if `rope` specifies it. */
+/* Radians per position of the i-th pair of a head, with the scaling that `rope` specifies. */
 double op_values_rotary_frequency(const struct op_attrs *attrs, int32_t pair);
 
 #endif

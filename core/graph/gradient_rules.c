@@ -146,6 +146,18 @@ enum status gradient_rule_activation(struct gradient_builder *g, int32_t op, str
     return use_input(&u, 0, kind, "grad_input", &attrs, INPUTS(u.op.input[0], u.dy), err);
 }
 
+enum status gradient_rule_scale(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return use_input(&u, 0, OP_scale, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+}
+
+enum status gradient_rule_softcap(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return use_input(&u, 0, OP_softcap_grad, "grad_input", &u.op.attrs, INPUTS(u.op.output[0], u.dy), err);
+}
+
 /* dz, the gradient of x + b, is the gradient of x as well, so it is computed even if x wants none.
  */
 enum status gradient_rule_bias_gelu(struct gradient_builder *g, int32_t op, struct error *err)
@@ -174,7 +186,7 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
                         int32_t n_weights, struct error *err)
 {
     int32_t x = u->op.input[0], gamma = u->op.input[1], stats = u->op.output[1];
-    struct op_attrs attrs = {.eps = u->op.attrs.eps, .groups = u->op.attrs.groups};
+    struct op_attrs attrs = {.eps = u->op.attrs.eps, .unit_offset = u->op.attrs.unit_offset, .groups = u->op.attrs.groups};
     const struct graph *g = gradient_graph(u->b);
     if (!shape_elements(&g->tensors[x].shape)) /* an empty part says nothing of a run's length */
         attrs.head_dim = (int32_t)shape_last(&g->tensors[gamma].shape);

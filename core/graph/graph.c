@@ -111,7 +111,7 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
 static bool goes_with_what_is_before(const struct graph_op *op)
 {
     static const enum op_kind kinds[] = {
-        OP_bias, OP_dropout, OP_relu, OP_group_norm, OP_to_rows, OP_prepend, OP_slice};
+        OP_bias, OP_dropout, OP_scale, OP_softcap, OP_relu, OP_group_norm, OP_to_rows, OP_prepend, OP_slice};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (op->kind == kinds[i]) return true;
     return false;

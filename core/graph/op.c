@@ -196,6 +196,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     /* Newer than stored profiles: part of the key only if set. */
     if ((has & A_HOSTED) && a->hosted) out[n++] = (struct key_attr){"hosted", 6};
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
+    if ((has & A_HEADS) && a->softcap > 0) out[n++] = (struct key_attr){"softcap", 8};
     /* names are no part of the number: another one than eager's */
     if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};

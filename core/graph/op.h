@@ -53,7 +53,7 @@ enum op_kind {
     OP_KIND_COUNT
 };
 
-struct rope_scaling { /* Llama 3.1's; factor 0 means none */
+struct rope_scaling { /* Llama 3.1's; factor 0: none; high_freq_factor 0: linear, all frequencies are divided by the factor */
     double factor, low_freq_factor, high_freq_factor, original_max_position;
 };
 
@@ -79,19 +79,23 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     struct encoding code;    /* encode, decode */
     /* attention, rotary: heads of its x. window: visible positions, its own included; 0: all before */
     int32_t heads, kv_heads, head_dim, window;
+    double softcap; /* attention: a score s becomes softcap·tanh(s/softcap); 0: stays s */
     bool eager;         /* attention: masked scores and probabilities are materialised, with dropout between */
     bool bidirectional; /* attention: no causal mask; without a window */
     double theta;       /* rotary base */
+    int32_t rotary_dim; /* rotary: features of a head that rotate, its first ones; 0: all */
+    bool interleaved;   /* rotary: feature 2i rotates with 2i + 1, else i with i + rotary_dim/2 */
     struct rope_scaling rope;
     /* norms */
     double eps;
+    bool unit_offset; /* rms_norm: the factor is 1 + gamma (Gemma) */
     int32_t groups; /* group_norm */
     /* embedding, logits, loss. vocabulary: embedding_grad, logits_weight_grad; cross_entropy, its gradient: > 0 if rows are padded */
     int64_t vocabulary;
     int64_t counted;   /* cross_entropy: targets of a sequence that count; 0: all, and none is -1 */
     int64_t mean_rows; /* cross_entropy of a shard of the rows: > 0: all rows that the gradient is the mean over */
     /* cross_entropy_grad; gating: factor of the load-balancing loss in its gradient, times the weight of a sequence; outer_delta;
-     * outer_average and outer_nesterov: the share alpha of the local parameter */
+     * outer_average and outer_nesterov: the share alpha of the local parameter; scale, softcap: the constant */
     double scale;
     /* experts: gating, dispatch, combine, gates_grad, expert_matmul */
     int32_t chosen;   /* experts of a position (top-k) */

@@ -102,11 +102,11 @@ int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, i
     return bias ? build_add_bias(b, name, y, out) : y;
 }
 
-int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n)
+int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n, bool unit_offset)
 {
-    struct op_attrs attrs = {.eps = b->m->norm_eps};
-    int32_t gamma =
-        build_parameter(b, build_module_of(b, name), ".weight", build_vec(n), INIT_ONES, 0);
+    struct op_attrs attrs = {.eps = b->m->norm_eps, .unit_offset = unit_offset};
+    int32_t gamma = build_parameter(b, build_module_of(b, name), ".weight", build_vec(n),
+                                    unit_offset ? INIT_ZEROS : INIT_ONES, 0);
     return build_apply2(b, OP_rms_norm, name, &attrs, x, gamma);
 }
 
@@ -147,4 +147,17 @@ int32_t build_blocks(struct build *b, const char *list, int32_t x,
     }
     b->prefix = "";
     return x;
+}
+
+void build_head_and_loss(struct build *b, int32_t x, int32_t table, int32_t targets)
+{
+    if (!b->m->tied)
+        table = build_parameter(b, "lm_head", ".weight",
+                                build_mat(b->m->vocabulary, b->m->hidden),
+                                INIT_NORMAL, b->m->init_std);
+    int32_t logits =
+        build_apply2(b, OP_matmul, "lm_head", &(struct op_attrs){.trans_b = true}, x, table);
+    if (b->m->logit_softcap > 0)
+        logits = build_apply1(b, OP_softcap, "lm_head.softcap", &(struct op_attrs){.scale = b->m->logit_softcap}, logits);
+    build_apply2(b, OP_cross_entropy, "loss", NULL, logits, targets);
 }

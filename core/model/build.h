@@ -47,7 +47,8 @@ int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, i
 /* y = x·Wᵀ (+ b), W (out, in) */
 int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      bool bias);
-int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n);
+/* unit_offset: the factor is 1 + weight */
+int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n, bool unit_offset);
 int32_t build_layer_norm(struct build *b, const char *name, int32_t x, int64_t n);
 /* x itself if rate is 0 */
 int32_t build_dropout(struct build *b, const char *name, int32_t x, double rate);
@@ -55,5 +56,7 @@ struct op_attrs build_attention_attrs(const struct build *b);
 /* All blocks of the model, named list.0. … */
 int32_t build_blocks(struct build *b, const char *list, int32_t x,
                      int32_t (*block)(struct build *, int32_t));
+/* Logits and the loss. table: the embedding, of tied heads; untied heads have a weight of their own, (vocabulary, hidden) in every family. */
+void build_head_and_loss(struct build *b, int32_t x, int32_t table, int32_t targets);
 
 #endif

@@ -1,9 +1,9 @@
 /* core/model/model.h - Hugging Face config.json → forward graph.
  *
- * Families: gpt2, llama, mistral, qwen2, qwen3 (dense); mixtral, qwen3_moe (experts); bert (masked language modelling, dense or
+ * Families: gpt2; llama, mistral, qwen2, qwen3, gemma2, gemma3_text, olmo2, phi3, glm4 (core/model/decoder.h); mixtral, qwen3_moe (experts); bert (masked language modelling, dense or
  * with experts); and measured_layers, a table of layers without operators
  * (core/model/measured.h). Unknown model_type: ERR_INPUT with the known ones.
- * vit (ViTForImageClassification) and vgg are image models: inputs pixels (b,c,h,w) and labels (b); global batch and microbatch
+ * A config with a text_config is that of its language model. vit (ViTForImageClassification) and vgg are image models: inputs pixels (b,c,h,w) and labels (b); global batch and microbatch
  * count images; the sequence length is that of one image: patches and the class token (vit), 1 (vgg).
  * The graph is built for one microbatch: inputs tokens, positions (learned positions only), targets (b,T); bert also segments.
  *
@@ -55,7 +55,9 @@ struct model {
     const char *family; /* model_type */
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary, max_positions;
     int64_t window; /* sliding window, 0 = none */
-    bool tied, attention_bias, mlp_bias, qk_norm, gelu_erf;
+    int64_t window_pattern; /* n > 0: layers n - 1, 2n - 1 … have none */
+    int64_t rotary_dim;     /* features of a head that rotate; 0: all */
+    bool tied, attention_bias, mlp_bias, gelu_erf;
     bool eager; /* attn_implementation: eager, which materialises scores */
     const struct measured_model *measured; /* family measured_layers, else NULL */
     /* Images: (channels, image_size, image_size), 0: text; then vocabulary is the number of classes. patch: vit only. */
@@ -66,6 +68,9 @@ struct model {
     int64_t features[MODEL_FEATURES_MAX], classifier[MODEL_CLASSIFIER_MAX];
     bool relu; /* hidden_act of vit: relu; else gelu */
     double norm_eps, rope_theta, init_std;
+    double local_theta;  /* rotary base of layers with a window, without `rope`; 0: rope_theta */
+    double query_scalar; /* scores are divided by its square root; 0: head_dim */
+    double attention_softcap, logit_softcap; /* 0: none */
     int64_t experts; /* of each layer with experts; 0: none */
     int64_t chosen;  /* experts per position (top-k) */
     int64_t expert_intermediate,

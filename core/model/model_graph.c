@@ -10,25 +10,13 @@
 
 #include "core/base/arena.h"
 #include "core/model/bert.h"
-#include "core/model/experts.h"
+#include "core/model/decoder.h"
 #include "core/model/images.h"
 #include "core/model/measured.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Untied heads have a weight of their own, (vocabulary, hidden) in every family. */
-static void head_and_loss(struct build *b, int32_t x, int32_t table, int32_t targets)
-{
-    if (!b->m->tied)
-        table = build_parameter(b, "lm_head", ".weight",
-                                build_mat(b->m->vocabulary, b->m->hidden),
-                                INIT_NORMAL, b->m->init_std);
-    int32_t logits =
-        build_apply2(b, OP_matmul, "lm_head", &(struct op_attrs){.trans_b = true}, x, table);
-    build_apply2(b, OP_cross_entropy, "loss", NULL, logits, targets);
-}
 
 /* Radford et al. 2019: projections into the residual stream start 1/sqrt(2·layers) smaller. */
 static int32_t gpt2_block(struct build *b, int32_t x)
@@ -51,64 +39,6 @@ static int32_t gpt2_block(struct build *b, int32_t x)
     return build_apply2(b, OP_add, "mlp.residual", NULL, x, y);
 }
 
-/* A query or key: projection, norm of each head (qwen3), rotation. which: "q" or "k". */
-static int32_t rotated(struct build *b, const char *which, int32_t x, int64_t heads)
-{
-    const struct model *m = b->m;
-    struct op_attrs rotary = {.heads = (int32_t)heads,
-                              .head_dim = (int32_t)m->head_dim,
-                              .theta = m->rope_theta,
-                              .rope = m->rope};
-    x = build_linear(b, build_join(b, "self_attn.", which, "_proj"), x, m->hidden,
-                     heads * m->head_dim, m->attention_bias);
-    if (m->qk_norm)
-        x = build_rms_norm(b, build_join(b, "self_attn.", which, "_norm"), x, m->head_dim);
-    return build_apply1(b, OP_rotary, build_join(b, "self_attn.", which, "_rotary"), &rotary, x);
-}
-
-static int32_t llama_attention(struct build *b, int32_t x)
-{
-    const struct model *m = b->m;
-    struct op_attrs attention = build_attention_attrs(b);
-    bool output_bias = m->attention_bias && strcmp(m->family, "qwen2") != 0;
-    int32_t q = rotated(b, "q", x, m->heads);
-    int32_t k = rotated(b, "k", x, m->kv_heads);
-    int32_t v = build_linear(b, "self_attn.v_proj", x, m->hidden, m->kv_heads * m->head_dim,
-                             m->attention_bias);
-    int32_t o = build_apply(b, OP_attention, "self_attn.attention", &attention,
-                            (const int32_t[]){q, k, v}, 3);
-    return build_linear(b, "self_attn.o_proj", o, m->heads * m->head_dim, m->hidden,
-                               output_bias);
-}
-
-static int32_t llama_mlp(struct build *b, int32_t y)
-{
-    static const struct expert_names mixtral = {"block_sparse_moe.gate", "block_sparse_moe.experts",
-                                                "w1", "w3", "w2"};
-    static const struct expert_names qwen3 = {"mlp.gate", "mlp.experts", "gate_proj", "up_proj",
-                                              "down_proj"};
-    const struct model *m = b->m;
-    int64_t d = m->hidden, f = m->intermediate;
-    if (model_has_experts(m, b->layer))
-        return experts_build(b, strcmp(m->family, "mixtral") ? &qwen3 : &mixtral, y);
-    int32_t gate = build_linear(b, "mlp.gate_proj", y, d, f, m->mlp_bias);
-    int32_t up = build_linear(b, "mlp.up_proj", y, d, f, m->mlp_bias);
-    y = build_apply2(b, OP_multiply, "mlp.multiply", NULL,
-                     build_apply1(b, OP_silu, "mlp.silu", NULL, gate), up);
-    return build_linear(b, "mlp.down_proj", y, f, d, m->mlp_bias);
-}
-
-static int32_t llama_block(struct build *b, int32_t x)
-{
-    double rate = b->m->hidden_dropout;
-    int32_t y = build_rms_norm(b, "input_layernorm", x, b->m->hidden);
-    y = build_dropout(b, "self_attn.dropout", llama_attention(b, y), rate);
-    x = build_apply2(b, OP_add, "self_attn.residual", NULL, x, y);
-    y = build_rms_norm(b, "post_attention_layernorm", x, b->m->hidden);
-    y = build_dropout(b, "mlp.dropout", llama_mlp(b, y), rate);
-    return build_apply2(b, OP_add, "mlp.residual", NULL, x, y);
-}
-
 static void gpt2(struct build *b)
 {
     int32_t tokens = build_input(b, "tokens", INPUT_TOKENS);
@@ -122,20 +52,7 @@ static void gpt2(struct build *b)
     x = build_apply2(b, OP_add, "embedding.add", NULL, x, p);
     x = build_dropout(b, "embedding.drop", x, m->embedding_dropout);
     x = build_blocks(b, "h", x, gpt2_block);
-    head_and_loss(b, build_layer_norm(b, "ln_f", x, m->hidden), wte, targets);
-}
-
-static void llama(struct build *b)
-{
-    int32_t tokens = build_input(b, "tokens", INPUT_TOKENS);
-    int32_t targets = build_input(b, "targets", INPUT_TARGETS);
-    const struct model *m = b->m;
-    int32_t table;
-    b->base = "model.";
-    int32_t x = build_embedding(b, "embed_tokens", m->vocabulary, tokens, &table);
-    x = build_blocks(b, "layers", build_dropout(b, "embed_tokens.dropout", x, m->embedding_dropout),
-                     llama_block);
-    head_and_loss(b, build_rms_norm(b, "norm", x, m->hidden), table, targets);
+    build_head_and_loss(b, build_layer_norm(b, "ln_f", x, m->hidden), wte, targets);
 }
 
 enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype,
@@ -176,7 +93,7 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
     else if (!strcmp(m->family, "vgg"))
         images_build_vgg(&b);
     else
-        llama(&b);
+        decoder_build(&b);
     *out = b.g;
     return b.status;
 }

@@ -197,12 +197,12 @@ static enum status read_code(struct reader *r, struct op_attrs *a)
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
-    TRY(words_int(r, 0, 2047, &flags));
+    TRY(words_int(r, 0, 8191, &flags));
     a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
     a->gelu_erf = flags & 8;
     a->inverse = flags & 16, a->decay = flags & 32, a->narrows = flags & 256,
     a->scaled = flags & 512, a->hosted = flags & 1024;
-    a->bidirectional = flags & 64;
+    a->bidirectional = flags & 64, a->unit_offset = flags & 2048, a->interleaved = flags & 4096;
     int32_t *numbers[] = {&a->heads, &a->kv_heads, &a->head_dim, &a->window};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         TRY(words_int(r, 0, 1 << 24, numbers[i]));
@@ -219,6 +219,8 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         TRY(words_int64(r, 0, INT64_MAX, &a->start));
         TRY(words_int64(r, 0, INT64_MAX, &a->sequences));
     }
+    if (kind == OP_rotary) TRY(words_int(r, 0, 1 << 24, &a->rotary_dim));
+    if (kind == OP_attention || kind == OP_attention_grad) TRY(words_double(r, &a->softcap));
     if (flags & 128) TRY(read_shape_attrs(r, a));
     if (kind == OP_encode || kind == OP_decode) return read_code(r, a);
     if (kind == OP_rescale) return words_int64(r, 0, 1 << 24, &a->grows_after);

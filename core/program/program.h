@@ -484,7 +484,7 @@ int64_t program_host_bytes(const struct program_stage *s); /* page-locked, of of
 int64_t program_stage_bytes(const struct program_stage *s);
 
 /* A program file is readable only by the musher version that wrote its format; others report its version. Lowering the plan again makes a new one. */
-enum { PROGRAM_VERSION = 13 };
+enum { PROGRAM_VERSION = 14 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that interpreters need no checks. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out, struct error *err);

@@ -115,7 +115,8 @@ static void write_op(struct lines *out, const struct program_op *op)
     put(out, op->layer);
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
                  a->inverse << 4 | a->decay << 5 | a->bidirectional << 6 | has_shape_attrs(a) << 7 |
-                 a->narrows << 8 | a->scaled << 9 | a->hosted << 10);
+                 a->narrows << 8 | a->scaled << 9 | a->hosted << 10 | a->unit_offset << 11 |
+                 a->interleaved << 12);
     put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
         put(out, a->vocabulary);
     put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),
@@ -126,6 +127,8 @@ static void write_op(struct lines *out, const struct program_op *op)
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link), put(out, a->tp);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
+    if (op->kind == OP_rotary) put(out, a->rotary_dim);
+    if (op->kind == OP_attention || op->kind == OP_attention_grad) put_double(out, a->softcap);
     if (op->kind == OP_encode || op->kind == OP_decode) write_encoding(out, a);
     if (op->kind == OP_rescale) put(out, a->grows_after);
     if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);

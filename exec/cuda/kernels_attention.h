@@ -30,6 +30,7 @@ struct attention_call {
     int64_t b;
     int32_t queries, keys, heads, kv_heads, head_dim, start, window;
     bool bidirectional;
+    double softcap; /* > 0: a score s becomes softcap·tanh(s/softcap) */
     const void *q, *k, *v; /* q: address of the first query */
     struct attention_strides q_at, kv_at;
     void *o;   /* (b, queries, heads, head_dim); an input of the gradient */
@@ -41,7 +42,7 @@ struct attention_call {
     void *dq, *dk, *dv;
 };
 
-/* bf16 or fp16, heads of up to 128 elements and a multiple of 8, all addresses multiples of 16 bytes. capability: 10
+/* Without softcap; bf16 or fp16, heads of up to 128 elements and a multiple of 8, all addresses multiples of 16 bytes. capability: 10
  * major + minor; sm_80 and newer, and sm_75 for fp16 with heads of up to 64. */
 bool cuda_attention_is_fast(const struct attention_call *a, int capability);
 

@@ -102,6 +102,14 @@ static __device__ __forceinline__ typename dtype_traits<T>::wide row_sum(typenam
     return v;
 }
 
+template <class T>
+static __device__ __forceinline__ typename dtype_traits<T>::wide plain_capped(const attention_call &a,
+                                                                             typename dtype_traits<T>::wide s)
+{
+    using wide = typename dtype_traits<T>::wide;
+    return a.softcap > 0 ? (wide)a.softcap * tanh(s / (wide)a.softcap) : s;
+}
+
 /* grid: query tiles, heads, sequences x tiles of columns */
 template <class T>
 static __global__ void __launch_bounds__(plain_size<T>::THREADS)
@@ -126,7 +134,7 @@ static __global__ void __launch_bounds__(plain_size<T>::THREADS)
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 bool seen = sees(a, first + y + r * SIDE, key + x + c * SIDE);
-                s[r][c] = seen ? s[r][c] * scale : -INFINITY;
+                s[r][c] = seen ? plain_capped<T>(a, s[r][c] * scale) : -INFINITY;
                 m = s[r][c] > m ? s[r][c] : m;
             }
             m = row_largest<T>(m);
@@ -180,8 +188,9 @@ plain_probabilities(const attention_call &a, const plain_head<T> &h, plain_room<
 #pragma unroll
         for (int c = 0; c < 4; c++) {
             bool seen = there && sees(a, row, key + x + c * SIDE);
-            p[r][c] = seen ? exp(p[r][c] * scale - lse) : wide(0);
-            ds[r][c] = p[r][c] * (ds[r][c] - delta);
+            wide s = plain_capped<T>(a, p[r][c] * scale), share = a.softcap > 0 ? s / (wide)a.softcap : wide(0);
+            p[r][c] = seen ? exp(s - lse) : wide(0);
+            ds[r][c] = p[r][c] * (ds[r][c] - delta) * (1 - share * share);
         }
     }
 }
@@ -320,7 +329,7 @@ extern "C" bool cuda_attention_is_fast(const struct attention_call *a, int capab
     const void *address[] = {a->q, a->k, a->v, a->o, a->dout, a->dq, a->dk, a->dv};
     int64_t strides[] = {a->q_at.sequence, a->q_at.position, a->kv_at.sequence, a->kv_at.position,
                        a->head_dim};
-    if (!narrow || a->head_dim > 128 || capability < (bf16 || a->head_dim > 64 ? 80 : 75)) return false;
+    if (!narrow || a->softcap > 0 || a->head_dim > 128 || capability < (bf16 || a->head_dim > 64 ? 80 : 75)) return false;
     for (const void *p : address)
         if ((uintptr_t)p % 16) return false;
     for (int64_t elements : strides)

@@ -12,14 +12,14 @@
 
 enum { PACKS = 2, ROWS = 4 };
 
-/* What is done to an element: a, b, c are inputs, y and z outputs. */
+/* What is done to an element: a, b, c are inputs, k the constant of the call, y and z outputs. */
 #define ELEMENT(name, inputs, outputs, ...)                                                        \
     template <class T> struct of_##name {                                                          \
         using W = wide_of<T>;                                                                      \
         enum { INPUTS = inputs, OUTPUTS = outputs };                                               \
-        static __device__ __forceinline__ void one(W a, W b, W c, W &y, W &z)                      \
+        static __device__ __forceinline__ void one(W a, W b, W c, W k, W &y, W &z)                 \
         {                                                                                          \
-            (void)a, (void)b, (void)c, (void)z;                                                    \
+            (void)a, (void)b, (void)c, (void)k, (void)z;                                                   \
             __VA_ARGS__;                                                                           \
         }                                                                                          \
     };
@@ -35,6 +35,9 @@ ELEMENT(relu, 1, 1, y = a < 0 ? W(0) : a)
 ELEMENT(relu_grad, 2, 1, y = a > 0 ? b : W(0))
 ELEMENT(swiglu, 2, 1, y = silu<T>(a) * b)
 ELEMENT(swiglu_grad, 3, 2, y = silu_slope<T>(a) * (c * b); z = c * silu<T>(a))
+ELEMENT(scale, 1, 1, y = k * a)
+ELEMENT(softcap, 1, 1, y = k * tanh(a / k))
+ELEMENT(softcap_grad, 2, 1, y = b * (1 - a / k * (a / k)))
 /* a is x + bias, b is dy */
 ELEMENT(bias, 1, 1, y = a)
 ELEMENT(bias_gelu_tanh, 1, 1, y = gelu_tanh<T>(a))
@@ -45,6 +48,7 @@ ELEMENT(bias_gelu_erf_grad, 2, 1, y = gelu_erf_slope<T>(a) * b)
 template <class T> struct flat_operands {
     const T *a, *b, *c;
     T *y, *z;
+    wide_of<T> k;
 };
 
 template <class T, class F, bool WHOLE>
@@ -70,7 +74,7 @@ static __device__ __forceinline__ void flat_tile(const flat_operands<T> &o, int6
         if (F::INPUTS > 2) in_c[k].get(c);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            F::one(a[j], F::INPUTS > 1 ? b[j] : W(0), F::INPUTS > 2 ? c[j] : W(0), y[j], z[j]);
+            F::one(a[j], F::INPUTS > 1 ? b[j] : W(0), F::INPUTS > 2 ? c[j] : W(0), o.k, y[j], z[j]);
         write<T, N, WHOLE>(o.y, i, n, packed, y);
         if (F::OUTPUTS > 1) write<T, N, WHOLE>(o.z, i, n, packed, z);
     }
@@ -111,13 +115,14 @@ static cudaError_t launch_flat(enum cuda_flat_kind kind, flat_operands<T> o, int
 }
 
 extern "C" cudaError_t cuda_flat(enum cuda_flat_kind kind, enum cuda_dtype dtype, const void *a,
-                                 const void *b, const void *c, void *y, void *z, int64_t n,
+                                 const void *b, const void *c, double constant, void *y, void *z, int64_t n,
                                  cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (n <= 0) return cudaSuccess;
     CUDA_WITH_DTYPE(dtype, T, {
-        flat_operands<T> o = {(const T *)a, (const T *)b, (const T *)c, (T *)y, (T *)z};
+        flat_operands<T> o = {(const T *)a, (const T *)b, (const T *)c, (T *)y, (T *)z,
+                              (wide_of<T>)constant};
         e = launch_flat<T>(kind, o, n, stream);
     });
     return e;
@@ -159,7 +164,7 @@ static __device__ __forceinline__ void some_rows(const row_operands<T> &o, int64
             if (F::INPUTS > 1) in_dy[k].get(dy);
 #pragma unroll
             for (int j = 0; j < N; j++)
-                F::one(x[j] + b[j], F::INPUTS > 1 ? dy[j] : W(0), W(0), y[j], z);
+                F::one(x[j] + b[j], F::INPUTS > 1 ? dy[j] : W(0), W(0), W(0), y[j], z);
             write<T, N, WHOLE>(o.y + row * n, i, n, packed, y);
         }
     }

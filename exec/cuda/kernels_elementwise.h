@@ -21,14 +21,16 @@ extern "C" {
     X(add, 2, 1)                                                                                   \
     X(multiply, 2, 1) X(gelu_tanh, 1, 1) X(gelu_tanh_grad, 2, 1) X(gelu_erf, 1, 1)                 \
         X(gelu_erf_grad, 2, 1) X(silu, 1, 1) X(silu_grad, 2, 1) X(relu, 1, 1) X(relu_grad, 2, 1)   \
-            X(swiglu, 2, 1) X(swiglu_grad, 3, 2)
+            X(swiglu, 2, 1) X(swiglu_grad, 3, 2) X(scale, 1, 1) X(softcap, 1, 1)               \
+                X(softcap_grad, 2, 1)
 enum cuda_flat_kind {
 #define X(name, inputs, outputs) CUDA_FLAT_##name,
     CUDA_FLAT_KINDS(X)
 #undef X
 };
+/* constant: of scale, softcap and its gradient */
 cudaError_t cuda_flat(enum cuda_flat_kind kind, enum cuda_dtype dtype, const void *a,
-                      const void *b, const void *c, void *y, void *z, int64_t n,
+                      const void *b, const void *c, double constant, void *y, void *z, int64_t n,
                       cudaStream_t stream);
 
 /* y = kind(x + b, dy): x, dy, y (rows, n), b (n). b_wide: b is fp32 although dtype is half precision. */

@@ -82,8 +82,18 @@ struct norm_operands {
     const void *more; /* the gradient gets it on top; or NULL */
     void *y, *stats;
     bool stats_wide, centres;
-    double eps;
+    double eps, offset;
 };
+
+/* Weights of elements i … of a run, with rms_norm's offset. */
+template <class T, int N, bool WHOLE>
+static __device__ __forceinline__ void read_gamma(const norm_operands &o, int64_t i, int64_t n, bool packed,
+                                                  wide_of<T> (&gamma)[N])
+{
+    read_either<T, N, WHOLE>(o.gamma, i, n, packed, gamma);
+#pragma unroll
+    for (int j = 0; j < N; j++) gamma[j] += (wide_of<T>)o.offset;
+}
 
 template <class T, bool BLOCKWIDE, bool KEEP, bool WHOLE>
 static __device__ __forceinline__ void norm_runs(const norm_operands &o, int64_t runs, int64_t n,
@@ -114,7 +124,7 @@ static __device__ __forceinline__ void norm_runs(const norm_operands &o, int64_t
     T *y = static_cast<T *>(o.y) + run * n;
     x.each([&](int, int64_t i, int, W(&v)[N], W(&)[N]) {
         W gamma[N], beta[N], out[N];
-        read_either<T, N, WHOLE>(o.gamma, i, n, packed, gamma);
+        read_gamma<T, N, WHOLE>(o, i, n, packed, gamma);
         if (o.centres) read_either<T, N, WHOLE>(o.beta, i, n, packed, beta);
 #pragma unroll
         for (int j = 0; j < N; j++)
@@ -192,7 +202,7 @@ static __device__ __forceinline__ void norm_grad_runs(const norm_operands &o, in
     W sum_g = 0, sum_gx = 0;
     x.each([&](int, int64_t i, int, W(&v)[N], W(&dy)[N]) { /* behind the end dy is 0 */
         W gamma[N];
-        read_either<T, N, WHOLE>(o.gamma, i, n, packed, gamma);
+        read_gamma<T, N, WHOLE>(o, i, n, packed, gamma);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             W g = dy[j] * gamma[j];
@@ -206,7 +216,7 @@ static __device__ __forceinline__ void norm_grad_runs(const norm_operands &o, in
     if (KEEP) weights_again();
     x.each([&](int k, int64_t i, int, W(&v)[N], W(&dy)[N]) {
         W gamma[N], out[N];
-        read_either<T, N, WHOLE>(o.gamma, i, n, packed, gamma);
+        read_gamma<T, N, WHOLE>(o, i, n, packed, gamma);
 #pragma unroll
         for (int j = 0; j < N; j++)
             out[j] = scale * (dy[j] * gamma[j] - mean_g - (v[j] - mean) * scale * mean_gx);
@@ -245,7 +255,8 @@ static norm_operands operands_of(const struct cuda_norm_call *s)
                        s->stats,
                        s->stats_wide,
                        s->centres,
-                       s->eps};
+                       s->eps,
+                       s->offset};
     return o;
 }
 

@@ -21,6 +21,7 @@ struct cuda_norm_call {
     bool centres; /* layer_norm; else rms_norm, without beta and with one statistic per run */
     bool gamma_wide, beta_wide, stats_wide;
     double eps;
+    double offset; /* rms_norm: added to gamma */
     const void *x, *gamma, *beta, *dy;
     const void *more; /* gradient of layer_norm and rms_norm: (runs, n) added to it; NULL: none */
     void *y;     /* or dx */

@@ -369,6 +369,31 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
+/* Interleaved pairs, and heads of which only 2·side features rotate: a thread has the features (2i, 2i + 1) of a head, or a pair and
+ * features behind the pairs. columns: pairs of features of a head. */
+template <class T>
+static __global__ void __launch_bounds__(BLOCK)
+    rotary_part_kernel(const T *x, T *y, int64_t items, int64_t positions, int32_t heads, int32_t side,
+                       int32_t columns, bool interleaved, bool inverse, const wide_of<T> *table)
+{
+    using W = wide_of<T>;
+    for (int64_t item = (int64_t)blockIdx.x * BLOCK + threadIdx.x; item < items; item += (int64_t)gridDim.x * BLOCK) {
+        int64_t head = item / columns, r = head / heads, at = head * 2 * columns;
+        int32_t i = (int32_t)(item - head * columns);
+        int32_t first = i < side && !interleaved ? i : 2 * i, second = i < side && !interleaved ? i + side : 2 * i + 1;
+        if (i >= side) {
+            y[at + first] = x[at + first], y[at + second] = x[at + second];
+            continue;
+        }
+        int64_t turn = r % positions * side + i;
+        W cosine = table[turn], sine = table[positions * side + turn];
+        W a = dtype_traits<T>::get(x[at + first]), b = dtype_traits<T>::get(x[at + second]);
+        if (inverse) sine = -sine;
+        y[at + first] = dtype_traits<T>::put(a * cosine - b * sine);
+        y[at + second] = dtype_traits<T>::put(b * cosine + a * sine);
+    }
+}
+
 extern "C" size_t cuda_rotary_table_bytes(enum cuda_dtype dtype, int64_t positions, int32_t side)
 {
     return 2 * (size_t)(positions * side) * wide_bytes(dtype);
@@ -402,13 +427,31 @@ static cudaError_t turn(const void *x, void *y, int64_t rows, int64_t positions,
                   heads, side, divider_of(across), inverse, (const wide_of<T> *)table, packed);
 }
 
+template <class T>
+static cudaError_t turn_part(const void *x, void *y, int64_t rows, int64_t positions, int32_t heads,
+                             int32_t head_dim, int32_t side, bool interleaved, bool inverse,
+                             const void *table, cudaStream_t stream)
+{
+    int32_t columns = head_dim / 2;
+    int64_t items = rows * heads * columns;
+    dim3 grid((unsigned)least(over(items, BLOCK), INT32_MAX));
+    return LAUNCH((rotary_part_kernel<T>), grid, BLOCK, 0, stream, (const T *)x, (T *)y, items,
+                  positions, heads, side, columns, interleaved, inverse, (const wide_of<T> *)table);
+}
+
 extern "C" cudaError_t cuda_rotary(enum cuda_dtype dtype, const void *x, void *y, int64_t rows,
-                                   int64_t positions, int32_t heads, int32_t side, bool inverse,
-                                   const void *table, cudaStream_t stream)
+                                   int64_t positions, int32_t heads, int32_t head_dim, int32_t side,
+                                   bool interleaved, bool inverse, const void *table,
+                                   cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
-    if (rows <= 0 || heads <= 0 || side <= 0) return cudaSuccess;
-    CUDA_WITH_DTYPE(dtype, T,
-                     e = turn<T>(x, y, rows, positions, heads, side, inverse, table, stream));
+    if (rows <= 0 || heads <= 0 || head_dim <= 0) return cudaSuccess;
+    if (2 * side == head_dim && !interleaved)
+        CUDA_WITH_DTYPE(dtype, T,
+                         e = turn<T>(x, y, rows, positions, heads, side, inverse, table, stream));
+    else
+        CUDA_WITH_DTYPE(dtype, T,
+                         e = turn_part<T>(x, y, rows, positions, heads, head_dim, side, interleaved,
+                                          inverse, table, stream));
     return e;
 }

@@ -36,11 +36,11 @@ size_t cuda_rotary_table_bytes(enum cuda_dtype dtype, int64_t positions, int32_t
 cudaError_t cuda_rotary_table(enum cuda_dtype dtype, const double *frequency, int32_t first,
                               int32_t pairs, int32_t half, int64_t positions, int64_t start,
                               void *table, cudaStream_t stream);
-/* y (rows, heads, 2·half) of x: rotates pair (i, i + half) of row r by the table's angle for position r mod
- * positions; by the negative angle if inverse. */
+/* y (rows, heads, head_dim) of x: rotates pair (i, i + half), or (2i, 2i + 1) if interleaved, of row r by the table's angle for position r
+ * mod positions; by the negative angle if inverse. Features from 2·half on are copied. */
 cudaError_t cuda_rotary(enum cuda_dtype dtype, const void *x, void *y, int64_t rows,
-                        int64_t positions, int32_t heads, int32_t half, bool inverse,
-                        const void *table, cudaStream_t stream);
+                        int64_t positions, int32_t heads, int32_t head_dim, int32_t half,
+                        bool interleaved, bool inverse, const void *table, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -53,7 +53,8 @@ static enum status sizes(const struct op_call *c, int32_t n_in, struct attention
                                  .head_dim = t->head_dim,
                                  .start = (int32_t)(t->start + t->lines.first),
                                  .window = t->window,
-                                 .bidirectional = t->bidirectional};
+                                 .bidirectional = t->bidirectional,
+                                 .softcap = t->softcap};
     return OK;
 }
 

@@ -7,6 +7,7 @@
 
 cuda_op cuda_op_add, cuda_op_multiply, cuda_op_gelu, cuda_op_gelu_grad, cuda_op_silu,
     cuda_op_silu_grad, cuda_op_relu, cuda_op_relu_grad, cuda_op_swiglu, cuda_op_swiglu_grad,
+    cuda_op_scale, cuda_op_softcap, cuda_op_softcap_grad,
     cuda_op_bias, cuda_op_bias_gelu, cuda_op_bias_gelu_grad, cuda_op_bias_grad, cuda_op_accumulate,
     cuda_op_zero;
 
@@ -15,7 +16,7 @@ static enum status flat(struct cuda_context *x, const struct op_call *c, enum cu
 {
     enum cuda_dtype dtype;
     TRY(cuda_major_dtype(c, ~0u, ~0u, &dtype, err));
-    return cuda_failed(cuda_flat(kind, dtype, c->input[0], c->input[1], c->input[2], c->output[0],
+    return cuda_failed(cuda_flat(kind, dtype, c->input[0], c->input[1], c->input[2], c->attrs->scale, c->output[0],
                                  c->output[1], shape_elements(&c->shapes->input[0]), x->stream),
                        op_kind_name(c->kind), err);
 }
@@ -36,6 +37,9 @@ FLAT(relu, CUDA_FLAT_relu)
 FLAT(relu_grad, CUDA_FLAT_relu_grad)
 FLAT(swiglu, CUDA_FLAT_swiglu)
 FLAT(swiglu_grad, CUDA_FLAT_swiglu_grad)
+FLAT(scale, CUDA_FLAT_scale)
+FLAT(softcap, CUDA_FLAT_softcap)
+FLAT(softcap_grad, CUDA_FLAT_softcap_grad)
 #undef FLAT
 
 /* Rows of n with a shared row, input 1, which alone may be fp32. */

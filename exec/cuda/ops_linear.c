@@ -68,7 +68,7 @@ enum status cuda_op_matmul_gelu_grad(struct cuda_context *x, const struct op_cal
     struct cuda_sum s = {.kind = CUDA_SUM_plain, .dtype = t, .dy = p.c, .out = {c->output[1]}};
     void *scratch;
     TRY(cuda_scratch(x, cuda_column_sums_scratch(t, p.m, p.n), &scratch, err));
-    TRY(cuda_failed(cuda_flat(CUDA_FLAT_gelu_tanh_grad, t, c->input[2], p.c, NULL, p.c, NULL,
+    TRY(cuda_failed(cuda_flat(CUDA_FLAT_gelu_tanh_grad, t, c->input[2], p.c, NULL, 0, p.c, NULL,
                               p.m * p.n, x->stream),
                     "gelu_grad", err));
     return cuda_failed(cuda_column_sums(&s, p.m, p.n, scratch, x->stream), "sums", err);

@@ -15,6 +15,7 @@ static enum status forward_of(const struct op_call *c, bool centres, struct cuda
 {
     *s = (struct cuda_norm_call){.centres = centres,
                             .eps = c->attrs->eps,
+                            .offset = c->attrs->unit_offset,
                             .x = c->input[0],
                             .gamma = c->input[1],
                             .beta = centres ? c->input[2] : NULL,
@@ -33,6 +34,7 @@ static enum status gradient_of(const struct op_call *c, bool centres, struct cud
                                struct error *err)
 {
     *s = (struct cuda_norm_call){.centres = centres,
+                            .offset = c->attrs->unit_offset,
                             .x = c->input[0],
                             .gamma = c->input[1],
                             .stats = (void *)(uintptr_t)c->input[2],

@@ -49,12 +49,17 @@ enum status cuda_op_embedding_grad(struct cuda_context *x, const struct op_call 
                        "embedding_grad", err);
 }
 
+static int32_t pairs_of(const struct op_attrs *a)
+{
+    return (a->rotary_dim ? a->rotary_dim : a->head_dim) / 2;
+}
+
 /* Every call computes its table of angles, because it is small beside x and needs no state. */
 static enum status rotary_table(struct cuda_context *x, const struct op_attrs *a,
                                 enum cuda_dtype dtype, int64_t positions, void **table,
                                 struct error *err)
 {
-    int32_t half = a->head_dim / 2;
+    int32_t half = pairs_of(a);
     TRY(cuda_scratch(x, cuda_rotary_table_bytes(dtype, positions, half), table, err));
     for (int32_t first = 0, pairs; first < half; first += pairs) {
         double frequency[CUDA_ROTARY_PAIRS];
@@ -78,8 +83,8 @@ enum status cuda_op_rotary(struct cuda_context *x, const struct op_call *c, stru
     if (!shape_elements(s)) return OK;
     TRY(rotary_table(x, a, dtype, positions, &table, err));
     return cuda_failed(cuda_rotary(dtype, c->input[0], c->output[0], s->dim[0] * positions,
-                                   positions, a->heads, a->head_dim / 2, a->inverse, table,
-                                   x->stream),
+                                   positions, a->heads, a->head_dim, pairs_of(a), a->interleaved,
+                                   a->inverse, table, x->stream),
                        "rotary", err);
 }
 

@@ -11,15 +11,15 @@
 void host_context_init(struct host_context *x)
 {
     *x = (struct host_context){.scratch_arena = arena_new(),
-                               .wide_arena = arena_new(),
-                               .rotary.arena = arena_new()};
+                               .wide_arena = arena_new()};
+    for (int32_t i = 0; i < HOST_ROTARY_TABLES; i++) x->rotary[i].arena = arena_new();
 }
 
 void host_context_free(struct host_context *x)
 {
     arena_free(x->scratch_arena);
     arena_free(x->wide_arena);
-    arena_free(x->rotary.arena);
+    for (int32_t i = 0; i < HOST_ROTARY_TABLES; i++) arena_free(x->rotary[i].arena);
     *x = (struct host_context){0};
 }
 

@@ -18,14 +18,16 @@
 
 struct arena;
 
-struct host_rotary { /* sines and cosines of the last rotary call, because all layers use the same ones */
+/* Sines and cosines of a rotary call. The tables of the last calls are kept, because all layers use the same one, or one of two (Gemma 3). */
+enum { HOST_ROTARY_TABLES = 2 };
+struct host_rotary {
     struct arena *arena;
     enum dtype dtype;
     int64_t positions;
-    int32_t head_dim;
+    int32_t head_dim, rotary_dim;
     double theta;
     struct rope_scaling rope;
-    const void *cosine, *sine; /* (positions, head_dim/2) of dtype */
+    const void *cosine, *sine; /* (positions, pairs) of dtype */
 };
 
 struct host_context {
@@ -35,7 +37,8 @@ struct host_context {
     struct arena *wide_arena; /* half-precision operands converted to fp32 */
     float *wide;
     size_t wide_bytes;
-    struct host_rotary rotary;
+    struct host_rotary rotary[HOST_ROTARY_TABLES];
+    int32_t rotary_next;
     bool blas_clock;
     double blas_s; /* thread CPU time inside BLAS */
 };

@@ -10,5 +10,6 @@
 #define SQRT sqrtf
 #define ROOTS host_roots_fp32
 #define LOG logf
+#define TANH tanhf
 #define GEMM cblas_sgemm
 #include "exec/host/kernels_host_all.inc"

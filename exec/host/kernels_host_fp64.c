@@ -10,5 +10,6 @@
 #define SQRT sqrt
 #define ROOTS host_roots_fp64
 #define LOG log
+#define TANH tanh
 #define GEMM cblas_dgemm
 #include "exec/host/kernels_host_all.inc"

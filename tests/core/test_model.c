@@ -21,11 +21,23 @@ static const struct {
     {"qwen3-8b", 8190735360, 76},
     {"mistral-7b", 7241732096, 68},
     {"qwen2-7b", 7615616512, 60},
+    {"gemma-2-2b", 2614341888, 56},
+    {"gemma-3-1b", 999885952, 56},
+    {"gemma-3-4b", 3880263168, 72}, /* of a text_config */
+    {"phi-4", 14659507200, 84},
+    {"olmo-2-7b", 7298617344, 68},
+    {"glm-4-9b-0414", 9400279040, 84},
+    {"qwen3-vl-8b", 8190735360, 76}, /* its language model is qwen3-8b */
     {"tiny-gpt2", 16384 + 8192 + 4 * (49152 + 832) + 128, 12},
     {"tiny-llama", 32768 + 4 * (8192 + 4096 + 30720 + 128) + 64, 12},
     {"tiny-mistral", 32768 + 4 * (8192 + 4096 + 30720 + 128) + 64, 12},
     {"tiny-qwen2", 16384 + 4 * (8192 + 4096 + 30720 + 128 + 128) + 64, 12},
     {"tiny-qwen3", 16384 + 4 * (16384 + 8192 + 64 + 36864 + 128) + 64, 12},
+    {"tiny-gemma2", 16384 + 4 * (16384 + 8192 + 30720 + 256) + 64, 12},
+    {"tiny-gemma3", 16384 + 4 * (16384 + 8192 + 64 + 30720 + 256) + 64, 12},
+    {"tiny-phi3", 32768 + 4 * (8192 + 4096 + 30720 + 128) + 64, 12},
+    {"tiny-olmo2", 32768 + 4 * (8192 + 4096 + 64 + 32 + 30720 + 128) + 64, 12},
+    {"tiny-glm4", 32768 + 4 * (16384 + 8192 + 128 + 128 + 30720 + 256) + 64, 12},
 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
@@ -151,6 +163,28 @@ START_TEST(operators_carry_what_the_config_says)
 }
 END_TEST
 
+/* gemma3: layer 2 of 4 sees all positions, with the scaled base; the others have a window and a base of their own. */
+START_TEST(layers_may_differ_in_their_window)
+{
+    struct graph *g = models_graph("tiny-gemma3", 2, 32);
+    int rotary = 0, attention = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct op_attrs *a = &g->ops[i].attrs;
+        bool whole = g->ops[i].kind == OP_rotary ? rotary++ / 2 == 2 : attention == 2;
+        if (g->ops[i].kind == OP_rotary) {
+            ck_assert_double_eq(a->theta, whole ? 100000 : 10000);
+            ck_assert_double_eq(a->rope.factor, whole ? 8 : 0);
+        }
+        if (g->ops[i].kind == OP_attention) {
+            ck_assert_int_eq(a->window, whole ? 0 : 12);
+            attention++;
+        }
+        if (g->ops[i].kind == OP_rms_norm) ck_assert(a->unit_offset);
+    }
+    ck_assert(rotary == 8 && attention == 4);
+}
+END_TEST
+
 START_TEST(inputs_are_what_the_worker_feeds)
 {
     struct graph *g = models_graph("tiny-gpt2", 3, 32);
@@ -173,7 +207,10 @@ static void same_model(const struct model *a, const struct model *b)
               a->intermediate == b->intermediate && a->vocabulary == b->vocabulary &&
               a->max_positions == b->max_positions && a->window == b->window);
     ck_assert(a->tied == b->tied && a->attention_bias == b->attention_bias &&
-              a->mlp_bias == b->mlp_bias && a->qk_norm == b->qk_norm && a->gelu_erf == b->gelu_erf);
+              a->mlp_bias == b->mlp_bias && a->gelu_erf == b->gelu_erf);
+    ck_assert(a->window_pattern == b->window_pattern && a->rotary_dim == b->rotary_dim &&
+              a->local_theta == b->local_theta && a->query_scalar == b->query_scalar &&
+              a->attention_softcap == b->attention_softcap && a->logit_softcap == b->logit_softcap);
     ck_assert(a->norm_eps == b->norm_eps && a->rope_theta == b->rope_theta &&
               a->init_std == b->init_std && a->rope.factor == b->rope.factor &&
               a->rope.low_freq_factor == b->rope.low_freq_factor &&
@@ -278,7 +315,9 @@ static const struct {
     {"bad/kv-heads-do-not-divide", "3 key-value heads", "4 heads"},
     {"bad/rope-scaling", "yarn", "llama3"},
     {"bad/quantised", "quantization_config", "quantised"},
-    {"bad/nested-text-config", "text_config", "nested"},
+    {"bad/layer-types", "layer 3", "every n-th"},
+    {"bad/partial-rotary", "partial", "phi3"},
+    {"bad/part-of-a-head", "partial_rotary_factor", "even"},
     {"bad/unknown-model-type", "mamba", "mistral"},
     {"bad/no-model-type", "model_type", ""},
     {"bad/missing-heads", "num_attention_heads", ""},
@@ -321,6 +360,7 @@ Suite *model_suite(void)
     tcase_add_test(t, gpt2_has_its_names_layouts_and_first_values);
     tcase_add_test(t, llama_and_qwen_have_their_names_and_layouts);
     tcase_add_test(t, operators_carry_what_the_config_says);
+    tcase_add_test(t, layers_may_differ_in_their_window);
     tcase_add_test(t, inputs_are_what_the_worker_feeds);
     tcase_add_test(t, absent_keys_have_the_familys_defaults);
     tcase_add_test(t, numbers_in_quotes_are_numbers);

@@ -199,7 +199,7 @@ START_TEST(what_is_written_reads_back_the_same)
     ck_assert(a->layers == b->layers && a->hidden == b->hidden && a->heads == b->heads &&
               a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
               a->intermediate == b->intermediate && a->window == b->window && a->tied == b->tied &&
-              a->qk_norm == b->qk_norm && a->gelu_erf == b->gelu_erf);
+              a->gelu_erf == b->gelu_erf);
     ck_assert(a->norm_eps == b->norm_eps && a->rope_theta == b->rope_theta);
     ck_assert(a->experts == b->experts && a->chosen == b->chosen &&
               a->expert_intermediate == b->expert_intermediate &&

@@ -38,12 +38,15 @@ static const struct rule_case cases[] = {
     {OP_multiply, {0}, {A(7), A(7)}},
     {OP_gelu, {0}, {A(7)}},
     {OP_silu, {0}, {A(7)}},
+    {OP_scale, {.scale = 2}, {A(7)}},
+    {OP_softcap, {.scale = 2}, {A(7)}},
     {OP_swiglu, {0}, {A(7), A(7)}},
     {OP_layer_norm, {.eps = 1e-5}, {A(7), P1(7), P1(7)}},
     {OP_rms_norm, {.eps = 1e-5}, {A(7), P1(7)}},
     {OP_rms_norm, {.eps = 1e-5}, {A(12), P1(3)}}, /* four heads */
     {OP_embedding, {0}, {IDS, P2(V, 7)}},
     {OP_rotary, {.heads = 3, .head_dim = 4, .theta = 100}, {A(12)}},
+    {OP_rotary, {.heads = 3, .head_dim = 6, .rotary_dim = 4, .interleaved = true, .theta = 100}, {A(18)}},
     {OP_attention, {.heads = 3, .kv_heads = 3, .head_dim = 2}, {A(18)}},
     {OP_attention, {.heads = 6, .kv_heads = 3, .head_dim = 2, .window = 2}, {A(24)}},
     {OP_attention, {.heads = 6, .kv_heads = 2, .head_dim = 2}, {A(12), A(4), A(4)}},
@@ -51,6 +54,7 @@ static const struct rule_case cases[] = {
     {OP_attention,
      {.heads = 4, .kv_heads = 2, .head_dim = 2, .bidirectional = true},
      {A(8), A(4), A(4)}},
+    {OP_attention, {.heads = 6, .kv_heads = 2, .head_dim = 2, .softcap = 2}, {A(12), A(4), A(4)}},
     {OP_cross_entropy, {0}, {A(V), IDS}},
     {OP_cross_entropy, {.counted = 2}, {A(V), IDS}},
     {OP_bias, {.dim = 1}, {A(7), P2(T, 7)}}, /* positions */

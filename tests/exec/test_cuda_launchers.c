@@ -147,7 +147,7 @@ START_TEST(whole_tiles_and_what_is_left_are_alike)
                 narrow_set(t, x[1], i, (double)(i % 7) - 3);
                 narrow_set(t, x[2], i, NAN);
             }
-            done(cuda_flat(CUDA_FLAT_add, (enum cuda_dtype)_i, x[0], x[1], NULL, x[2], NULL, n, NULL));
+            done(cuda_flat(CUDA_FLAT_add, (enum cuda_dtype)_i, x[0], x[1], NULL, 0, x[2], NULL, n, NULL));
             for (int64_t i = 0; i < n; i++)
                 ck_assert_double_eq(narrow_get(t, x[2], i), (double)(i % 13 + i % 7 - 3));
             ck_assert(isnan(narrow_get(t, x[2], n)));

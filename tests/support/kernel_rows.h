@@ -46,6 +46,8 @@ struct kernel_row {
 #define GATING(k, r) {.chosen = (k), .renormalise = (r)}
 #define COMBINE {{OP_dispatch, 0, "db", "0"}, {OP_gates_grad, 0, "abd", "1"}}
 #define EXPERTS {{OP_expert_matmul, TB, "dbc", "0"}, {OP_expert_matmul, TA | ACC, "adc", "1"}}
+#define PART_ROTARY(h, d, r, i) {.heads = (h), .head_dim = (d), .rotary_dim = (r), .interleaved = (i), .theta = 100}
+#define CAPPED(h, k, d, w) {.heads = (h), .kv_heads = (k), .head_dim = (d), .window = (w), .softcap = 0.7}
 #define ROTARY(h, d, f) {.heads = (h), .head_dim = (d), .theta = 100, .rope = {(f), 1, 4, 16}}
 #define STENCIL(kh, kw, sh, sw, ph, pw, h, w) \
     {.stencil = {{kh, kw}, {sh, sw}, {ph, pw}, {h, w}}}
@@ -96,10 +98,16 @@ static const struct kernel_row kernel_rows[] = {
     {OP_rms_norm, {.eps = 1e-5}, "2,3,37 x 37", RMS_NORM},
     {OP_rms_norm, {.eps = 1e-5}, "2,3,12 x 4", RMS_NORM},
     {OP_rms_norm, {.eps = 1e-5}, "4,1 x 1", RMS_NORM},
+    {OP_rms_norm, {.eps = 1e-5, .unit_offset = true}, "2,3,12 x 4", RMS_NORM},
     {OP_embedding, {.vocabulary = VOCABULARY}, "3,5 x 7,9", {{OP_embedding_grad, ACC, "ad", "1"}}},
     {OP_embedding, {.vocabulary = VOCABULARY}, "1 x 7,1", {{OP_embedding_grad, ACC, "ad", "1"}}},
     {OP_rotary, ROTARY(2, 6, 0), "2,9,12", {{OP_rotary, TURN_BACK, "d", "0"}}},
     {OP_rotary, ROTARY(1, 8, 8), "2,9,8", {{OP_rotary, TURN_BACK, "d", "0"}}},
+    {OP_rotary, PART_ROTARY(2, 6, 4, false), "2,9,12", {{OP_rotary, TURN_BACK, "d", "0"}}},
+    {OP_rotary, PART_ROTARY(3, 8, 4, true), "2,5,24", {{OP_rotary, TURN_BACK, "d", "0"}}},
+    {OP_rotary, PART_ROTARY(1, 6, 6, true), "1,7,6", {{OP_rotary, TURN_BACK, "d", "0"}}},
+    {OP_attention, CAPPED(2, 2, 3, 0), "2,5,18", PACKED},
+    {OP_attention, CAPPED(4, 2, 8, 20), "2,67,32 x 2,67,16 x 2,67,16", SEPARATE},
     {OP_attention, ATTENTION(2, 2, 3, 0), "2,5,18", PACKED},
     {OP_attention, ATTENTION(4, 2, 3, 0), "1,7,24", PACKED},
     {OP_attention, ATTENTION(1, 1, 1, 0), "1,1,3", PACKED},
@@ -132,6 +140,8 @@ static const struct kernel_row kernel_rows[] = {
     {OP_conv2d, STENCIL(4, 4, 4, 4, 0, 0, 9, 8), "2,3,9,8 x 5,3,4,4", CONV},
     /* more columns than are made at once, with a rest of lines */
     {OP_conv2d, STENCIL(5, 5, 1, 1, 2, 2, 37, 41), "1,8,37,41 x 2,8,5,5", CONV},
+    {OP_scale, {.scale = 1.7}, "3,19", {{OP_scale, 0, "d", "0"}}},
+    {OP_softcap, {.scale = 1.5}, "3,19", {{OP_softcap_grad, 0, "Ad", "0"}}},
     {OP_relu, {0}, "3,19", {{OP_relu_grad, 0, "Ad", "0"}}},
     {OP_max_pool2d, STENCIL(2, 2, 2, 2, 0, 0, 6, 4), "2,3,6,4", MAX_POOL},
     {OP_max_pool2d, STENCIL(3, 2, 1, 2, 1, 1, 5, 7), "2,3,5,7", MAX_POOL},

@@ -1,0 +1,49 @@
+#!/bin/bash
+# tests/cli/models.sh - families of decoders, really trained in fp64: a pipeline with unequal shares, recomputation, and a stage sharded by
+# heads and features give the losses of one device. (Their kernels are compared one by one in the suites; parameter totals in suite model.)
+set -u
+. tests/cli/common.inc
+text=$scratch/text.txt
+cat LICENSE >"$text"
+
+# plan NAME FAMILY STAGES...
+plan() {
+    local name=$1 family=$2
+    shift 2
+    cat >"$scratch/$name.yaml" <<Y
+version: 1
+name: $name
+microbatch: 2
+replicas:
+$(printf '  - {microbatches: %s}\n' "$@")
+job:
+  version: 1
+  model: $PWD/tests/data/models/tiny-$family.json
+  sequence_length: 32
+  global_batch: 8
+  precision: fp64
+  optimizer: {kind: adamw, lr: 3e-3}
+  seed: 3
+cluster:
+  version: 1
+  name: one
+  device_types: [{name: cpu, device: host, memory: 1 GiB}]
+  nodes: [{name: a, host: localhost, devices: [{type: cpu}, {type: cpu}, {type: cpu}]}]
+  links: [{name: bus, between: [a]}]
+Y
+}
+
+sharded='sharding: {ratios: [[2, 1]], operators: [{match: "*.q_proj", shard: features}, {match: "*.k_proj", shard: features}, {match: "*.v_proj", shard: features},
+      {match: "*_rotary", shard: heads}, {match: "*.attention", shard: heads}, {match: "*.o_proj", shard: inputs}, {match: "*.gate_proj", shard: features},
+      {match: "*.up_proj", shard: features}, {match: "*.down_proj", shard: inputs}, {match: "lm_head*", shard: features}, {match: "loss", shard: vocabulary}, {match: "*", shard: positions}]}'
+for family in gemma2 gemma3 phi3 olmo2 glm4; do
+    plan one-$family $family '4, stages: [{layers: [0, 11], device: a.0}]'
+    plan pipeline-$family $family '3, stages: [{layers: [0, 4], device: a.0, recompute: blocks}, {layers: [5, 11], device: a.1}]' '1, stages: [{layers: [0, 11], device: a.2}]'
+    plan sharded-$family $family "4, stages: [{layers: [0, 8], devices: [a.0, a.1], $sharded}, {layers: [9, 11], device: a.2}]"
+    for kind in one pipeline sharded; do run $kind-$family --steps 5; done
+    for kind in pipeline sharded; do
+        far=$(distance "$scratch/one-$family.losses" "$scratch/$kind-$family.losses")
+        within "$far" 1e-12 && ok "$family: $kind ($far)" || not_ok "$family: $kind" "its losses are $far off those of one device"
+    done
+done
+exit $bad
