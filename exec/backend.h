@@ -19,10 +19,12 @@
 
 struct device_comm; /* exec/device_transport/device_comm.h */
 
-enum { BACKEND_ABI = 7, STREAM_COMPUTE = 0 };
+enum { BACKEND_ABI = 8, STREAM_COMPUTE = 0 };
 
-struct optimizer_step { /* arguments of adamw, sgd, lamb, lars, outer_nesterov and encode besides their operands */
-    double lr, beta1, beta2, eps, weight_decay, trust; /* lars: beta1 is the momentum */
+struct optimizer_step { /* arguments of updates, clip, outer_nesterov and encode besides their operands */
+    double lr, beta1, beta2, eps, weight_decay, trust; /* lars, momentum: beta1 is the momentum */
+    double max_grad_norm;                              /* of clip */
+    bool nesterov;                                     /* of momentum */
     int64_t step; /* 1 for the first update */
     int64_t device; /* of the program: encode's random numbers */
     double outer_lr, outer_momentum;
@@ -46,6 +48,7 @@ struct op_call { /* one operator with the addresses of its operands */
     int64_t first_sequence;
     /* attrs.scaled: the program's loss-scale numbers (core/graph/loss_scale.h), in device memory */
     const float *scale;
+    const void *clip; /* attrs.clipped: the factor of gradients, in device memory, of the gradient's dtype; else NULL */
 };
 
 struct backend_device { /* a device that the count function reports */

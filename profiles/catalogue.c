@@ -21,12 +21,12 @@ const double CATALOGUE_FLOPS_EFFICIENCY = 0.6;
 const double CATALOGUE_MEMORY_EFFICIENCY = 0.8;
 const double CATALOGUE_OPERATOR_S = 3e-6;
 
-static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd},
+static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd, OP_flat_momentum, OP_flat_lion},
                           /* cuBLASLt adds a bias as it writes a product */
     /* and GELU with it, or its slope; logits begin where wide loads can */
     fused_cuda[] = {OP_linear,     OP_linear_gelu,         OP_matmul_gelu_grad,
                     OP_logits,     OP_layer_norm_grad_add, OP_swiglu,
-                    OP_flat_adamw, OP_flat_sgd};
+                    OP_flat_adamw, OP_flat_sgd, OP_flat_momentum, OP_flat_lion};
 
 /* Sources of single values. */
 #define SEEN "2026-08"

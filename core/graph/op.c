@@ -102,6 +102,8 @@ int64_t op_scratch(enum op_kind kind, const struct op_attrs *attrs, const struct
     return bytes > wide ? bytes : wide;
 }
 
+bool op_is_update(enum op_kind kind) { return table[kind].key_attrs & A_DECAY; }
+
 bool op_uses_workspace(enum op_kind kind) { return table[kind].workspace; }
 
 bool op_is_product(enum op_kind kind) { return table[kind].product; }

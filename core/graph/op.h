@@ -72,9 +72,10 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     bool trans_a, trans_b;
     /* elementwise: gelu, bias_gelu; rotary, to_rows; to_rows: an image is one row */
     bool gelu_erf, inverse, flat;
-    /* updates: adamw, sgd. narrows: p is the fp32 master; one more output is p in half precision. scaled: by the program's
-     * loss scale, also cross_entropy_grad and gating_grad. hosted: the state (m, v, and with `narrows` p) is in host memory */
-    bool decay, narrows, scaled, hosted;
+    /* updates (op_is_update). narrows: p is the fp32 master; one more output is p in half precision. scaled: by the program's loss
+     * scale, also cross_entropy_grad, gating_grad and clip's squares. clipped: gradients are multiplied by the stage's factor of clip.
+     * hosted: the state (m, v, and with `narrows` p) is in host memory */
+    bool decay, narrows, scaled, clipped, hosted;
     int64_t grows_after; /* rescale */
     struct encoding code;    /* encode, decode */
     /* attention, rotary: heads of its x. window: visible positions, its own included; 0: all before */
@@ -110,7 +111,7 @@ struct op_attrs { /* by families of kinds; fields that a kind does not use are 0
     /* images: convolutions and pooling; bias and its gradient of dimensions `dim` … dim + dims - 1, 0: the last one */
     struct stencil stencil;
     int32_t dim, dims;
-    bool blank; /* paste: elements outside x become 0. slice, paste: dim is sliced, y is `sequences` long from start */
+    bool blank; /* square_sum: counted on another device. paste: elements outside x become 0. slice, paste: dim is sliced, y is `sequences` long from start */
     /* dropout, encode, orthonormal: random stream, distinct for each of a model; rate: probability of 0, [0, 1) */
     int64_t stream;
     double rate;
@@ -168,6 +169,7 @@ void op_bytes_hosted(enum op_kind kind, const struct op_attrs *attrs, const stru
 /* Upper bound of the scratch bytes of its CUDA kernel; 0 for kinds without scratch. t: dtype of every operand that is not wide. */
 int64_t op_scratch(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                    enum dtype t);
+bool op_is_update(enum op_kind kind); /* an optimizer's change of parameters */
 bool op_uses_workspace(enum op_kind kind); /* its CUDA kernel uses the workspace of matrix products */
 bool op_input_is_int32(enum op_kind kind, int32_t input);
 bool op_output_is_int32(enum op_kind kind, int32_t output);

@@ -151,6 +151,15 @@ enum status shapes_overflow(enum op_kind kind, const struct op_attrs *attrs, str
     return OK;
 }
 
+enum status shapes_clip(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s, struct error *err)
+{
+    const struct shape one = {1, {1}};
+    (void)attrs;
+    if (!shape_equal(&s->input[0], &one)) return op_shapes_misfit(kind, &s->input[0], &one, "is a sum of squares", err);
+    s->output[0] = (struct shape){1, {2}};
+    return OK;
+}
+
 enum status shapes_rescale(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                            struct error *err)
 {

@@ -180,6 +180,18 @@ double flops_sgd(const struct op_attrs *attrs, const struct op_shapes *s)
     return (attrs->decay ? 4.0 : 2.0) * (double)shape_elements(&s->input[0]);
 }
 
+/* m 2, p 2; decay 2, Nesterov 2 */
+double flops_momentum(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return (attrs->decay ? 8.0 : 6.0) * (double)shape_elements(&s->input[0]);
+}
+
+/* m 3, the sign's argument 3, sign, p 2; decay 2 */
+double flops_lion(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return (attrs->decay ? 11.0 : 9.0) * (double)shape_elements(&s->input[0]);
+}
+
 /* adamw's, squares of p and d 4, the change once more 5, p 2 */
 double flops_lamb(const struct op_attrs *attrs, const struct op_shapes *s)
 {

@@ -307,7 +307,7 @@ static void copy_stage(struct equal_stages *x, struct kept_stage *s, struct stag
     to->n_buffer_rings = from->n_buffer_rings, to->buffer_rings = from->buffer_rings, to->offload = from->offload;
     to->n_procedures = from->n_procedures, to->procedures = from->procedures;
     memcpy(to->squares_slot, from->squares_slot, sizeof to->squares_slot);
-    to->scale_slot = from->scale_slot, to->buffer_bytes = from->buffer_bytes;
+    to->clip_slot = from->clip_slot, to->scale_slot = from->scale_slot, to->buffer_bytes = from->buffer_bytes;
     memcpy(to->class_bytes, from->class_bytes, sizeof to->class_bytes);
     b->procedures = &s->procedures;
     lower_zero_chunks(x->l, b);

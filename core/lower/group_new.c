@@ -39,7 +39,7 @@ static enum dtype dtype_of(const struct lowering *l, enum collective_algorithm a
     static const enum dtype half[] = {[COMPRESSION_BF16] = DTYPE_bf16, [COMPRESSION_FP16] = DTYPE_fp16};
     const struct plan_compression *c = &l->plan->compression;
     enum compression by = x->outer ? c->outer.kind : c->gradients.kind;
-    bool exact = algorithm == ALGORITHM_CHAIN || x->overflow || l->plan->deterministic || x->factor;
+    bool exact = algorithm == ALGORITHM_CHAIN || x->agrees || l->plan->deterministic || x->factor;
     bool rounds = (by == COMPRESSION_BF16 || by == COMPRESSION_FP16) && (!c->gradients.between || x->outer || x->between);
     if (x->code.kind) return DTYPE_int32;
     if (exact) return dtype_master(l->p->dtype);

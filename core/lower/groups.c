@@ -376,7 +376,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
                 TRY(make_exchange(l, r, lower_param_use(l, u)->uses[0], u, err));
     TRY(lower_groups_check_rounds(l, err));
-    if (lower_scales(l)) TRY(lower_scale_groups(l, err));
+    if (lower_agrees(l)) TRY(lower_scale_groups(l, err));
     lower_zero_gathers(l);
     lower_group_reserve(l, l->n_tensor_collectives);
     tell_members(l);
@@ -427,8 +427,8 @@ static void segments_of(const struct stage_scratch *h, int32_t at, struct collec
         lower_factor_segments(h, at, m);
         return;
     }
-    if (plan->overflow) {
-        lower_scale_segment(h, m);
+    if (plan->agrees) {
+        lower_scale_segments(h, plan->back, m);
         return;
     }
     if (plan->zero) {

@@ -11,7 +11,8 @@ struct group_plan {                /* for the program's collective of the same i
     const int32_t *uses;         /* (n_uses) ascending, not always neighbours */
     bool bucketed;                 /* launched when complete, else after the last operator */
     bool tied;                     /* exchange between the owners of both uses inside one replica */
-    bool overflow; /* all-reduce of the overflow flag (core/lower/scale.c) */
+    bool agrees; /* all-reduce of the overflow flag and of the sum of squares (core/lower/scale.c) … */
+    bool back;   /* … that carries the sum of all replicas back to the device's stages or the replica's devices */
     bool between;  /* all-reduce of shards between the parts of a ZeRO group (core/lower/hybrid.h) */
     enum group_factor factor; /* its members add this factor of each gradient */
     struct encoding code; /* its members gather codes; kind ENCODING_NONE: they add values */

@@ -23,7 +23,7 @@ static int by_number(const void *x, const void *y)
 static bool launched_last(const struct lowering *l, int32_t group)
 {
     const struct group_plan *g = lower_group_plan(l, group);
-    return !g->tied && !g->overflow && !g->outer && !lower_group_late(g) && g->zero < 2 && (!g->divided || g->divided->gathered < 0);
+    return !g->tied && !g->agrees && !g->outer && !lower_group_late(g) && g->zero < 2 && (!g->divided || g->divided->gathered < 0);
 }
 
 /* The lanes whose devices share their stages, and thus have the same calls, are consecutive: (n) from this one on. */

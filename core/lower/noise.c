@@ -18,7 +18,7 @@ static int by_offset(const void *x, const void *y)
     return (a->offset_bytes > b->offset_bytes) - (a->offset_bytes < b->offset_bytes);
 }
 
-static bool is_reduced(const struct group_plan *g) { return g->n_uses && !g->tied && !g->overflow && !g->outer && !g->zero; }
+static bool is_reduced(const struct group_plan *g) { return g->n_uses && !g->tied && !g->agrees && !g->outer && !g->zero; }
 
 /* The padding between two gradients is zero (core/lower/slots.c). */
 static bool follows(const struct slot *before, const struct slot *x)

@@ -12,6 +12,7 @@
 #include "core/lower/slots.h"
 
 #include "core/lower/channels.h"
+#include "core/lower/clip.h"
 #include "core/lower/codes.h"
 #include "core/lower/factors.h"
 #include "core/lower/groups.h"
@@ -476,6 +477,7 @@ static void parameter_regions(struct stage_scratch *h)
     lower_code_slots(h);
     lower_factor_slots(h);
     if (lower_scales(h->l)) h->slots->overflow = lower_scale_slots(h);
+    if (lower_clips(h->l)) lower_clip_slots(h);
     if (lower_measures_noise(h->l)) lower_noise_slots(h);
 }
 
@@ -483,7 +485,7 @@ void lower_slots_begin(struct stage_scratch *h)
 {
     h->slots = ARENA_ARRAY(h->work, struct stage_slots, 1);
     memset(h->slots->run, -1, sizeof h->slots->run);
-    h->slots->overflow = -1;
+    h->slots->overflow = h->slots->squares = h->slots->squares_back = -1;
     h->slots->room = ARENA_ARRAY(h->work, struct slot_room, 1);
 }
 

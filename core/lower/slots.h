@@ -28,6 +28,8 @@ enum {
 struct stage_slots {
     int32_t run[2][UPDATE_SLOTS]; /* flat runs, with weight decay and without; -1 */
     int32_t overflow;             /* slot of the overflow flag; -1 without a loss scale */
+    int32_t squares, squares_back; /* of core/lower/clip.h: the stage's sum, the sum over all devices; -1: the optimizer does not clip */
+    bool looked;                   /* an operator has set the stage's sum */
     struct slot_room *room;       /* private to slots.c */
 };
 

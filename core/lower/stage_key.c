@@ -70,6 +70,8 @@ static void add_settings(struct stage_key *k, const struct lowering *l, const st
     add(k, l->p->dtype), add(k, l->p->optimizer.kind);
     add(k, lower_state_tensors(l)), add(k, lower_is_served(l));
     add(k, lower_scales(l)), add(k, l->p->loss_scale.grows_after), add(k, lower_measures_noise(l));
+    add(k, lower_clips(l)), add(k, l->p->optimizer.decay_all);
+    if (lower_clips(l)) add(k, lower_clip_replica(l, b)), add(k, lower_scale_gives_back(l, b));
     add(k, l->plan->compression.gradients.between);
     add(k, l->plan->compression.gradients.rank), add(k, l->plan->compression.gradients.feedback);
     add_code(k, lower_code(l, false)), add_code(k, lower_code(l, true));
@@ -141,15 +143,17 @@ static void add_group(struct stage_key *k, const struct lowering *l, const struc
     const int32_t n_cells = x->cells ? x->cells->n : 0;
     add(k, x->n_uses);
     for (int32_t u = 0; u < x->n_uses; u++) add(k, x->uses[u]);
-    add(k, x->bucketed), add(k, x->tied), add(k, x->overflow), add(k, x->outer), add(k, x->fragment), add(k, x->between);
+    add(k, x->bucketed), add(k, x->tied), add(k, x->agrees), add(k, x->back), add(k, x->outer), add(k, x->fragment), add(k, x->between);
     add(k, x->factor), add(k, x->zero);
+    add(k, lower_clips(l) && x->between && b->groups->member[i]); /* only of the first part do shards count */
     add(k, g->kind), add(k, g->algorithm), add(k, g->n_members), add(k, g->dtype), add(k, g->elements), add(k, g->most);
     add(k, n_cells);
     for (int32_t c = 0; c < n_cells; c++) add(k, x->cells->param_use[c]);
     k->unique |= x->tied && g->algorithm == ALGORITHM_LOCAL;
     if (!x->zero) return;
     add_zero(k, l, b, b->groups->group[i]);
-    add(k, lower_scales(l) && x->zero > 1 ? b->groups->member[i] : -1);
+    bool looks = (lower_scales(l) && x->zero > 1) || (lower_clips(l) && lower_clip_by_member(l, b, b->groups->group[i]));
+    add(k, looks ? b->groups->member[i] : -1);
 }
 
 const struct stage_build *stage_key_chunk(const struct lowering *l, const struct stage_build *b,

@@ -2,7 +2,7 @@
  *
  * Waits for the gradient all-reduces, exchanges tied gradients, adds a second use's gradient to the first's; then updates: one for each
  * flat run, or one for each parameter, and ZeRO's shards. In half precision they change the master, and the parameter is
- * its rounded value. With two weight versions the latest is copied over the previous one first. With a loss scale (core/lower/scale.c) all gradients are awaited and checked first, in a call of
+ * its rounded value. With two weight versions the latest is copied over the previous one first. With a loss scale or max_grad_norm (core/lower/scale.c) all gradients are awaited and checked first, in a call of
  * its own if the device has several chunks.
  */
 #include "core/lower/codes.h"
@@ -30,7 +30,7 @@ static void each_reduce(struct writer *w, const struct stage_build *b, enum inst
 {
     for (int32_t i = 0; i < b->groups->n; i++) {
         const struct group_plan *g = lower_group_plan(w->l, b->groups->group[i]);
-        if (!g->tied && !g->zero && !g->overflow && !g->outer && !lower_group_late(g))
+        if (!g->tied && !g->zero && !g->agrees && !g->outer && !lower_group_late(g))
             writer_emit(w, kind, b->groups->group[i]);
     }
 }
@@ -80,9 +80,10 @@ void lower_write_update(struct writer *w, bool flat, const char *name, bool deca
     int32_t n = 2 + (int32_t)optimizer_state_tensors(&w->l->p->optimizer);
     struct program_op op = {.kind = optimizer_op(&w->l->p->optimizer, flat),
                             .phase = PHASE_U,
-                            .attrs = {.decay = decay,
+                            .attrs = {.decay = decay || w->l->p->optimizer.decay_all,
                                       .narrows = narrows,
                                       .scaled = lower_scales(w->l),
+                                      .clipped = lower_clips(w->l),
                                       .hosted = w->b->s->offloads && (n > 2 || narrows)},
                             .name = name,
                             .layer = w->b->s->first_layer,
@@ -129,7 +130,7 @@ static void update_own(struct writer *w, const struct flat_shard *f)
     struct lowering *l = w->l;
     const struct zero_group *g = lower_zero_group(l, f->group);
     const char *name = l->p->collectives[f->group].name;
-    if (!lower_scales(l)) await_own(w, f);
+    if (!lower_agrees(l)) await_own(w, f);
     for (int32_t k = 0; k < g->n_flat_params; k++) {
         int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
                                       f->state[k][1], f->master[k]};
@@ -190,7 +191,8 @@ static void check(struct writer *w)
         const struct flat_shard *own = &flat_shards->list[i];
         if (lower_zero_group(l, own->group)->owner_group == own->group) await_own(w, own);
     }
-    lower_scale_look(w);
+    if (lower_scales(l)) lower_scale_look(w);
+    if (lower_clips(l)) lower_clip_look(w);
     if (lower_checks_separately(l, &l->lanes[b->s->device]))
         b->procedures->check = writer_finish_update(w, "check");
     lower_scale_agree(w);
@@ -208,11 +210,11 @@ void lower_update_procedure(struct writer *w)
     lower_factor_right(w);
     lower_exchange_between(w);
     if (lower_measures_noise(l)) lower_noise_look_reduced(w);
-    if (!lower_scales(l) && lower_checks_separately(l, &l->lanes[b->s->device]))
+    if (!lower_agrees(l) && lower_checks_separately(l, &l->lanes[b->s->device]))
         b->procedures->check = writer_finish_update(w, "check");
     lower_exchange_ties(w, each_reduce);
     add_ties(w);
-    if (lower_scales(l)) check(w);
+    if (lower_agrees(l)) check(w);
     if (lower_is_served(l)) {
         lower_worker_update(w);
         b->procedures->u = writer_finish_update(w, "");

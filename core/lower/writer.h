@@ -38,7 +38,7 @@ void lower_exchange_ties(struct writer *w,
 /* The gradient at the parameter's position; that of a second use follows. */
 int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p);
 
-/* core/lower/scale.c: this stage's overflow flag; its all-reduce and the loss scale's update. */
+/* core/lower/scale.c: this stage's overflow flag; the all-reduces of flags and sums of squares, the loss scale's update, the factor of clip. */
 void lower_scale_look(struct writer *w);
 void lower_scale_agree(struct writer *w);
 

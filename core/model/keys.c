@@ -18,7 +18,7 @@ const struct document_key job_keys[] = {
      "type of weights and activations; bf16 and fp16 keep fp32 master weights"},
     {"loss_scale", "map or number", "{initial: 65536, grows_after: 2000}",
      "loss scale of fp16; one number is a constant scale"},
-    {"optimizer", "map", "{kind: adamw}", "optimizer and its constants: adamw, sgd, lamb or lars"},
+    {"optimizer", "map", "{kind: adamw}", "optimizer and its constants: adamw, sgd, lion, lamb or lars"},
     {"dropout", "config or rate", "none",
      "dropout: as the config.json states it, or one rate from 0 to 1 everywhere"},
     {"balance", "number", "0",
@@ -54,6 +54,12 @@ const struct document_key job_loss_scale_keys[] = {
      "steps without overflow after which the scale doubles"},
     {0}};
 
+#define DECAY                                                                                                             \
+    {"decay", "matrices or all", "matrices", "parameters with weight decay: those of two and more dimensions, or biases and gains of norms too"}
+#define MAX_GRAD_NORM                                                                                                     \
+    {"max_grad_norm", "number", "none",                                                                                   \
+     "gradient clipping: if the norm of the gradients of all parameters is larger, they are scaled to this norm before the update"}
+
 /* optimizer with kind: adamw */
 const struct document_key job_adamw_keys[] = {
     {"kind", "adamw", "adamw", "AdamW (Loshchilov and Hutter)"},
@@ -64,14 +70,34 @@ const struct document_key job_adamw_keys[] = {
     {"beta2", "number", "0.999", "decay of the second moment"},
     {"eps", "number", "1e-8", "term added to the denominator"},
     {"weight_decay", "number", "0.01", "decoupled weight decay"},
+    DECAY,
+    MAX_GRAD_NORM,
     {0}};
 
 /* optimizer with kind: sgd */
 const struct document_key job_sgd_keys[] = {
-    {"kind", "sgd", NULL, "stochastic gradient descent without momentum"},
+    {"kind", "sgd", NULL, "stochastic gradient descent, as torch.optim.SGD has it"},
     {"lr", "number", "1e-3", "learning rate"},
     {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
     {"schedule", "map", "none: lr in every step", "learning-rate schedule and warm-up"},
+    {"momentum", "number", "0", "momentum; above 0 each parameter has a state tensor"},
+    {"nesterov", "true or false", "false", "Nesterov's momentum"},
+    {"weight_decay", "number", "0", "weight decay, added to the gradient"},
+    DECAY,
+    MAX_GRAD_NORM,
+    {0}};
+
+/* optimizer with kind: lion */
+const struct document_key job_lion_keys[] = {
+    {"kind", "lion", NULL, "Lion (Chen et al. 2023): the sign of an interpolated momentum; one state tensor"},
+    {"lr", "number", "1e-4", "learning rate; 3 to 10 times smaller than AdamW's"},
+    {"lr_rule", "map", "none: lr whatever the batch", "scales lr from a reference batch to the job's global_batch"},
+    {"schedule", "map", "none: lr in every step", "learning-rate schedule and warm-up"},
+    {"beta1", "number", "0.9", "weight of the momentum in the change"},
+    {"beta2", "number", "0.99", "decay of the momentum"},
+    {"weight_decay", "number", "0", "decoupled weight decay; 3 to 10 times AdamW's"},
+    DECAY,
+    MAX_GRAD_NORM,
     {0}};
 
 /* optimizer with kind: lamb */
@@ -84,6 +110,8 @@ const struct document_key job_lamb_keys[] = {
     {"beta2", "number", "0.999", "decay of the second moment"},
     {"eps", "number", "1e-6", "term added to the denominator"},
     {"weight_decay", "number", "0.01", "weight decay, a part of the change"},
+    DECAY,
+    MAX_GRAD_NORM,
     {0}};
 
 /* optimizer with kind: lars */
@@ -94,6 +122,8 @@ const struct document_key job_lars_keys[] = {
     {"schedule", "map", "none: lr in every step", "learning-rate schedule and warm-up"},
     {"momentum", "number", "0.9", "momentum"},
     {"weight_decay", "number", "5e-4", "weight decay, added to the gradient"},
+    DECAY,
+    MAX_GRAD_NORM,
     {"trust", "number", "1e-3", "trust coefficient: the change of a parameter in its norm at lr 1, without momentum"},
     {0}};
 

@@ -10,6 +10,7 @@ extern const struct document_key job_data_file_keys[];  /* data.files, an entry 
 extern const struct document_key job_loss_scale_keys[]; /* loss_scale */
 extern const struct document_key job_adamw_keys[];      /* optimizer with kind: adamw */
 extern const struct document_key job_sgd_keys[];        /* optimizer with kind: sgd */
+extern const struct document_key job_lion_keys[];
 extern const struct document_key job_lamb_keys[];       /* optimizer with kind: lamb */
 extern const struct document_key job_lars_keys[];       /* optimizer with kind: lars */
 extern const struct document_key job_constant_lr_keys[];     /* optimizer.schedule with kind: constant */

@@ -20,9 +20,10 @@
 
 struct arena;
 
-/* Name in files, state tensors, operator, operator over a flat run of parameters. LAMB (You et al. 2020) and LARS (You et al. 2017) scale the
+/* Name in files, state tensors, operator, operator over a flat run of parameters; sgd with momentum has one state tensor and operators of
+ * its own (optimizer_op). Lion: Chen et al. 2023 (arXiv 2302.06675). LAMB (You et al. 2020) and LARS (You et al. 2017) scale the
  * rate of each parameter by its trust ratio, the norm of the parameter over that of its change or gradient. */
-#define OPTIMIZERS(X) X(ADAMW, adamw, 2, flat_adamw) X(SGD, sgd, 0, flat_sgd) X(LAMB, lamb, 2, lamb) X(LARS, lars, 1, lars)
+#define OPTIMIZERS(X) X(ADAMW, adamw, 2, flat_adamw) X(SGD, sgd, 0, flat_sgd) X(LION, lion, 1, flat_lion) X(LAMB, lamb, 2, lamb) X(LARS, lars, 1, lars)
 enum optimizer_kind {
 #define X(name, text, states, flat) OPTIMIZER_##name,
     OPTIMIZERS(X)
@@ -32,7 +33,10 @@ enum optimizer_kind {
 enum lr_rule { LR_RULE_NONE, LR_RULE_LINEAR, LR_RULE_SQRT };
 struct optimizer {
     enum optimizer_kind kind;
-    double lr, beta1, beta2, eps, weight_decay; /* LARS: beta1 is the momentum */
+    double lr, beta1, beta2, eps, weight_decay; /* SGD, LARS: beta1 is the momentum */
+    bool nesterov;                              /* SGD: Nesterov's momentum */
+    bool decay_all;                             /* weight decay also of biases and gains; else of matrices only */
+    double max_grad_norm;                       /* gradients of a larger norm, over all parameters, are scaled to this one; 0: none */
     double trust;                               /* LARS: the trust coefficient */
     enum lr_rule rule;
     int64_t rule_batch; /* sequences a step for which lr is stated; of a rule */
@@ -44,6 +48,7 @@ MUST_CHECK enum status optimizer_read(const struct node *root, struct optimizer 
 void optimizer_write(FILE *out, const struct optimizer *o, int indent); /* its line */
 const char *optimizer_name(enum optimizer_kind kind);                   /* as in files */
 int64_t optimizer_state_tensors(const struct optimizer *o);
+static inline bool optimizer_has_momentum(const struct optimizer *o) { return o->kind == OPTIMIZER_SGD && o->beta1 > 0; }
 /* The operator of an update; `flat`: of many parameters in one run. Operands: parameter, gradient, state; results: parameter, state,
  * gradient. Without a flat operator (trust ratios): the same. */
 enum op_kind optimizer_op(const struct optimizer *o, bool flat);

@@ -175,7 +175,8 @@ void plan_write_local_sgd(FILE *out, const struct plan *p)
 
 bool plan_local_sgd_equivalent(const struct outer_optimizer *o, const struct optimizer *inner)
 {
-    return o->every == 1 && o->kind == OUTER_AVERAGE && inner->kind == OPTIMIZER_SGD;
+    return o->every == 1 && o->kind == OUTER_AVERAGE && inner->kind == OPTIMIZER_SGD && !optimizer_has_momentum(inner) &&
+           !(inner->max_grad_norm > 0);
 }
 
 /* "16, 8 and 4 updates"; of more than eight islands "8 to 16 updates". */

@@ -253,6 +253,20 @@ static enum status check_norms(const struct plan *p, struct error *err)
     return OK;
 }
 
+/* Servers handle gradients one by one; islands of one run have one loss scale, and each island has a norm of its own. */
+static enum status check_clipping(const struct plan *p, struct error *err)
+{
+    struct plan_place whole = {p, -1, -1, err};
+    if (!(p->job.optimizer.max_grad_norm > 0)) return OK;
+    if (p->servers.rule.n)
+        return plan_complain(&whole, "parameter_server: optimizer.max_grad_norm needs the norm of all gradients of a step before an update, and "
+                                     "servers update each parameter on its own; leave one of them out");
+    if (p->local_sgd.outer.every && p->job.loss_scale.initial > 0)
+        return plan_complain(&whole, "local_sgd: with optimizer.max_grad_norm islands clip by norms of their own, which precision fp16 does not "
+                                     "allow, because all islands have one loss scale; bf16 has none");
+    return OK;
+}
+
 static enum status check(struct arena *a, const struct plan *p, int32_t n_layers, struct error *err)
 {
     struct plan_place whole = {p, -1, -1, err};
@@ -271,6 +285,7 @@ static enum status check(struct arena *a, const struct plan *p, int32_t n_layers
     TRY(plan_check_compression(p, err));
     TRY(check_noise(p, err));
     TRY(check_norms(p, err));
+    TRY(check_clipping(p, err));
     TRY(plan_check_local_sgd(p, err));
     TRY(plan_check_versions(p, err));
     TRY(plan_check_activations(p, err));

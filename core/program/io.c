@@ -197,12 +197,13 @@ static enum status read_code(struct reader *r, struct op_attrs *a)
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
-    TRY(words_int(r, 0, 8191, &flags));
+    TRY(words_int(r, 0, 16383, &flags));
     a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
     a->gelu_erf = flags & 8;
     a->inverse = flags & 16, a->decay = flags & 32, a->narrows = flags & 256,
     a->scaled = flags & 512, a->hosted = flags & 1024;
-    a->bidirectional = flags & 64, a->unit_offset = flags & 2048, a->interleaved = flags & 4096;
+    a->bidirectional = flags & 64, a->unit_offset = flags & 2048, a->interleaved = flags & 4096,
+    a->clipped = flags & 8192;
     int32_t *numbers[] = {&a->heads, &a->kv_heads, &a->head_dim, &a->window};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         TRY(words_int(r, 0, 1 << 24, numbers[i]));

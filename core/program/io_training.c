@@ -33,6 +33,8 @@ void program_write_training(struct lines *out, const struct program *p)
     lines_text(out, "\noptimizer"), put_word(out, optimizers[o->kind]);
     put(out, (const double[]){o->lr, o->beta1, o->beta2, o->eps, o->weight_decay}, 5);
     if (o->kind == OPTIMIZER_LARS) put(out, &o->trust, 1);
+    if (o->kind == OPTIMIZER_SGD) lines_int(out, o->nesterov);
+    if (o->max_grad_norm > 0) lines_text(out, "\nmax_grad_norm"), put(out, &o->max_grad_norm, 1);
     if (o->schedule.kind != LR_SCHEDULE_CONSTANT || o->schedule.warmup) {
         lines_text(out, "\nlr_schedule"), put_word(out, lr_schedule_kinds[o->schedule.kind]);
         lines_int(out, o->schedule.warmup), lines_int(out, o->schedule.steps), lines_int(out, o->schedule.decay_steps);
@@ -51,6 +53,7 @@ void program_write_training(struct lines *out, const struct program *p)
 void program_write_stage_training(struct lines *out, const struct program *p, const struct program_stage *s)
 {
     if (p->loss_scale.initial > 0) lines_text(out, "scale"), lines_int(out, s->scale_slot), lines_char(out, '\n');
+    if (p->optimizer.max_grad_norm > 0) lines_text(out, "clip"), lines_int(out, s->clip_slot), lines_char(out, '\n');
     if (!p->gradient_noise) return;
     lines_text(out, "squares");
     for (int k = 0; k < GRADIENT_SQUARES; k++) lines_int(out, s->squares_slot[k]);
@@ -108,6 +111,11 @@ enum status program_read_training(struct reader *r, struct program *p)
     TRY(words_double(r, &p->optimizer.eps));
     TRY(words_double(r, &p->optimizer.weight_decay));
     if (p->optimizer.kind == OPTIMIZER_LARS) TRY(words_double(r, &p->optimizer.trust));
+    if (p->optimizer.kind == OPTIMIZER_SGD) TRY(words_bool(r, &p->optimizer.nesterov));
+    if (words_next_is(r, "max_grad_norm")) {
+        TRY(words_start(r, "max_grad_norm"));
+        TRY(words_double(r, &p->optimizer.max_grad_norm));
+    }
     if (words_next_is(r, "lr_schedule")) TRY(read_schedule(r, &p->optimizer.schedule));
     if (words_next_is(r, "outer")) TRY(read_outer(r, &p->outer));
     p->gradient_noise = words_next_is(r, "gradient_noise");
@@ -119,6 +127,10 @@ enum status program_read_stage_training(struct reader *r, const struct program *
     if (p->loss_scale.initial > 0) {
         TRY(words_start(r, "scale"));
         TRY(words_int(r, 0, s->n_slots - 1, &s->scale_slot));
+    }
+    if (p->optimizer.max_grad_norm > 0) {
+        TRY(words_start(r, "clip"));
+        TRY(words_int(r, 0, s->n_slots - 1, &s->clip_slot));
     }
     if (!p->gradient_noise) return OK;
     TRY(words_start(r, "squares"));
@@ -135,6 +147,7 @@ enum status valid_training(struct valid *c)
     NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MAX &&
              p->loss_scale.grows_after >= 0,
          "loss scale out of range");
+    NEED(p->optimizer.max_grad_norm >= 0, "max_grad_norm below 0");
     const struct outer_optimizer *o = &p->outer;
     NEED(o->every >= 0 && valid_index(o->kind, OUTER_NESTEROV + 1), "unknown outer optimizer");
     NEED(!o->n_updates || o->n_updates >= program_islands(p), "outer optimizer: no number of updates of some island");
@@ -148,14 +161,18 @@ enum status valid_training(struct valid *c)
 enum status valid_stage_training(struct valid *c)
 {
     const struct program_stage *s = c->s;
-    const struct shape numbers = {1, {LOSS_SCALE_NUMBERS}}, one = {1, {1}};
-    bool has = c->p->loss_scale.initial > 0;
+    const struct shape numbers = {1, {LOSS_SCALE_NUMBERS}}, one = {1, {1}}, two = {1, {2}};
+    bool has = c->p->loss_scale.initial > 0, clips = c->p->optimizer.max_grad_norm > 0;
     int32_t u = program_procedure(s, PHASE_U, ""), steps = period_of_update(&c->p->outer, s->island);
     NEED(!c->p->outer.every || u < 0 || s->procedures[u].period == (steps > 1 ? steps : 0),
          "stage: its update has a period of %" PRId32 ", and its island updates in every %" PRId32 " steps", s->procedures[u].period, steps);
     NEED(!has || (valid_slot(c, s->scale_slot, SLOT_STATE, &numbers) &&
                   s->slots[s->scale_slot].dtype == DTYPE_fp32),
          "stage: no slot for its loss scale");
+    NEED(!clips || (valid_slot(c, s->clip_slot, SLOT_GRADIENT, &two) && s->slots[s->clip_slot].dtype == dtype_master(c->p->dtype)),
+         "stage: no slot for the norm of the gradients");
+    for (int32_t i = 0; i < s->n_ops; i++)
+        NEED(clips || !s->ops[i].attrs.clipped, "operator %s: clipped, but the program has no max_grad_norm", s->ops[i].name);
     for (int32_t i = 0; i < s->n_ops; i++)
         NEED(has || !s->ops[i].attrs.scaled, "operator %s: scaled, but the program has no loss scale",
              s->ops[i].name);

@@ -271,11 +271,11 @@ struct program_stage {
     /* devices of a sharded stage: each records its loss slot times loss_share, and the records add up */
     bool shares_loss;
     double loss_share;
-    /* STATE, fp32, LOSS_SCALE_NUMBERS elements, if the program has a loss scale */
-    int32_t scale_slot;
+    int32_t scale_slot; /* STATE, fp32, LOSS_SCALE_NUMBERS elements, if the program has a loss scale */
     /* GRADIENT, one element each, of a program with gradient_noise: the sum of the squares of this replica's gradients, in front of the
      * gradient all-reduces, and of their sums over all replicas, behind them */
     int32_t squares_slot[GRADIENT_SQUARES];
+    int32_t clip_slot; /* GRADIENT, of a program with max_grad_norm: norm of the step's gradients, factor of `clip` by which updates multiply */
     bool recompute;
     bool offloads; /* class STATE is in page-locked host memory (`offload: optimizer`, core/cluster/cluster.h) */
     int64_t reserve_bytes; /* unavailable to tensors */

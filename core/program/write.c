@@ -116,7 +116,7 @@ static void write_op(struct lines *out, const struct program_op *op)
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
                  a->inverse << 4 | a->decay << 5 | a->bidirectional << 6 | has_shape_attrs(a) << 7 |
                  a->narrows << 8 | a->scaled << 9 | a->hosted << 10 | a->unit_offset << 11 |
-                 a->interleaved << 12);
+                 a->interleaved << 12 | a->clipped << 13);
     put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
         put(out, a->vocabulary);
     put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),

@@ -78,6 +78,7 @@ void generate_formats(struct arena *a, FILE *out)
     write_keys("`loss_scale`", job_loss_scale_keys, out);
     write_keys("`optimizer` with `kind: adamw`", job_adamw_keys, out);
     write_keys("`optimizer` with `kind: sgd`", job_sgd_keys, out);
+    write_keys("`optimizer` with `kind: lion`", job_lion_keys, out);
     write_keys("`optimizer` with `kind: lamb`", job_lamb_keys, out);
     write_keys("`optimizer` with `kind: lars`", job_lars_keys, out);
     write_keys("`optimizer.lr_rule`", job_lr_rule_keys, out);

@@ -33,7 +33,7 @@ struct maker {
 
 static bool is_update(enum op_kind kind)
 {
-    return kind == OP_adamw || kind == OP_flat_adamw || kind == OP_sgd || kind == OP_flat_sgd || kind == OP_lamb || kind == OP_lars;
+    return op_is_update(kind);
 }
 
 static int64_t bytes_of(const struct shape *s, enum dtype t)

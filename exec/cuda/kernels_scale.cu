@@ -1,4 +1,4 @@
-/* exec/cuda/kernels_scale.cu - loss scale: overflow check and update rule; a sum of squares as a number. One thread each, because they
+/* exec/cuda/kernels_scale.cu - loss scale: overflow check and update rule; a sum of squares as a number; the factor of gradient clipping. One thread each, because they
  * touch few bytes. */
 #define LOSS_SCALE_FUNCTION static __device__
 #include "core/graph/loss_scale.h"
@@ -39,6 +39,18 @@ extern "C" cudaError_t cuda_square_sum(const double *squares, bool add, void *ou
                                        cudaStream_t stream)
 {
     return LAUNCH(square_sum_kernel, 1, 1, 0, stream, squares, add, out, out_fp64);
+}
+
+template <class W> static __global__ void clip_kernel(const W *squares, const float *unscale, double max_norm, W *out)
+{
+    double norm = sqrt((double)*squares) * (unscale ? (double)*unscale : 1.0), factor = max_norm / (norm + 1e-6);
+    out[0] = (W)norm, out[1] = factor > 1 ? (W)1 : (W)factor;
+}
+
+extern "C" cudaError_t cuda_clip(const void *squares, const float *unscale, double max_norm, void *out, bool fp64, cudaStream_t stream)
+{
+    if (fp64) return LAUNCH(clip_kernel<double>, 1, 1, 0, stream, (const double *)squares, unscale, max_norm, (double *)out);
+    return LAUNCH(clip_kernel<float>, 1, 1, 0, stream, (const float *)squares, unscale, max_norm, (float *)out);
 }
 
 static __global__ void rescale_kernel(cuda_scale_step r)

@@ -55,6 +55,10 @@ cudaError_t cuda_overflow(const double *squares, bool add, void *out, bool out_f
 /* *out = or += the squares; out as above. */
 cudaError_t cuda_square_sum(const double *squares, bool add, void *out, bool out_fp64, cudaStream_t stream);
 
+/* Gradient clipping: out (2) = norm, factor; norm = √squares, times *unscale if it is not NULL; factor = min(1, max_norm / (norm + 1e-6)).
+ * squares (1) and out are fp32 or fp64. */
+cudaError_t cuda_clip(const void *squares, const float *unscale, double max_norm, void *out, bool fp64, cudaStream_t stream);
+
 /* The update rule of core/graph/loss_scale.h, on numbers (LOSS_SCALE_NUMBERS) in place. */
 struct cuda_scale_step {
     const float *overflow;

@@ -15,6 +15,7 @@ static int64_t trust_blocks(int64_t n) { return most(1, least(TRUST_BLOCKS, over
 template <class W> struct trust_of {
     W *p, *m, *v, *g;
     const float *factor, *corrected;
+    const W *clip;
     W beta1, rest1, beta2, rest2, rate, root, eps, lr, decay;
     double trust;
 };
@@ -37,7 +38,7 @@ static __global__ void __launch_bounds__(BLOCK) norms_kernel(trust_of<W> u, int6
 {
     __shared__ double room[WARP];
     double of_p = 0, of_d = 0;
-    W factor = u.factor ? (W)*u.factor : (W)1;
+    W factor = (u.factor ? (W)*u.factor : (W)1) * (u.clip ? *u.clip : (W)1);
     bool skip = skips(u.factor);
     correct(u);
     int64_t stride = (int64_t)gridDim.x * BLOCK;
@@ -94,7 +95,7 @@ template <class W, class C, bool LAMB>
 static cudaError_t launch_kind(const struct cuda_trust *x, int64_t n, double *part, cudaStream_t stream)
 {
     const struct cuda_optimizer *u = &x->of;
-    trust_of<W> s = {(W *)u->p,     (W *)u->m,           (W *)u->v,   (W *)u->g,           u->factor,   u->corrected, (W)u->beta1,
+    trust_of<W> s = {(W *)u->p,     (W *)u->m,           (W *)u->v,   (W *)u->g,           u->factor,   u->corrected, (const W *)u->clip, (W)u->beta1,
                      (W)(1 - u->beta1), (W)u->beta2, (W)(1 - u->beta2), (W)u->rate, (W)u->root,   (W)u->eps,
                      (W)x->lr,      (W)x->decay,         x->trust};
     int64_t blocks = trust_blocks(n);

@@ -1,9 +1,10 @@
-/* exec/cuda/ops_scale.c - overflow, square_sum and rescale (core/graph/loss_scale.h) by exec/cuda/kernels_sums.h. */
+/* exec/cuda/ops_scale.c - overflow, square_sum, clip and rescale (core/graph/loss_scale.h) by exec/cuda/kernels_sums.h. */
+#include "core/graph/loss_scale.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/operands.h"
 
-cuda_op cuda_op_overflow, cuda_op_square_sum, cuda_op_rescale;
+cuda_op cuda_op_overflow, cuda_op_square_sum, cuda_op_clip, cuda_op_rescale;
 
 typedef cudaError_t put_squares(const double *squares, bool add, void *out, bool out_fp64, cudaStream_t stream);
 
@@ -18,6 +19,7 @@ static enum status sum_squares(struct cuda_context *x, const struct op_call *c, 
         return error_set(err, ERR_INPUT, "%s: the output has dtype %s, which is not supported", op_kind_name(c->kind), dtype_name(out));
     TRY(cuda_scratch(x, parts + sizeof(double), &scratch, err));
     double *sum = (double *)((char *)scratch + parts);
+    if (c->attrs->blank) n = 0;
     TRY(cuda_failed(cuda_squares(cuda_dtype_of(cuda_input_dtype(c, 0)), c->input[0], n, false, sum,
                                  scratch, x->stream),
                     op_kind_name(c->kind), err));
@@ -32,6 +34,16 @@ enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, st
 enum status cuda_op_square_sum(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     return sum_squares(x, c, cuda_square_sum, err);
+}
+
+enum status cuda_op_clip(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    enum dtype t = cuda_output_dtype(c, 0);
+    if (dtype_is_half(t) || cuda_input_dtype(c, 0) != t)
+        return error_set(err, ERR_INPUT, "clip: the norm has dtype %s, which is not supported", dtype_name(t));
+    return cuda_failed(cuda_clip(c->input[0], c->scale ? c->scale + LOSS_SCALE_FACTOR : NULL, c->optimizer->max_grad_norm, c->output[0],
+                                 t == DTYPE_fp64, x->stream),
+                       "clip", err);
 }
 
 enum status cuda_op_rescale(struct cuda_context *x, const struct op_call *c, struct error *err)

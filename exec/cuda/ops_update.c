@@ -7,7 +7,8 @@
 
 #include <math.h>
 
-cuda_op cuda_op_adamw, cuda_op_flat_adamw, cuda_op_sgd, cuda_op_flat_sgd, cuda_op_lamb, cuda_op_lars;
+cuda_op cuda_op_adamw, cuda_op_flat_adamw, cuda_op_sgd, cuda_op_flat_sgd, cuda_op_momentum, cuda_op_flat_momentum, cuda_op_lion,
+    cuda_op_flat_lion, cuda_op_lamb, cuda_op_lars;
 
 /* Operands are the outputs, in place: `operands` of them, and one more if p is also copied in the call's dtype. */
 static enum status update_of(const struct op_call *c, int32_t operands, struct cuda_optimizer *u,
@@ -27,6 +28,7 @@ static enum status update_of(const struct op_call *c, int32_t operands, struct c
                               .copy_dtype = cuda_dtype_of(c->dtype),
                               .factor = c->scale ? c->scale + LOSS_SCALE_FACTOR : NULL,
                               .corrected = c->scale ? c->scale + LOSS_SCALE_RATE : NULL,
+                              .clip = c->clip,
                               .rate = o->lr,
                               .keep = 1 - o->lr * (c->attrs->decay ? o->weight_decay : 0)};
     if (!narrows || dtype_is_half(cuda_output_dtype(c, operands))) return OK;
@@ -62,6 +64,7 @@ enum status cuda_op_sgd(struct cuda_context *x, const struct op_call *c, struct 
 {
     struct cuda_optimizer u;
     TRY(update_of(c, 2, &u, err));
+    u.rule = CUDA_SGD;
     return cuda_failed(cuda_update(&u, shape_elements(&c->shapes->input[0]), x->stream),
                        op_kind_name(c->kind), err);
 }
@@ -69,6 +72,39 @@ enum status cuda_op_sgd(struct cuda_context *x, const struct op_call *c, struct 
 enum status cuda_op_flat_sgd(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     return cuda_op_sgd(x, c, err);
+}
+
+/* Without bias corrections. */
+static enum status one_moment(struct cuda_context *x, const struct op_call *c, enum cuda_rule rule, struct error *err)
+{
+    const struct optimizer_step *o = c->optimizer;
+    struct cuda_optimizer u;
+    TRY(update_of(c, 3, &u, err));
+    u.rule = rule, u.m = c->output[1], u.corrected = NULL;
+    u.beta1 = o->beta1, u.beta2 = o->beta2;
+    u.decay = c->attrs->decay ? o->weight_decay : 0;
+    u.own = o->nesterov ? 1 : 0, u.of_m = o->nesterov ? o->beta1 : 1;
+    return cuda_failed(cuda_update(&u, shape_elements(&c->shapes->input[0]), x->stream), op_kind_name(c->kind), err);
+}
+
+enum status cuda_op_momentum(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    return one_moment(x, c, CUDA_MOMENTUM, err);
+}
+
+enum status cuda_op_flat_momentum(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    return one_moment(x, c, CUDA_MOMENTUM, err);
+}
+
+enum status cuda_op_lion(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    return one_moment(x, c, CUDA_LION, err);
+}
+
+enum status cuda_op_flat_lion(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    return one_moment(x, c, CUDA_LION, err);
 }
 
 static enum status trust_update(struct cuda_context *x, const struct op_call *c, struct cuda_trust *u, double decay, struct error *err)

@@ -47,6 +47,8 @@ void chunks_set_optimizer(struct chunks *c, const struct program *p, int32_t dev
                                            .eps = x->eps,
                                            .weight_decay = x->weight_decay,
                                            .trust = x->trust,
+                                           .max_grad_norm = x->max_grad_norm,
+                                           .nesterov = x->nesterov,
                                            .device = device,
                                            .outer_lr = p->outer.lr,
                                            .outer_momentum = p->outer.momentum};
@@ -78,6 +80,12 @@ static void prepare_dtypes(const struct program_stage *s, const struct program_o
     c->dtype = half, c->wide_input = wide_input, c->wide_output = wide_output;
 }
 
+/* The second of the two numbers. */
+static const void *clip_factor(const struct rank *r, const struct chunk *k)
+{
+    return (const char *)lane_memory_slot(&k->memory, k->stage->clip_slot, 0) + dtype_bytes(dtype_master(r->p->dtype));
+}
+
 struct prepared_op chunks_op(const struct chunks *c, const struct rank *r, const struct chunk *k,
                              int32_t op)
 {
@@ -90,7 +98,8 @@ struct prepared_op chunks_op(const struct chunks *c, const struct rank *r, const
                                      .seed = r->p->seed,
                                      .scale = x->attrs.scaled && r->p->loss_scale.initial > 0
                                                   ? chunks_scale(k)
-                                                  : NULL}};
+                                                  : NULL,
+                                     .clip = x->attrs.clipped ? clip_factor(r, k) : NULL}};
     prepare_dtypes(k->stage, x, &o.call);
     for (int32_t i = 0; i < x->n_inputs; i++)
         o.input[i] = lane_memory_place(&k->memory, x->input[i]);

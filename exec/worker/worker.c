@@ -367,7 +367,7 @@ static void report(struct worker *w, struct run_result *out)
     scale_log_report(&w->scales, &w->rank, &w->progress, w->a, out);
     saver_report(&w->saver, &out->saves);
     saver_report(&w->memory, &out->memory);
-    noise_log_report(&w->noise, &w->rank, &w->scales, out);
+    noise_log_report(&w->noise, &w->rank, &w->scales, w->a, out);
     struct trace *t = spans_gather(w->a, w->rank.comm, p, lists, 4,
                                    w->rank.o->keep_kernels ? &w->kernels.names : NULL,
                                    w->log.end_ns, w->rank.o->steps);

@@ -71,6 +71,9 @@ struct run_result {
     int64_t iteration_ns;      /* trace_iteration, wall time */
     int64_t first_step, steps; /* first_step: 0, or the step of the checkpoint; steps 0: `continues`, and the training was complete */
     double *losses;            /* (steps) mean over the global batch, summed in microbatch order */
+    /* (steps) norm of each step's gradients before clipping, of local SGD in the first island; not a number in a step that a loss scale
+     * skips; NULL: the program's optimizer has no max_grad_norm */
+    const double *gradient_norms;
     double tokens_per_s;       /* global batch · sequence ÷ iteration */
     /* CPU seconds inside BLAS ÷ CPU seconds of the compute thread; -1: not measured (needs MUSHER_BLAS_CLOCK=1) */
     double blas_share;

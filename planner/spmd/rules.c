@@ -249,7 +249,7 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
                                                      optimizer_state_tensors(b->q->optimizer));
     for (int32_t d = 0; d < b->n_devices; d++) {
         struct op_shapes shapes = {.n_inputs = 2 + (int32_t)optimizer_state_tensors(b->q->optimizer)};
-        struct op_attrs attrs = {.decay = p->decay, .narrows = dtype_is_half(p->dtype)};
+        struct op_attrs attrs = {.decay = p->decay || b->q->optimizer->decay_all, .narrows = dtype_is_half(p->dtype)};
         for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = shards[d];
         bytes[d] += shape_elements(&shards[d]) * held;
         int32_t like = 0;

@@ -131,7 +131,7 @@ static enum status price_update(struct stage_table *t, int32_t type, bool flat, 
     bool half = dtype_is_half(t->g->dtype);
     struct program_op op = {.kind = optimizer_op(t->optimizer, flat),
                             .phase = PHASE_U,
-                            .attrs = {.decay = decay,
+                            .attrs = {.decay = decay || t->optimizer->decay_all,
                                       .narrows = half,
                                       .hosted = cost_type(t->cost, type)->offloads && (n > 2 || half)},
                             .name = "update",

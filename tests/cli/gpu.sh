@@ -26,19 +26,19 @@ printf 'x -1\n' > "$scratch/bad/runs"
 says "a wrong number of steps is refused" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
 
 # ---- on this machine
-says "files are written" 0 "30 checks" tests/gpu/files.sh "$there/gpu"
+says "files are written" 0 "31 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
 # ---- on the GPU machine, the first call
 timeout $((600 * ${SLOWDOWN:-1})) tests/gpu/gpu.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
 code=$?
 ((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
-for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero1 zero2{,-fp16} overflow double-tree offload-{optimizer,blocks,bf16} saved{,-streaming} shares3{,-bf16} collectives dead; do
+for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero1 clip-lion zero2{,-fp16} overflow double-tree offload-{optimizer,blocks,bf16} saved{,-streaming} shares3{,-bf16} collectives dead; do
     grep -q "^ok $check:" "$scratch/out" && ok "gpu-check: $check" || not_ok "gpu-check: $check" "$(grep "$check" "$scratch/out")"
 done
 grep -q "^ok overflow: .*, [1-5] steps skipped" "$scratch/out" && ok "steps that overflow are skipped there as here" ||
     not_ok "steps that overflow are skipped there as here" "$(grep overflow "$scratch/out")"
-has "and no other" out "30 passed, 0 failed"
+has "and no other" out "31 passed, 0 failed"
 has "benches and plans ran" out "5 ran, 0 failed"
 has "and those of host memory" out "4 ran, 0 failed"
 

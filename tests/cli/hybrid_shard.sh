@@ -21,7 +21,7 @@ job:
   sequence_length: 24
   global_batch: 12
   precision: $2
-  optimizer: {kind: adamw, lr: 1e-3}
+  optimizer: {kind: adamw, lr: 1e-3, max_grad_norm: 0.5}
   seed: 7
 cluster:
   version: 1

@@ -114,4 +114,54 @@ for optimizer in 'lamb, lr: 1e-2' 'lars, lr: 2, trust: 0.01'; do
     ! grep -q "zero:\|sharding:" "$scratch/planned.yaml" && "$MUSHER" simulate -q "$scratch/planned.yaml" >/dev/null 2>"$scratch/err"
     check "without ZeRO and sharded stages" $?
 done
+
+# ---- gradient clipping by global norm, momentum, Lion: every plan trains alike, ZeRO too, and a checkpoint continues
+zeroed='  - {microbatches: 4, stages: [{layers: [0, 7], device: n.0, zero: 2}]}
+  - {microbatches: 4, stages: [{layers: [0, 7], device: n.1, zero: 2}]}'
+norms() { sed -n 's/.*"gradient_norm": *\[\([^]]*\)\].*/\1/p' "$1" | tr -d ' ' | tr ',' '\n'; }
+alike() { # FILE FILE N: as many numbers, within 1e-10
+    paste "$1" "$2" | awk -v n="$3" 'NF != 2 { bad = 1 } { d = $1 / $2 - 1; if (d < 0) d = -d; if (d > 1e-10) bad = 1 } END { exit bad || NR != n }'
+}
+for optimizer in 'lion, lr: 3e-4, weight_decay: 0.1, max_grad_norm: 0.5' 'sgd, lr: 0.02, momentum: 0.9, nesterov: true, max_grad_norm: 0.5'; do
+    name=${optimizer%%,*}
+    plan first "$optimizer" "$one"
+    train first 12 >"$scratch/first"
+    grep '"losses"' "$scratch/first" | grep -oE '[0-9]+\.[0-9]+' >"$scratch/first.losses"
+    norms "$scratch/first" >"$scratch/first.norms"
+    awk 'NR == 1 { a = $1 } { b = $1 } END { exit !(b < a - 0.1) }' "$scratch/first.losses"
+    check "$name with max_grad_norm lowers the loss" $?
+    awk '$1 > 0.5 { n++ } END { exit !(NR == 12 && n) }' "$scratch/first.norms"
+    check "$name: --json has a norm for each step, and some are clipped" $?
+    for layout in two pipes chunks zeroed; do
+        plan other "$optimizer" "${!layout}"
+        train other 12 >"$scratch/other"
+        grep '"losses"' "$scratch/other" | grep -oE '[0-9]+\.[0-9]+' >"$scratch/other.losses"
+        norms "$scratch/other" >"$scratch/other.norms"
+        alike "$scratch/first.losses" "$scratch/other.losses" 12 && alike "$scratch/first.norms" "$scratch/other.norms" 12
+        check "$name trains alike, norms too: $layout" $?
+    done
+    rm -rf "$scratch/saved"
+    train other 5 --save "$scratch/saved" >"$scratch/saved.json" && train other 7 --resume "$scratch/saved" >"$scratch/rest"
+    [[ $(norms "$scratch/rest" | tail -1) == "$(tail -1 "$scratch/other.norms")" ]]
+    check "$name resumes to the same bits" $?
+    plan other "$optimizer" "$zeroed" '' bf16
+    train other 3 >"$scratch/half" && [[ $(norms "$scratch/half" | wc -l) == 3 ]]
+    check "$name in bf16, ZeRO 2" $?
+    plan other "$optimizer" "$two"
+    sed -n '/^job:/,/^cluster:/p' "$scratch/other.yaml" | sed '1d;$d;s/^  //' >"$scratch/job.yaml"
+    sed -n '/^cluster:/,$p' "$scratch/other.yaml" | sed '1d;s/^  //' >"$scratch/cluster.yaml"
+    says "$name is planned" 0 "found" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cluster.yaml" -o "$scratch/planned.yaml" --evaluations 300
+done
+"$MUSHER" run "$scratch/other.yaml" --data "$scratch/text.txt" --steps 3 >"$scratch/out" 2>"$scratch/err"
+grep -q "gradient norm .* at step 1, .* at step 3; clipped to 0.5 in" "$scratch/out"
+check "run prints the norms" $?
+plan refused 'sgd, lr: 0.1, nesterov: true' "$two"
+says "nesterov without momentum is refused" 3 "nesterov needs a momentum above 0" "$MUSHER" simulate "$scratch/refused.yaml"
+plan refused 'adamw, lr: 0.1, max_grad_norm: 0' "$two"
+says "a norm of 0 is refused" 3 "max_grad_norm: must be above 0" "$MUSHER" simulate "$scratch/refused.yaml"
+plan refused 'adamw, lr: 0.1, grad_norm: 1' "$two"
+says "a near name of it is suggested" 3 "max_grad_norm" "$MUSHER" simulate "$scratch/refused.yaml"
+plan refused 'sgd, lr: 0.1, max_grad_norm: 1' "$two" 'parameter_server: {servers: [n.2]}
+'
+says "parameter servers do not clip" 3 "parameter_server: optimizer.max_grad_norm needs the norm of all gradients" "$MUSHER" simulate "$scratch/refused.yaml"
 exit $bad

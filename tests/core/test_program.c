@@ -113,15 +113,15 @@ static char *replaced(const char *text, const char *what, const char *by)
 static const struct {
     const char *what, *by, *message;
 } hostile[] = {
-    {"musher-program 13", "musher-program 2",
-     "x:1: program version 2; this musher reads version 13: lower the plan again"},
-    {"musher-program 13", "musher-program 99", "x:1: program version 99"},
+    {"musher-program 14", "musher-program 2",
+     "x:1: program version 2; this musher reads version 14: lower the plan again"},
+    {"musher-program 14", "musher-program 99", "x:1: program version 99"},
     {"musher-program", "another-program", "x:1: 'musher-program' was expected"},
     {"counts 2", "counts 99999999999", "x:4: "},
     {"counts 2", "counts -1", "x:4: "},
     {"counts 2", "counts 3", ""},
     {"fp32 0 0 1", "fp99 0 0 1", "x:2: unknown dtype 'fp99'"},
-    {"optimizer adamw", "optimizer lion", "x:3: unknown word 'lion'"},
+    {"optimizer adamw", "optimizer none", "x:3: unknown word 'none'"},
     {"0.999", "nan", "x:3: 'nan' is not a number"},
     {"host 0 0 0", "host 0 0 -1", "x:5: "},
     {"device a.0", "device a%00", "x:5: a name with a byte"},

@@ -206,7 +206,7 @@ static const char *const damages[][3] = {
     {"manifest.json", "sed -i 's/\"version\": 2/\"version\": 1/' \"$f\"",
      "checkpoint version 1, which has no data position"},
     {"manifest.json", "sed -i 's/sgd/adamw/' \"$f\"", "the manifest is damaged"},
-    {"manifest.json", "sed -i 's/sgd/lion/' \"$f\"", "'lion' is not known"},
+    {"manifest.json", "sed -i 's/sgd/tiger/' \"$f\"", "'tiger' is not known"},
     {"manifest.json", "sed -i 's/philox4x32-10/mt19937/' \"$f\"", "'mt19937'"},
     {"manifest.json", "sed -i 's/\"counter\": 120/\"counter\": 6/' \"$f\"", "counter: 6"},
     {"manifest.json", "sed -i 's/\"global_batch\": 6/\"global_batch\": 7/' \"$f\"",

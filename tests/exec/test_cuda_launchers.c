@@ -222,9 +222,10 @@ static void a_state(struct state *s, float gradient)
 
 #define NUMBERS_OF_ADAMW .beta1 = 0.9, .beta2 = 0.99, .keep = 0.999, .rate = 0.01, .root = 0.5, .eps = 1e-8
 
-static void update(struct state *s, const float *factor, bool adam)
+static void update_clipped(struct state *s, const float *factor, const float *clip, bool adam)
 {
-    struct cuda_optimizer u = {.dtype = CUDA_fp32,
+    struct cuda_optimizer u = {.rule = adam ? CUDA_ADAM : CUDA_SGD,
+                               .dtype = CUDA_fp32,
                                .p = s->p,
                                .m = adam ? s->m : NULL,
                                .v = adam ? s->v : NULL,
@@ -232,9 +233,30 @@ static void update(struct state *s, const float *factor, bool adam)
                                .copy = s->copy,
                                .copy_dtype = CUDA_bf16,
                                .factor = factor,
+                               .clip = clip,
                                NUMBERS_OF_ADAMW};
     done(cuda_update(&u, COUNT, NULL));
 }
+
+static void update(struct state *s, const float *factor, bool adam) { update_clipped(s, factor, NULL, adam); }
+
+/* Powers of two, so that the order of products changes no bit. */
+START_TEST(a_clip_is_a_second_factor)
+{
+    static struct state a, b;
+    const float quarter = 0.25f, eighth = 0.125f, product = 0.03125f;
+    a_state(&a, 1);
+    a_state(&b, 1);
+    update_clipped(&a, &quarter, &eighth, _i);
+    update(&b, &product, _i);
+    ck_assert_mem_eq(&a, &b, sizeof a);
+    a_state(&a, 1);
+    a_state(&b, 1);
+    update_clipped(&a, NULL, &eighth, _i);
+    update(&b, &eighth, _i);
+    ck_assert_mem_eq(&a, &b, sizeof a);
+}
+END_TEST
 
 START_TEST(a_factor_of_the_gradient_is_as_if_the_gradient_had_it)
 {
@@ -289,7 +311,8 @@ static void a_long_run(struct long_run *r)
 
 static void update_run(struct long_run *r, int from, int n, bool adam)
 {
-    struct cuda_optimizer u = {.dtype = CUDA_fp32,
+    struct cuda_optimizer u = {.rule = adam ? CUDA_ADAM : CUDA_SGD,
+                               .dtype = CUDA_fp32,
                                .p = r->p + from,
                                .m = adam ? r->m + from : NULL,
                                .v = adam ? r->v + from : NULL,
@@ -339,6 +362,7 @@ Suite *cuda_launchers_suite(void)
     tcase_add_loop_test(c, a_logit_that_is_no_number_shows_in_its_row_alone, 0, CUDA_DTYPE_COUNT);
     tcase_add_loop_test(c, logits_of_minus_infinity_are_as_if_they_were_not_there, 0,
                         CUDA_DTYPE_COUNT);
+    tcase_add_loop_test(c, a_clip_is_a_second_factor, 0, 2);
     tcase_add_loop_test(c, a_factor_of_the_gradient_is_as_if_the_gradient_had_it, 0, 2);
     tcase_add_loop_test(c, a_factor_that_is_no_number_leaves_all_but_the_gradient, 0, 2);
     tcase_add_loop_test(c, a_long_runs_update_is_that_of_its_pieces, 0, 2);

@@ -1,4 +1,6 @@
 /* Kernels that add the squares of whole tensors: the sum against one in long double, LAMB and LARS against their papers' formulas. */
+#include "core/graph/loss_scale.h"
+
 #include "tests/support/calls.h"
 
 static const char *const lengths[] = {"1", "7", "4096", "4097", "3,5,7", "100003"};
@@ -143,6 +145,89 @@ START_TEST(lars_is_the_papers)
 }
 END_TEST
 
+/* torch.optim.SGD with momentum, and with Nesterov's, in three steps; weight decay is part of the gradient. */
+START_TEST(momentum_is_torchs)
+{
+    static const int order[] = {0, 2, 1};
+    enum dtype t = _i & 1 ? DTYPE_fp64 : DTYPE_fp32;
+    double decay = _i & 2 ? 0.3 : 0;
+    bool nesterov = _i & 4;
+    struct optimizer_step s = {.lr = 0.1, .beta1 = 0.9, .weight_decay = 0.3, .nesterov = nesterov};
+    struct made *made = make_update(_i & 1 ? OP_flat_momentum : OP_momentum, "1000 x 1000 x 1000", t, decay > 0, s, order);
+    double p[N], m[N], g[N];
+    fill(t, p, made->c.output[0], false), fill(t, m, made->c.output[1], false);
+    for (int step = 1; step <= 3; step++) {
+        for (int i = 0; i < N; i++) calls_set(t, made->c.output[2], i, sin(i * step));
+        fill(t, g, made->c.output[2], false);
+        for (int i = 0; i < N; i++) {
+            double d = g[i] + decay * p[i];
+            m[i] = 0.9 * m[i] + d;
+            p[i] -= 0.1 * (nesterov ? d + 0.9 * m[i] : m[i]);
+        }
+        calls_run(made);
+    }
+    compare(t, made->c.output[0], p), compare(t, made->c.output[1], m);
+    for (int i = 0; i < N; i++) ck_assert(calls_get(t, made->c.output[2], i) == 0);
+}
+END_TEST
+
+/* Chen et al. 2023, program 1, in three steps; the sign of 0 is 0. */
+START_TEST(lion_is_the_papers)
+{
+    static const int order[] = {0, 2, 1};
+    enum dtype t = _i & 1 ? DTYPE_fp64 : DTYPE_fp32;
+    double decay = _i & 2 ? 0.3 : 0;
+    struct optimizer_step s = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.75, .weight_decay = 0.3};
+    struct made *made = make_update(_i & 1 ? OP_flat_lion : OP_lion, "1000 x 1000 x 1000", t, decay > 0, s, order);
+    double p[N], m[N], g[N];
+    calls_set(t, made->c.output[1], 0, 0);
+    fill(t, p, made->c.output[0], false), fill(t, m, made->c.output[1], false);
+    for (int step = 1; step <= 3; step++) {
+        for (int i = 0; i < N; i++) calls_set(t, made->c.output[2], i, sin(i * step)); /* of element 0 always 0 */
+        fill(t, g, made->c.output[2], false);
+        for (int i = 0; i < N; i++) {
+            double c = 0.9 * m[i] + 0.1 * g[i];
+            p[i] -= 0.1 * (decay * p[i] + (c > 0 ? 1 : c < 0 ? -1 : 0));
+            m[i] = 0.75 * m[i] + 0.25 * g[i];
+        }
+        calls_run(made);
+    }
+    compare(t, made->c.output[0], p), compare(t, made->c.output[1], m);
+    for (int i = 0; i < N; i++) ck_assert(calls_get(t, made->c.output[2], i) == 0);
+}
+END_TEST
+
+/* torch.nn.utils.clip_grad_norm_: min(1, max / (norm + 1e-6)); a loss scale is divided out; updates multiply by the factor. */
+START_TEST(a_norm_above_the_maximum_is_scaled_to_it)
+{
+    static const struct {
+        double squares, scale, norm, factor;
+    } cases[] = {{9, 1, 3, 0.5 / (3 + 1e-6)}, {0.0625, 1, 0.25, 1}, {0, 1, 0, 1}, {9 * 64 * 64, 64, 3, 0.5 / (3 + 1e-6)}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        enum dtype t = _i ? DTYPE_fp64 : DTYPE_fp32;
+        struct made *m = calls_make(OP_clip, &(struct op_attrs){0}, "1", t);
+        float numbers[LOSS_SCALE_NUMBERS] = {[LOSS_SCALE_FACTOR] = (float)(1 / cases[k].scale)};
+        m->step = (struct optimizer_step){.max_grad_norm = 0.5};
+        if (cases[k].scale > 1) m->c.scale = numbers;
+        calls_set(t, (void *)(uintptr_t)m->c.input[0], 0, cases[k].squares);
+        calls_run(m);
+        ck_assert_double_eq_tol(calls_get(t, m->c.output[0], 0), cases[k].norm, 1e-6);
+        ck_assert_double_eq_tol(calls_get(t, m->c.output[0], 1), cases[k].factor, t == DTYPE_fp64 ? 1e-15 : 1e-7);
+        struct made *u = calls_make(OP_sgd, &(struct op_attrs){0}, "1 x 1", t);
+        u->c.output[0] = (void *)(uintptr_t)u->c.input[0], u->c.output[1] = (void *)(uintptr_t)u->c.input[1];
+        u->step = (struct optimizer_step){.lr = 1};
+        u->c.clip = (const char *)m->c.output[0] + dtype_bytes(t);
+        calls_set(t, u->c.output[0], 0, 0), calls_set(t, u->c.output[1], 0, 8);
+        calls_run(u);
+        ck_assert_double_eq_tol(calls_get(t, u->c.output[0], 0), -8 * cases[k].factor, 1e-6);
+    }
+    struct made *none = calls_make(OP_square_sum, &(struct op_attrs){.accumulate = true, .blank = true}, "1000", DTYPE_fp64);
+    calls_set(DTYPE_fp64, none->c.output[0], 0, 0.25);
+    calls_run(none);
+    ck_assert(calls_get(DTYPE_fp64, none->c.output[0], 0) == 0.25);
+}
+END_TEST
+
 /* A parameter of zeros, as a bias at first, has the plain rate; without a gradient nothing changes. */
 START_TEST(a_norm_of_zero_leaves_the_plain_rate)
 {
@@ -175,6 +260,9 @@ Suite *kernel_norms_suite(void)
     tcase_add_test(t, small_squares_beside_a_large_sum_are_not_lost);
     tcase_add_test(t, what_is_not_finite_stays_so);
     tcase_add_loop_test(t, lamb_is_the_papers, 0, 4);
+    tcase_add_loop_test(t, momentum_is_torchs, 0, 8);
+    tcase_add_loop_test(t, lion_is_the_papers, 0, 4);
+    tcase_add_loop_test(t, a_norm_above_the_maximum_is_scaled_to_it, 0, 2);
     tcase_add_loop_test(t, lars_is_the_papers, 0, 4);
     tcase_add_test(t, a_norm_of_zero_leaves_the_plain_rate);
     suite_add_tcase(suite, t);

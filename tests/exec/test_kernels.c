@@ -177,13 +177,13 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
 {
     /* Tests of their own in test_kernel_values.c. */
     static const enum op_kind others[] = {
-        OP_zero, OP_adamw, OP_flat_adamw, OP_sgd, OP_flat_sgd, OP_lamb, OP_lars, OP_outer_delta, OP_outer_average, OP_outer_nesterov,
+        OP_zero, OP_adamw, OP_flat_adamw, OP_sgd, OP_flat_sgd, OP_momentum, OP_flat_momentum, OP_lion, OP_flat_lion, OP_lamb, OP_lars, OP_outer_delta, OP_outer_average, OP_outer_nesterov,
         /* in test_codes.c */
         OP_encode, OP_decode, OP_orthonormal,
         /* in test_loss_scale.c */
         OP_overflow, OP_rescale,
         /* in test_kernel_norms.c */
-        OP_square_sum,
+        OP_square_sum, OP_clip,
         /* in test_kernel_parts.c, their gradients in test_shard.c */
         OP_local_slice, OP_add_to_slice, OP_cross_entropy_shard, OP_cross_entropy_join};
     bool tested[OP_KIND_COUNT] = {false}, forward[OP_KIND_COUNT] = {false};

@@ -36,10 +36,12 @@ J
 
 # job MODEL PRECISION: the job's lines, as a file has them; with $scale, where it is set, as the first scale of fp16's loss
 scale=
+adamw='{kind: adamw, lr: 3e-4, weight_decay: 0.01}'
+optimizer=$adamw
 job() {
     printf 'version: 1\nmodel: %s\nsequence_length: 64\nglobal_batch: %s\nprecision: %s\nseed: 1\n' "$work/$1.json" $batch "$2"
     [[ -z $scale || $2 != fp16 ]] || printf 'loss_scale: {initial: %s}\n' "$scale"
-    printf 'optimizer: {kind: adamw, lr: 3e-4, weight_decay: 0.01}\n'
+    printf 'optimizer: %s\n' "$optimizer"
 }
 
 # cluster DEVICE N: N devices that are all GPU 0 of this machine, each in a node of its own: a.0, b.0, …; $type: other keys of their type
@@ -169,6 +171,13 @@ coded() { # NAME HEAD
 coded int8 $'compression: {gradients: int8}\n'
 coded power-sgd $'compression: {gradients: {kind: power-sgd, rank: 2}}\n'
 coded streaming $'compression: {outer: bf16}\nlocal_sgd: {every: 2, outer: nesterov, fragments: 2, delay: 1}\n'
+# Gradients clipped by their global norm, over shards of two ranks. Lion's changes are signs, so that rounding moves a few elements by twice
+# the rate; the reference is one host.
+optimizer='{kind: lion, lr: 1e-4, weight_decay: 0.1, max_grad_norm: 0.5}'
+plan host clip-lion gpt fp32 1 "$(one "$end")" >"$work/host.yaml"
+trained clip-lion "$steps"
+check clip-lion gpt fp32 2 1e-3 "$steps" "$zero1" clip-lion
+optimizer=$adamw
 # Gradient all-reduces that are messages.
 check double-tree gpt fp32 3 1e-4 "$steps" "${zero2//zero: 2/all_reduce: double-tree}"
 # The optimizer's state in host memory; and activations, of parts that are blocks (two stages) and of one part (all of a model).

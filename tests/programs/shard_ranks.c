@@ -1,9 +1,10 @@
 /* tests/programs/shard_ranks.c - one rank of random plans whose operators are sharded; started by mpirun.
  *
- * shard_ranks alone FIRST COUNT         the jobs of these seeds on one device: their losses, a line each
+ * shard_ranks alone FIRST COUNT         the jobs of these seeds on one device: their losses and norms of
+ *                                       gradients (0 without clipping), a line each
  * shard_ranks show SEED RANKS           the plan of this seed for so many devices
  * shard_ranks FIRST COUNT FILE          the plans of these seeds for as many devices as ranks (tests/support/sharded_plans.h): losses of
- * 20 steps are those of FILE, which `alone` printed (fp32 1e-5, fp64 1e-9); the program survives its file, and the
+ * 20 steps and norms are those of FILE, which `alone` printed (fp32 1e-5, fp64 1e-9); the program survives its file, and the
  * simulator runs it. None is refused. Rank 0 says "ok" and how many.
  */
 #include "core/base/log.h"
@@ -28,8 +29,8 @@ static void broken(uint64_t seed, const char *what)
 
 static void lower_to(struct arena *a, const struct plan *p, uint64_t seed, struct program *out)
 {
-    static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd};
-    struct lower_options o = {.n_fused = seed % 2 ? 4 : 0, .fused = fused, .check_memory = true};
+    static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd, OP_flat_momentum, OP_flat_lion};
+    struct lower_options o = {.n_fused = seed % 2 ? 6 : 0, .fused = fused, .check_memory = true};
     struct error err = {0};
     if (lower_plan(a, p, &o, out, &err) != OK) broken(seed, err.text);
 }
@@ -40,6 +41,8 @@ static void run(struct arena *a, const struct program *p, uint64_t seed, struct 
     struct error err = {0};
     if (worker_run(a, p, &o, out, &err) != OK) broken(seed, err.text);
 }
+
+static double norm_of(const struct run_result *r, int step) { return r->gradient_norms ? r->gradient_norms[step] : 0; }
 
 static void alone(uint64_t seed)
 {
@@ -52,6 +55,7 @@ static void alone(uint64_t seed)
     run(a, &p, seed, &r);
     printf("%" PRIu64, seed);
     for (int i = 0; i < STEPS; i++) printf(" %.17g", r.losses[i]);
+    for (int i = 0; i < STEPS; i++) printf(" %.17g", norm_of(&r, i));
     printf("\n");
     arena_free(a);
 }
@@ -116,10 +120,11 @@ static void compare(const struct run_result *r, uint64_t seed, bool wide, const 
 {
     double tolerance = wide ? 1e-9 : 1e-5;
     char why[160];
-    for (int i = 0; i < STEPS; i++) {
-        if (fabs(r->losses[i] - expected[i]) <= tolerance * fabs(expected[i])) continue;
-        snprintf(why, sizeof why, "loss of step %d is %.17g, alone %.17g", i, r->losses[i],
-                 expected[i]);
+    for (int i = 0; i < 2 * STEPS; i++) {
+        bool loss = i < STEPS;
+        double got = loss ? r->losses[i] : norm_of(r, i - STEPS);
+        if (fabs(got - expected[i]) <= tolerance * (loss ? 1 : 10) * fabs(expected[i])) continue;
+        snprintf(why, sizeof why, "%s of step %d is %.17g, alone %.17g", loss ? "loss" : "norm", i % STEPS, got, expected[i]);
         broken(seed, why);
     }
 }
@@ -168,9 +173,9 @@ int main(int argc, char **argv)
     int done = 0;
     for (uint64_t s = first; s < first + count; s++) {
         unsigned long long seed = 0;
-        double expected[STEPS];
+        double expected[2 * STEPS];
         bool good = f && fscanf(f, "%llu", &seed) == 1 && seed == s;
-        for (int i = 0; good && i < STEPS; i++) good = fscanf(f, "%lf", &expected[i]) == 1;
+        for (int i = 0; good && i < 2 * STEPS; i++) good = fscanf(f, "%lf", &expected[i]) == 1;
         if (!good) broken(s, "its losses are not in the file");
         one(s, expected), done++;
     }

@@ -28,8 +28,7 @@ int64_t kernel_problem_output_size(const struct kernel_problem *p, int32_t i)
 
 static bool is_update(enum op_kind kind)
 {
-    return kind == OP_adamw || kind == OP_flat_adamw || kind == OP_sgd || kind == OP_flat_sgd || kind == OP_lamb || kind == OP_lars ||
-           kind == OP_outer_average || kind == OP_outer_nesterov;
+    return op_is_update(kind) || kind == OP_outer_average || kind == OP_outer_nesterov;
 }
 
 /* always: operands that are wide whatever is chosen; either: those that may be. Bit i: operand i. */
@@ -58,6 +57,7 @@ static const struct wide_row wide_rows[] = {
     {OP_prepend, 0, 0, 2},
     {OP_overflow, 0, 1, 1},
     {OP_square_sum, 0, 1, 1},
+    {OP_clip, 1, 1, 0},
     {OP_outer_delta, 3, 1, 0},
     {OP_attention, 0, 2, 0},
     {OP_cross_entropy, 0, 3, 1},
@@ -155,6 +155,14 @@ static const void *drawn(struct problem_maker *m, const struct kernel_problem *p
     return i == op_gates_input(p->call.kind) ? some_gates(m, t, n) : numbers(m, t, n);
 }
 
+/* A sum of squares is not negative. */
+static const void *a_square(struct problem_maker *m, const struct kernel_problem *p)
+{
+    double *x = numbers(m, kernel_problem_input_type(p, 0), 1);
+    *x = fabs(*x);
+    return x;
+}
+
 /* What another operator made, as this one finds it. */
 static const double *rounded(struct problem_maker *m, enum dtype t, const double *from, int64_t n)
 {
@@ -188,13 +196,14 @@ static void make_outputs(struct problem_maker *m, struct kernel_problem *p)
 }
 
 static const struct optimizer_step a_step = {
-    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .trust = 0.01, .outer_lr = 0.7, .outer_momentum = 0.9, .step = 7};
+    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .trust = 0.01, .max_grad_norm = 0.5, .outer_lr = 0.7, .outer_momentum = 0.9, .step = 7};
 
 /* Shapes and attributes stand in p, inputs that are given in its call; the rest is drawn and the host runs it. */
 static enum status complete(struct problem_maker *m, struct kernel_problem *p, enum op_kind kind,
                             struct error *err)
 {
     p->step = a_step;
+    p->step.nesterov = p->attrs.decay;
     p->call.kind = kind, p->call.dtype = DTYPE_fp64;
     p->call.attrs = &p->attrs, p->call.shapes = &p->shapes, p->call.optimizer = &p->step;
     p->call.seed = m->seed * 1000003, p->call.first_sequence = (int64_t)(m->seed % 5);
@@ -208,7 +217,7 @@ static enum status complete(struct problem_maker *m, struct kernel_problem *p, e
                         &p->wide_input, &p->wide_output);
     for (int32_t i = 0; i < p->shapes.n_inputs; i++) {
         if (!p->call.input[i])
-            p->call.input[i] = drawn(m, p, i);
+            p->call.input[i] = kind == OP_clip ? a_square(m, p) : drawn(m, p, i);
         else if (kernel_problem_input_type(p, i) != DTYPE_int32)
             p->call.input[i] = rounded(m, kernel_problem_input_type(p, i), p->call.input[i],
                                        kernel_problem_input_size(p, i));

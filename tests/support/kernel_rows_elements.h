@@ -82,6 +82,12 @@ static const struct kernel_row element_rows[] = {
     {OP_sgd, {.decay = true}, "35 x 35", NONE},
     {OP_flat_sgd, {0}, "4096 x 4096", NONE},
     {OP_sgd, {.narrows = true}, "35 x 35", NONE},
+    {OP_momentum, {.decay = true}, "1033 x 1033 x 1033", NONE},
+    {OP_flat_momentum, {0}, "4099 x 4099 x 4099", NONE},
+    {OP_momentum, {.decay = true, .narrows = true}, "35 x 35 x 35", NONE},
+    {OP_lion, {.decay = true}, "1033 x 1033 x 1033", NONE},
+    {OP_flat_lion, {0}, "4099 x 4099 x 4099", NONE},
+    {OP_lion, {.narrows = true}, "35 x 35 x 35", NONE},
     {OP_lamb, {.decay = true}, "1033 x 1033 x 1033 x 1033", NONE},
     {OP_lamb, {.narrows = true}, "40007 x 40007 x 40007 x 40007", NONE},
     {OP_lamb, {0}, "0 x 0 x 0 x 0", NONE},
@@ -100,6 +106,9 @@ static const struct kernel_row element_rows[] = {
     {OP_square_sum, {0}, "2051", NONE},
     {OP_square_sum, {.accumulate = true}, "40007", NONE},
     {OP_square_sum, {0}, "0", NONE},
+    {OP_square_sum, {.blank = true}, "2051", NONE},
+    {OP_square_sum, {.accumulate = true, .blank = true}, "2051", NONE},
+    {OP_clip, {0}, "1", NONE},
 };
 #undef NONE
 /* clang-format on */

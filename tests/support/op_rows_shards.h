@@ -1,4 +1,4 @@
-/* tests/support/op_rows_shards.h - rows of the operator table's suite: shards of tensors, what devices do together or agree on, and what is
+/* tests/support/op_rows_shards.h - rows of the operator table's suite: shards of tensors, what devices do together or agree on, updates with one moment, and what is
  * fused on some of them. For tests/core/test_op.c. */
 #ifndef TESTS_SUPPORT_OP_ROWS_SHARDS_H
 #define TESTS_SUPPORT_OP_ROWS_SHARDS_H
@@ -18,6 +18,11 @@ static const struct row shard_rows[] = {
     {OP_overflow, {.accumulate = true}, "6", "1", 12, 28, 4},
     {OP_square_sum, {0}, "2,3", "1", 12, 24, 4},
     {OP_square_sum, {.accumulate = true}, "6", "1", 12, 28, 4},
+    {OP_momentum, {0}, "2,3 x 2,3 x 2,3", "2,3 x 2,3 x 2,3", 36, 72, 72},
+    {OP_flat_momentum, {.decay = true, .narrows = true}, "6 x 6 x 6", "6 x 6 x 6 x 6", 48, 72, 84},
+    {OP_lion, {.decay = true}, "2,3 x 2,3 x 2,3", "2,3 x 2,3 x 2,3", 66, 72, 72},
+    {OP_flat_lion, {0}, "6 x 6 x 6", "6 x 6 x 6", 54, 72, 72},
+    {OP_clip, {0}, "1", "2", 4, 4, 8},
     {OP_rescale, {.grows_after = 5}, "1", "8", 1, 4, 32},
     {OP_linear_gelu, {0}, "2,3,4 x 4,5 x 5", "2,3,5 x 2,3,5", 270 + 9 * 30, 4 * (24 + 20 + 5), 240},
     {OP_matmul_gelu_grad, {0}, "2,3,4 x 4,5 x 2,3,5", "2,3,5 x 5", 240 + 17 * 30 + 30, 4 * (24 + 20 + 30), 4 * 35},

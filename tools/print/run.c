@@ -117,6 +117,11 @@ void print_run_json(const struct run_report *x)
     json_put_list_line(&j, "losses");
     for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
     json_close(&j);
+    if (r->gradient_norms) {
+        json_put_list_line(&j, "gradient_norm");
+        for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->gradient_norms[i]);
+        json_close(&j);
+    }
     if (r->loss_scale > 0) {
         json_put_double(&j, "loss_scale", r->loss_scale);
         json_put_list_line(&j, "skipped");
@@ -150,6 +155,15 @@ static void print_scale(const struct run_result *r)
     putchar('\n');
 }
 
+static void print_norms(const struct optimizer *o, const struct run_result *r)
+{
+    int64_t clipped = 0;
+    for (int64_t i = 0; i < r->steps; i++) clipped += r->gradient_norms[i] > o->max_grad_norm;
+    printf("  gradient norm %.4g at step %lld, %.4g at step %lld; clipped to %g in %lld of %lld step%s\n", r->gradient_norms[0],
+           (long long)r->first_step + 1, r->gradient_norms[r->steps - 1], (long long)(r->first_step + r->steps), o->max_grad_norm,
+           (long long)clipped, (long long)r->steps, r->steps > 1 ? "s" : "");
+}
+
 void print_run(const struct run_report *x)
 {
     const struct program *p = x->program;
@@ -164,6 +178,7 @@ void print_run(const struct run_report *x)
     printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
+    if (r->gradient_norms) print_norms(&p->optimizer, r);
     if (r->loss_scale > 0) print_scale(r);
     if (p->gradient_noise) print_noise(p, &r->noise);
     print_training(p, plan, r, NULL);

@@ -142,6 +142,7 @@ enum status profile_ops_of_job(struct profile_ops *b, struct error *err)
     TRY(add_flat(b, optimizer_op(&j->optimizer, true), parameters, err));
     TRY(add_flat(b, OP_accumulate, parameters, err));
     TRY(add_flat(b, OP_zero, parameters, err));
+    if (j->optimizer.max_grad_norm > 0) TRY(add_flat(b, OP_square_sum, parameters, err));
     b->n_fully = b->n;
     TRY(add_shares(b, sizes[n / 2], err));
     int64_t least = sizes[0], most = sizes[0];
@@ -165,7 +166,7 @@ static void add_program(struct profile_ops *b, const struct program *p)
                 !op.shapes.n_outputs || !shape_elements(&op.shapes.output[0]))
                 continue;
             program_op_wide(&p->stages[s], &op);
-            op.attrs.scaled = false; /* a benchmark has no loss scale */
+            op.attrs.scaled = op.attrs.clipped = false; /* a benchmark has no loss scale and no norm */
             add_op(b, op);
         }
 }
