@@ -74,6 +74,14 @@ void device_clock_waited(struct device_clock *c, int64_t until_ns)
     if (until_ns > c->now_ns) c->now_ns = until_ns;
 }
 
+void device_clock_set(struct device_clock *c, int64_t now_ns)
+{
+    if (!(c->slowdown > 0)) return;
+    c->now_ns = now_ns;
+    c->cpu_ns = clock_cpu_ns();
+    c->owed_ns = 0;
+}
+
 int64_t device_clock_lasted(struct device_clock *c, int64_t ns)
 {
     c->now_ns += units_ns_from_s(c->slowdown * units_s_from_ns(ns));

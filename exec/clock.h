@@ -38,6 +38,7 @@ int64_t device_clock_end(struct device_clock *c);
 /* Around a wait, whose CPU time is not charged. Afterwards the clock is at least at until_ns (0: no bound). */
 void device_clock_wait(struct device_clock *c);
 void device_clock_waited(struct device_clock *c, int64_t until_ns);
+void device_clock_set(struct device_clock *c, int64_t now_ns); /* emulated: back to an instant before work that does not count */
 /* An operator that took ns on the device has ended; returns the virtual time. */
 int64_t device_clock_lasted(struct device_clock *c, int64_t ns);
 void device_clock_pace(

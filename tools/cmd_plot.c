@@ -2,6 +2,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/plot.h"
+#include "tools/run_log.h"
 #include "tools/sweep/picture.h"
 #include "traces/export_chrome.h"
 
@@ -12,6 +13,7 @@ struct request {
     struct texts files;
     const char *out;
     bool memory;
+    int over; /* enum plot_over */
 };
 
 static enum status one(const struct request *q, const char *what, struct error *err)
@@ -41,12 +43,13 @@ static enum status plot(struct arena *a, void *request, const struct common *com
 {
     const struct request *q = request;
     const char *first = q->files.items[0];
-    bool sweep = table_is(first),
-         search = !sweep && !common_is_trace(first) && plot_is_search(a, first);
-    if ((sweep || search) && q->memory)
-        return error_set(err, ERR_USAGE, "--memory is for a trace; %s is a %s", first,
-                         sweep ? "sweep" : "search");
-    if (sweep) {
+    bool runs = run_log_is(first), sweep = !runs && table_is(first), search = !runs && !sweep && !common_is_trace(first) && plot_is_search(a, first);
+    if ((runs || sweep || search) && q->memory)
+        return error_set(err, ERR_USAGE, "--memory is for a trace; %s is a %s", first, runs ? "log of a run" : sweep ? "sweep" : "search");
+    if (!runs && q->over) return error_set(err, ERR_USAGE, "--over is for logs of run --log; %s is none", first);
+    if (runs) {
+        TRY(plot_runs(a, q->files.items, q->files.count, (enum plot_over)q->over, q->out, err));
+    } else if (sweep) {
         struct sweep_table t;
         TRY(one(q, "a sweep is drawn from", err));
         TRY(table_read(a, first, &t, err));
@@ -73,7 +76,7 @@ static const struct option options[] = {
      .max = 8,
      .help = "traces of simulate or run, drawn from top to bottom; or the table of a sweep (CSV); "
              "or the "
-             "output of plan --json, whose textbook plans are drawn"},
+             "output of plan --json, whose textbook plans are drawn; or logs of run --log, whose losses are drawn"},
     {.name = "out",
      .letter = 'o',
      TEXT_AT(out),
@@ -86,11 +89,16 @@ static const struct option options[] = {
      FLAG_AT(memory),
      .help = "draw the memory of each class of devices over the step, by class of slot, beside its "
              "limit"},
+    {.name = "over",
+     CHOICE_AT(over),
+     .unit = "NAME",
+     .choices = plot_over_names,
+     .help = "horizontal axis of losses: steps, tokens (or images) or hours"},
     {0}};
 
 const struct verb cmd_plot = {
     .name = "plot",
-    .summary = "draw a trace's timeline or memory, a sweep, or the plans of a search",
+    .summary = "draw a trace's timeline or memory, a sweep, the plans of a search, or losses of runs",
     .about = "A timeline and a memory picture show one steady iteration. Up to 16 devices have a "
              "row each; of "
              "more, devices of one type that execute the same calls form one row.",
@@ -99,7 +107,7 @@ const struct verb cmd_plot = {
                  "musher plot sim.trace run.trace -o timeline.png",
                  "musher plot sim.trace --memory -o memory.png",
                  "# for chrome://tracing or ui.perfetto.dev", "musher plot run.trace -o run.json",
-                 "musher plot sweep.csv -o sweep.svg"},
+                 "musher plot sweep.csv -o sweep.svg", "musher plot one.jsonl two.jsonl --over tokens -o loss.png"},
     REQUEST(.out = NULL),
     .run = plot,
 };

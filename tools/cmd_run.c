@@ -12,9 +12,11 @@
 #include "tools/common.h"
 #include "tools/early_end.h"
 #include "tools/mpi_hosts.h"
+#include "tools/observe.h"
 #include "tools/print/run.h"
 #include "tools/restart.h"
 #include "tools/saves.h"
+#include "tools/train_data.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,9 +27,11 @@
 #include <unistd.h>
 
 struct request {
-    const char *plan, *trace, *arrivals, *save_every, *mtbf, *data;
+    const char *plan, *trace, *arrivals, *save_every, *mtbf;
     const char *agent;
-    int launcher, form; /* enum data_form */
+    int launcher;
+    struct train_data data;
+    struct observe observe;
     struct run_options run;
     struct restart restart;
     struct adapt adapt;
@@ -249,19 +253,11 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                          q->trace, q->run.resume);
     TRY(load(a, q, &plan, &program, &is_plan, err));
     TRY(saves_choose(a, q->save_every, q->mtbf, program.n_devices, &q->run, err));
-    if (q->data)
-        q->run.data = data_source_of(a, q->data, (enum data_form)q->form);
-    else if (is_plan)
-        q->run.data = plan.job.data;
-    if (!q->data && q->form) return error_set(err, ERR_USAGE, "--data-form is the form of --data FILE; that of the job's data is in its `data`");
-    bool needed = !q->run.data.n_files && !program.pixels; /* images may be random ones */
-    if (needed && is_plan)
-        return error_set(err, ERR_USAGE,
-                         "no training text: expected --data FILE, or `data:` in the job");
-    if (needed && program.plan_hash != 0)
-        return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
+    TRY(train_data_choose(a, &q->data, &program, is_plan ? &plan : NULL, &q->run, err));
     if (q->arrivals && !parameter_server_by_arrival(&program.server))
         return error_set(err, ERR_USAGE, "--arrivals: this plan has no parameter server that handles gradients by arrival (mode: ssp or asp)");
+    if ((q->observe.log || q->observe.tensorboard) && parameter_server_by_arrival(&program.server))
+        return error_set(err, ERR_USAGE, "--log and --tensorboard: workers of ssp and asp do not end a step together");
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
     if (launch_rank() == 0) TRY(common_writable(q->arrivals, err));
     bool is_rank = launch_is_rank(), forked = false;
@@ -286,6 +282,9 @@ static enum status run(struct arena *a, void *request, const struct common *comm
                         .adapt = &q->adapt,
                         .as_json = as_json};
     q->restart.a = a;
+    q->observe.a = a;
+    if (!parameter_server_by_arrival(&program.server))
+        q->run.observer = observe_with(&q->observe, &program, is_plan ? &plan : NULL, !is_rank && (forked || program.n_devices < 2));
     q->run.conclude = write_outputs;
     q->run.owner = &x;
     if (is_rank && (q->adapt.mode || q->restart.max || q->restart.script))
@@ -317,15 +316,38 @@ static const struct option options[] = {
      .help = "number of optimizer steps, e.g. 100",
      .preset = "0: the plan's `steps` if above 1, else 10"},
     {.name = "data",
-     TEXT_AT(data),
+     TEXT_AT(data.data),
      .unit = "FILE",
      .help = "training data, e.g. text.txt or train.bin",
      .preset = "the job's `data`"},
     {.name = "data-form",
-     CHOICE_AT(form),
+     CHOICE_AT(data.form),
      .choices = data_form_names,
      .help = "layout of --data; auto: from the file's magic number, else bytes",
      .preset = "auto"},
+    {.name = "validation",
+     TEXT_AT(data.validation),
+     .unit = "PART",
+     .help = "validation samples, which training never reads: a file of the same form, or a fraction of the data, e.g. 0.05",
+     .preset = "the job's `validation`"},
+    {.name = "eval-every",
+     INT_AT(run.eval_every), .unit = "N", .min = 1, .max = 1e9,
+     .help = "steps between evaluations on the validation samples, e.g. 100; one comes after the last step. With --save the checkpoint with the lowest "
+             "validation loss is kept too",
+     .preset = "none"},
+    {.name = "eval-batches",
+     INT_AT(run.eval_batches), .unit = "N", .min = 1, .max = 1e9, .needs = "eval-every",
+     .help = "most global batches of an evaluation, e.g. 20",
+     .preset = "all whole ones of the validation samples"},
+    {.name = "log",
+     TEXT_AT(observe.log),
+     .unit = "FILE",
+     .writes = true,
+     .help = "log with an object (a line) for each step and each evaluation, e.g. run.jsonl; a resumed run goes on with it"},
+    {.name = "tensorboard",
+     TEXT_AT(observe.tensorboard),
+     .unit = "DIR",
+     .help = "folder for a TensorBoard event file of the same numbers, e.g. events"},
     {.name = "trace",
      TEXT_AT(trace),
      .unit = "TRACE",

@@ -1,4 +1,4 @@
-/* tools/plot.h - pictures drawn by gnuplot: timelines and memory of traces, bars of plans; tools/sweep/picture.h adds sweeps.
+/* tools/plot.h - pictures drawn by gnuplot: timelines and memory of traces, bars of plans, losses of runs; tools/sweep/picture.h adds sweeps.
  *
  * Names enter a script only through gnuplot_text, without markup (`noenhanced`).
  */
@@ -41,7 +41,12 @@ MUST_CHECK enum status plot_memory(struct arena *a, struct trace *t, const char 
 /* Iteration times of a found plan and of the textbook plans beside it, from the output of `plan --json`; with the lower bound. */
 MUST_CHECK enum status plot_baselines(struct arena *a, const char *json, const char *path,
                                       struct error *err);
-/* Whether the file is such output. */
+/* Losses of runs, from the logs of `run --log`: a line of each run's training loss, and a dashed one with points of its validation loss. ERR_INPUT:
+ * another file, or text and images over tokens. */
+enum plot_over { PLOT_OVER_STEPS, PLOT_OVER_TOKENS, PLOT_OVER_HOURS };
+extern const char *const plot_over_names[]; /* NULL-ended, by enum */
+MUST_CHECK enum status plot_runs(struct arena *a, const char *const *logs, size_t n, enum plot_over over, const char *path, struct error *err);
+/* Whether the file is output of `plan --json`. */
 bool plot_is_search(struct arena *a, const char *json);
 
 #endif

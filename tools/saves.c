@@ -86,7 +86,8 @@ void saves_print(const struct run_result *r, const struct run_options *o, struct
         json_close(json);
         return;
     }
-    printf("  checkpoints %lld, every %lld step%s", (long long)x->n, (long long)r->saves.every, r->saves.every > 1 ? "s" : "");
+    printf("  checkpoints %lld", (long long)x->n);
+    if (r->saves.every) printf(", every %lld step%s", (long long)r->saves.every, r->saves.every > 1 ? "s" : "");
     if (o->save_mode == SAVE_SYNC)
         printf(": %.2f %% of the time; each stops all ranks for %s", 100 * x->share, units_print_ns(pause, x->snapshot_ns));
     else

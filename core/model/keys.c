@@ -39,6 +39,8 @@ const struct document_key job_data_keys[] = {
     {"form", "auto, bytes, uint16, uint32, llmc, megatron, cifar10, cifar100 or mnist", "auto",
      "layout of the files: bytes as tokens or pixels; tokens of 16 or 32 bits without a header (nanoGPT); llm.c's token files; Megatron-LM's .idx and .bin; "
      "CIFAR's binary versions; MNIST's IDX files. auto: from the magic number of the file; without one, bytes, but .bin and .npy are refused"},
+    {"validation", "fraction, path or list of paths", "none",
+     "samples that training never reads, for `run --eval-every`: a fraction from 0 to 1 of each file, its end; or files of the same form"},
     {0}};
 
 /* data.files, an entry */

@@ -3,29 +3,35 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 
-static int64_t *none(struct arena *a, int64_t n)
+void offload_restart(const struct program_stage *s, struct offload_state *x)
 {
-    int64_t *out = ARENA_ARRAY(a, int64_t, (size_t)n);
-    for (int64_t i = 0; i < n; i++) out[i] = -1;
-    return out;
+    struct offload_state was = *x;
+    *x = (struct offload_state){.count = s->offload.count,
+                                .parts = was.parts,
+                                .out_count = s->buffer_rings[s->offload.out].count,
+                                .in_count = s->buffer_rings[s->offload.in].count,
+                                .offloaded = was.offloaded,
+                                .fetching = was.fetching,
+                                .consumed = was.consumed,
+                                .out_ns = was.out_ns,
+                                .in_ns = was.in_ns,
+                                .last = {-1, -1},
+                                .free = {true, true},
+                                .next_part = was.parts - 1};
+    for (int64_t i = 0; i < (int64_t)x->count * x->parts; i++) x->offloaded[i] = x->fetching[i] = x->consumed[i] = -1;
 }
 
 void offload_start(struct arena *a, const struct program_stage *s, struct offload_state *out)
 {
     int32_t parts = offload_parts(s);
-    int64_t n = (int64_t)s->offload.count * parts;
-    *out = (struct offload_state){.count = s->offload.count,
-                                  .parts = parts,
-                                  .out_count = s->buffer_rings[s->offload.out].count,
-                                  .in_count = s->buffer_rings[s->offload.in].count,
-                                  .offloaded = none(a, n),
-                                  .fetching = none(a, n),
-                                  .consumed = none(a, n),
-                                  .out_ns = ARENA_ARRAY(a, int64_t, (size_t)n),
-                                  .in_ns = ARENA_ARRAY(a, int64_t, (size_t)n),
-                                  .last = {-1, -1},
-                                  .free = {true, true},
-                                  .next_part = parts - 1};
+    size_t n = (size_t)s->offload.count * (size_t)parts;
+    *out = (struct offload_state){.parts = parts,
+                                  .offloaded = ARENA_ARRAY(a, int64_t, n),
+                                  .fetching = ARENA_ARRAY(a, int64_t, n),
+                                  .consumed = ARENA_ARRAY(a, int64_t, n),
+                                  .out_ns = ARENA_ARRAY(a, int64_t, n),
+                                  .in_ns = ARENA_ARRAY(a, int64_t, n)};
+    offload_restart(s, out);
 }
 
 int64_t offload_place(const struct offload_state *x, int64_t seq, int32_t part) { return seq % x->count * x->parts + part; }

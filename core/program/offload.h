@@ -51,8 +51,9 @@ struct offload_copies { /* back */
     struct offload_copy at[OFFLOAD_HALVES];
 };
 
-/* For a stage with an offload. */
+/* For a stage with an offload. restart: of a state that has no copies in flight; messages are numbered anew. */
 void offload_start(struct arena *a, const struct program_stage *s, struct offload_state *out);
+void offload_restart(const struct program_stage *s, struct offload_state *x);
 /* The part of a message in host memory. */
 int64_t offload_place(const struct offload_state *x, int64_t seq, int32_t part);
 /* The place whose copy to the host must have ended before F of seq may write part `part`; -1: none. */

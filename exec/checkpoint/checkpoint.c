@@ -87,6 +87,7 @@ enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s, const
                          s->dir, steps[0]);
     if (here || (resume && same_folder(resume, s->lock, checkpoint_folder_name(a, first_step))))
         s->whole[0] = first_step;
+    s->best = checkpoint_best_read(a, s->dir, first_step);
     return OK;
 }
 
@@ -190,9 +191,13 @@ enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s, const
     TRY(sync_folder(temporary, err));
     TRY(checkpoint_folder_publish(a, s->lock, s->dir, name_in(temporary), c->step, err));
     note_whole(s, c->step);
+    if (s->next.step && s->next.step == c->step) {
+        TRY(checkpoint_best_write(a, s->dir, &s->next, err));
+        s->best = s->next;
+    }
     TRY(checkpoint_folder_list(a, s->lock, s->dir, &steps, &n, err));
     for (size_t i = 0; i < n; i++)
-        if (steps[i] < s->whole[s->keep - 1]) checkpoint_folder_drop(a, s->lock, steps[i]);
+        if (steps[i] < s->whole[s->keep - 1] && !(s->best.step && steps[i] == s->best.step)) checkpoint_folder_drop(a, s->lock, steps[i]);
     return OK;
 }
 

@@ -61,6 +61,15 @@ struct checkpoint {
 /* Injects a fault: from now on data files of this process fail with this errno; 0: no longer. */
 void checkpoint_fail(int why);
 
+/* The generation with the lowest validation loss, kept beside the newest ones. DIR/best.json states it: {step, validation_loss}. */
+struct checkpoint_best {
+    int64_t step; /* 0: none */
+    double loss;
+};
+/* That of DIR; none if the file is missing or damaged (a warning), or its generation is not there or later than last_step. */
+struct checkpoint_best checkpoint_best_read(struct arena *a, const char *dir, int64_t last_step);
+MUST_CHECK enum status checkpoint_best_write(struct arena *a, const char *dir, const struct checkpoint_best *b, struct error *err);
+
 enum { CHECKPOINTS_KEPT = 2, CHECKPOINTS_KEPT_MAX = 1000 };
 struct checkpoint_store {
     const char *dir;
@@ -69,6 +78,7 @@ struct checkpoint_store {
     /* steps of the newest complete generations, newest first; -1: none */
     int64_t whole[CHECKPOINTS_KEPT_MAX];
     int32_t keep; /* checkpoint_enter: CHECKPOINTS_KEPT */
+    struct checkpoint_best best, next; /* next: becomes the best when its generation is committed */
 };
 
 /* Creates DIR if it is missing, and locks it until checkpoint_leave. ERR_INPUT: another run holds the lock, or DIR is

@@ -16,6 +16,18 @@ static int64_t samples_of(const struct data *d, const struct data_file *f)
     return d->pixels ? f->n : f->n > 0 ? (f->n - 1) / d->sequence_length : 0;
 }
 
+/* The samples of the file's training or validation part. */
+static enum status take_part(const struct data_source *source, struct data_file *f, int64_t n, struct error *err)
+{
+    int64_t held = source->fraction > 0 ? llround(source->fraction * (double)n) : 0;
+    if (source->fraction > 0 && held < 1) held = 1;
+    if (held >= n)
+        return error_set(err, ERR_INPUT, "data '%s' has %" PRId64 " samples; a validation fraction of %g leaves none for training", f->path, n, source->fraction);
+    f->first = source->held_out ? n - held : 0;
+    f->samples = source->held_out ? held : n - held;
+    return OK;
+}
+
 static enum status open_file(struct arena *a, struct data *d, const struct data_source *source, int32_t i, struct error *err)
 {
     struct data_file *f = &d->files[i];
@@ -24,7 +36,7 @@ static enum status open_file(struct arena *a, struct data *d, const struct data_
     d->n_bytes += f->bytes;
     if (f->form == DATA_BYTES && !d->pixels && d->vocabulary < BYTE_VALUES)
         return error_set(err, ERR_INPUT, "the model's vocabulary of %" PRId64 " is smaller than the %d byte values of '%s'", d->vocabulary, BYTE_VALUES, f->path);
-    if (samples_of(d, f) > 0) return OK;
+    if (samples_of(d, f) > 0) return take_part(source, f, samples_of(d, f), err);
     return d->pixels ? error_set(err, ERR_INPUT, "data '%s' has %" PRId64 " bytes, less than one image of %" PRId64, f->path, f->bytes, d->pixels)
                      : error_set(err, ERR_INPUT, "data '%s' has %" PRId64 " tokens; sequences of %" PRId64 " need at least %" PRId64, f->path, f->n,
                                  d->sequence_length, d->sequence_length + 1);
@@ -42,8 +54,9 @@ static enum status open_files(struct arena *a, struct data *d, const struct data
             data_close(d);
             return status;
         }
-        samples[i] = samples_of(d, &d->files[i]);
-        weights[i] = source->files[i].weight;
+        samples[i] = d->files[i].samples;
+        weights[i] = source->held_out ? 0 : source->files[i].weight;
+        d->n_samples += samples[i];
     }
     if (n) sample_order_make(a, d->seed, source->n_files, samples, weights, &d->order);
     return OK;
@@ -72,11 +85,23 @@ void data_close(struct data *d)
 enum status data_crc(const struct data *d, uint32_t *out, struct error *err)
 {
     *out = 0;
-    for (int32_t i = 0; i < d->n_files; i++) TRY(data_file_crc(&d->files[i], out, err));
+    for (int32_t i = 0; i < d->n_files; i++) {
+        const struct data_file *f = &d->files[i];
+        TRY(data_file_crc(f, out, err));
+        if (f->samples < samples_of(d, f)) *out ^= (uint32_t)rng_hash_bytes(rng_hash_text(0, "part"), &f->samples, sizeof f->samples);
+    }
     return OK;
 }
 
 static uint64_t stream(void) { return rng_hash_text(0, "data"); }
+
+/* The place of a sample in its file. */
+static struct sample_place place_of(const struct data *d, int64_t number)
+{
+    struct sample_place x = sample_order_at(&d->order, number);
+    x.sample += d->files[x.file].first;
+    return x;
+}
 
 static void fill_synthetic(const struct data *d, bool next, int64_t sequence, int32_t *out)
 {
@@ -93,7 +118,7 @@ static enum status fill_tokens(const struct data *d, bool next, int64_t sequence
         fill_synthetic(d, next, sequence, out);
         return OK;
     }
-    struct sample_place x = sample_order_at(&d->order, sequence);
+    struct sample_place x = place_of(d, sequence);
     return data_file_tokens(&d->files[x.file], x.sample * d->sequence_length + next, d->sequence_length, d->vocabulary, out, err);
 }
 
@@ -146,7 +171,7 @@ static void bytes_begin(struct bytes *b, const struct data *d, int64_t image)
     b->d = d;
     b->f = NULL;
     if (d->n_files) {
-        struct sample_place x = sample_order_at(&d->order, image);
+        struct sample_place x = place_of(d, image);
         b->f = &d->files[x.file];
         b->offset = data_file_pixels_at(b->f, x.sample, d->pixels);
     }
@@ -220,7 +245,7 @@ enum status data_pixels(const struct data *d, int64_t image, enum dtype t, void 
 enum status data_label(const struct data *d, int64_t image, int32_t *out, struct error *err)
 {
     if (!is_bytes(d)) {
-        struct sample_place x = sample_order_at(&d->order, image);
+        struct sample_place x = place_of(d, image);
         return data_file_label(&d->files[x.file], x.sample, d->vocabulary, out, err);
     }
     struct bytes b;

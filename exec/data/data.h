@@ -4,7 +4,8 @@
  * of (seed, n) alone (exec/data/sample_order.h): every sample once an epoch, whatever the plan.
  *
  * Text: sample i of a file is its tokens [i T, (i + 1) T), T the sequence length; targets are the same shifted by one token. At most T tokens at the
- * end of a file are in no sample. Without files the ids are random (benches).
+ * end of a file are in no sample. Without files the ids are random (benches). A source with a validation fraction (core/model/data_source.h) has
+ * the first samples of each file, or, if `held_out`, the last.
  *
  * Masked language modelling (Devlin et al. 2019): of the T positions of sequence n, model_masked_positions(T) = round(0.15 T), at least one, are
  * masked, drawn from (seed, n) alone. Their number is fixed, so that the mean over masked positions is the mean of the sequences' means however
@@ -32,6 +33,7 @@ struct data {
     struct data_file *files;
     struct sample_order order;
     int64_t n_bytes, sequence_length, vocabulary;
+    int64_t n_samples; /* of all files */
     uint64_t seed;
     int64_t pixels; /* of an image; sequence_length is the same and vocabulary is the number of classes; 0: text */
 };
@@ -52,7 +54,7 @@ MUST_CHECK enum status data_pixels(const struct data *d, int64_t image, enum dty
                                    struct error *err);
 MUST_CHECK enum status data_label(const struct data *d, int64_t image, int32_t *out,
                                   struct error *err);
-/* CRC-32 of the files (data_file_crc). 0 without files. */
+/* CRC-32 of the files (data_file_crc), changed by a part that is held out. 0 without files. */
 MUST_CHECK enum status data_crc(const struct data *d, uint32_t *out, struct error *err);
 
 #endif

@@ -27,6 +27,7 @@ struct data_file {
     int64_t bytes;             /* of both files */
     int64_t begin;             /* byte of the first token or record */
     int64_t n;                 /* tokens, or images */
+    int64_t first, samples;    /* by data.c: the samples that are read */
     int32_t width;             /* bytes of a token */
     bool is_signed;            /* tokens below 0 are possible, and refused */
     int32_t n_labels;          /* bytes of labels before the pixels of a record */

@@ -118,7 +118,7 @@ static void keep_span(struct device_channels *c, int32_t channel, int64_t number
                                    .peer = x->peer,
                                    .stage = stage,
                                    .phase = x->phase,
-                                   .step = (int32_t)(number / microbatches),
+                                   .step = (int32_t)(c->begun + number / microbatches),
                                    .microbatch = (int32_t)(number % microbatches),
                                    .op = channel,
                                    .bytes = k->bytes});
@@ -183,6 +183,13 @@ enum status device_channels_wait(struct device_channels *c, int32_t channel, int
                          c->p->devices[c->o->rank].name, seq, channel,
                          x->sends ? "sent" : "asked for");
     return c->b->event_wait(c->b, STREAM_COMPUTE, x->ended[seq % x->window], err);
+}
+
+void device_channels_restart(struct device_channels *c, int64_t begun)
+{
+    for (int32_t i = 0; i < c->p->n_channels; i++) c->ends[i].given = c->ends[i].issued = c->ends[i].done = 0;
+    for (int32_t i = 0; i < c->talks->n_channel_groups; i++) c->groups[i].next = 0, c->groups[i].place = 0;
+    c->begun = begun;
 }
 
 /* ---- looked at -------------------------------------------------------------------------------- */

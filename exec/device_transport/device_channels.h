@@ -34,6 +34,7 @@ struct device_channels {
     struct watchdog *watchdog;
     struct device_channel_group *groups; /* (talks->n_channel_groups) */
     struct device_channel *ends;         /* (n_channels) */
+    int64_t begun;                       /* step of message 0 */
 };
 
 void device_channels_init(struct device_channels *c, struct arena *a,
@@ -52,6 +53,8 @@ MUST_CHECK enum status device_channels_wait(struct device_channels *c, int32_t c
 MUST_CHECK enum status device_channels_count(struct device_channels *c, bool *in_flight,
                                              struct error *err);
 /* Writes the name of a message in flight to *why, an incoming one first; nothing if there is none. */
+/* Messages are numbered anew, those of step `begun` of the run first; all have ended. */
+void device_channels_restart(struct device_channels *c, int64_t begun);
 void device_channels_blame(const struct device_channels *c, struct error *why);
 
 #endif

@@ -99,6 +99,12 @@ enum status device_transport_spans(struct device_transport *t, int64_t step, int
     return timed_spans_report(&t->spans, step, zero_ns, out, err);
 }
 
+void device_transport_restart(struct device_transport *t, int64_t begun, bool timed)
+{
+    device_channels_restart(&t->channels, begun);
+    t->spans.kept = timed;
+}
+
 /* ---- open and close --------------------------------------------------------------------------- */
 
 static bool takes_part(const struct device_transport *t)

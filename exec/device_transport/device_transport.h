@@ -88,6 +88,8 @@ MUST_CHECK enum status device_transport_await(struct device_transport *t, int32_
 MUST_CHECK enum status device_transport_check(struct device_transport *t, struct error *err);
 /* Waits until all issued work has ended; errors as for check. Polls every 50 us. */
 MUST_CHECK enum status device_transport_drain(struct device_transport *t, struct error *err);
+/* Between two steps, after drain: messages are numbered anew, those of step `begun` of the run first. timed: spans are kept from now on. */
+void device_transport_restart(struct device_transport *t, int64_t begun, bool timed);
 /* Aborts at once: operations in flight end with undefined results. */
 void device_transport_give_up(struct device_transport *t);
 

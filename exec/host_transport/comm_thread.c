@@ -62,6 +62,7 @@ static void make_room(struct comm_thread *m)
         m->groups[i].capacity = 2;
         m->groups[i].at_ns = ARENA_ARRAY(m->a, int64_t, 2);
     }
+    m->reported = ARENA_ARRAY(m->a, int64_t, (size_t)m->p->n_devices);
     m->agreements = (struct comm_thread_ended){.capacity = 2, .at_ns = ARENA_ARRAY(m->a, int64_t, 2)};
 }
 
@@ -164,6 +165,14 @@ static void note(struct comm_thread *m, struct comm_thread_ended *e, int64_t num
     pthread_mutex_unlock(&m->mutex);
 }
 
+static void report_ended(struct comm_thread *m, int32_t rank)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->reported[rank]++;
+    pthread_cond_signal(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+}
+
 static struct span message_span(struct comm_thread *m, int32_t channel, int64_t number,
                                 int64_t start_ns, int64_t end_ns, int64_t bytes)
 {
@@ -177,7 +186,7 @@ static struct span message_span(struct comm_thread *m, int32_t channel, int64_t 
                          .peer = m->p->stages[other].device,
                          .stage = stage,
                          .phase = sent ? m->sent_by[channel] : m->received_by[channel],
-                         .step = (int32_t)(number / microbatches),
+                         .step = (int32_t)(m->begun + number / microbatches),
                          .microbatch = c->by_step ? -1 : (int32_t)(number % microbatches),
                          .op = channel,
                          .begin_ns = start_ns,
@@ -191,6 +200,10 @@ static void message_ended(void *owner, int32_t wire, int64_t number, int64_t sta
     struct comm_thread *m = owner;
     bool sent = m->wires.wire[wire].from == m->rank;
     (void)at_ns;
+    if (wire >= m->wires.reports) {
+        report_ended(m, wire - m->wires.reports);
+        return;
+    }
     if (wire >= m->p->n_channels) {
         if (sent) straggler_message(m->stragglers, wires_peer(&m->wires, wire), m->step, bytes, end_ns - start_ns);
         collective_message(&m->collectives, wire, end_ns);
@@ -246,6 +259,12 @@ static void carry_out(struct comm_thread *m, const struct comm_thread_order *o)
         comm_max_begin(m->comm, o->index);
         m->agreeing = true;
         break;
+    case ORDER_REPORT:
+        if (m->rank)
+            wire_hand(&m->wires, m->wires.reports + o->index, o->data, o->bytes, 0);
+        else
+            wire_post(&m->wires, m->wires.reports + o->index, o->data, o->bytes, 0);
+        break;
     case ORDER_HAND:
         if (bounce_carries(m->bounce, o->index))
             bounce_hand(m->bounce, o->index, o->number, o->after, o->at_ns);
@@ -290,7 +309,7 @@ static bool obey(struct comm_thread *m)
     if (m->abort_code) comm_abort(m->comm, m->abort_code);
     bool quiet = m->first == m->n_orders && !m->agreeing && !m->collectives.running && (!m->bounce || bounce_idle(m->bounce));
     bool idle = quiet && !wires_sending(&m->wires);
-    if (m->want_pause && quiet && (idle || m->ahead)) {
+    if (m->want_pause && quiet && (idle || (m->ahead && !m->flushes))) {
         clock_real_time(false, 0);
         m->parked = true;
         pthread_cond_broadcast(&m->changed);

@@ -27,10 +27,11 @@ struct straggler_watch;
 #include <stdint.h>
 
 /* AGREE: comm_max of `index` over all ranks, one at a time, in the order of `number` */
-enum comm_thread_order_kind { ORDER_HAND, ORDER_POST, ORDER_REDUCE, ORDER_AGREE };
+/* REPORT: of rank `index`, posted by rank 0, handed over by others */
+enum comm_thread_order_kind { ORDER_HAND, ORDER_POST, ORDER_REDUCE, ORDER_AGREE, ORDER_REPORT };
 struct comm_thread_order {
     enum comm_thread_order_kind kind;
-    int32_t index;  /* channel or group */
+    int32_t index;  /* channel, group or rank */
     int64_t number; /* REDUCE: earlier launches of the group */
     int64_t step;   /* REDUCE: of this run */
     int32_t times;  /* REDUCE: earlier launches in this step */
@@ -64,6 +65,7 @@ struct comm_thread {
     struct bounce *bounce;             /* discrete device; else NULL */
     struct straggler_watch *stragglers; /* NULL: not watched */
     int64_t step;                      /* of the latest collective */
+    int64_t begun;                     /* step of message 0 of the channels */
 
     pthread_t thread;
     pthread_mutex_t mutex; /* protects all fields below */
@@ -71,6 +73,7 @@ struct comm_thread {
     struct comm_thread_order *orders;
     size_t first, n_orders, capacity; /* [first, n_orders) to do */
     struct comm_thread_ended *channels, *groups, agreements; /* agreements: values in place of instants */
+    int64_t *reported; /* (ranks) reports that have ended at this end */
     int32_t *free_events; /* (n_free) of free_capacity */
     size_t n_free, free_capacity;
     enum status failed; /* in a run of one rank: the failure that ended the thread */
@@ -78,7 +81,7 @@ struct comm_thread {
     /* the peer, and the group, that the running collective waited for when the thread last had no work; peer -1: none */
     int32_t awaited_peer, awaited_group;
     bool agreeing; /* the thread's */
-    bool want_pause, parked, want_stop, given_up, real_time, stopped;
+    bool flushes, want_pause, parked, want_stop, given_up, real_time, stopped;
     int abort_code;
     int64_t timeout_ns;
 };
@@ -112,6 +115,9 @@ MUST_CHECK enum status comm_thread_wait_group(struct comm_thread *m, int32_t gro
                                               int64_t *at_ns, struct error *err);
 /* Waits for the result of AGREE `number`. */
 MUST_CHECK enum status comm_thread_wait_agreement(struct comm_thread *m, int64_t number, int64_t *value, struct error *err);
+/* The next report of `rank`: rank 0 has its memory filled, that rank sends it; it has ended when comm_thread_reported counts it. */
+void comm_thread_report(struct comm_thread *m, int32_t rank, void *data, int64_t bytes);
+int64_t comm_thread_reported(struct comm_thread *m, int32_t rank);
 /* Whether message `number` of a channel has ended at this end; *at_ns: when. Does not wait. */
 bool comm_thread_has_ended(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns);
 /* Waits until a message or a collective ends, at most until CLOCK_MONOTONIC is wall_ns; may return sooner. */
@@ -121,5 +127,9 @@ void comm_thread_wait_any(struct comm_thread *m, int64_t wall_ns);
 MUST_CHECK enum status comm_thread_pause(struct comm_thread *m, struct error *err);
 void comm_thread_resume(struct comm_thread *m,
                         int64_t zero_ns); /* zero_ns: the run's clock may have been set back during the pause */
+/* In a pause, by all ranks between two barriers: messages of channels are numbered anew (wires_restart), those of step `begun` of the run first. */
+void comm_thread_restart(struct comm_thread *m, int64_t begun, int64_t now_ns);
+/* Before a pause behind which messages are numbered anew: it waits for all messages. */
+void comm_thread_flush(struct comm_thread *m, bool flushes);
 
 #endif

@@ -85,6 +85,19 @@ enum status comm_thread_wait_agreement(struct comm_thread *m, int64_t number, in
     return silent(m, m->rank, what, err);
 }
 
+void comm_thread_report(struct comm_thread *m, int32_t rank, void *data, int64_t bytes)
+{
+    comm_thread_order(m, (struct comm_thread_order){.kind = ORDER_REPORT, .index = rank, .data = data, .bytes = bytes});
+}
+
+int64_t comm_thread_reported(struct comm_thread *m, int32_t rank)
+{
+    pthread_mutex_lock(&m->mutex);
+    int64_t n = m->reported[rank];
+    pthread_mutex_unlock(&m->mutex);
+    return n;
+}
+
 bool comm_thread_has_ended(struct comm_thread *m, int32_t channel, int64_t number, int64_t *at_ns)
 {
     const struct comm_thread_ended *e = &m->channels[channel];
@@ -127,6 +140,20 @@ enum status comm_thread_pause(struct comm_thread *m, struct error *err)
     TRY(failure(m, err));
     return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages could not be sent for %.0f s",
                      m->rank, (double)m->timeout_ns / 1e9);
+}
+
+void comm_thread_flush(struct comm_thread *m, bool flushes)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->flushes = flushes;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+void comm_thread_restart(struct comm_thread *m, int64_t begun, int64_t now_ns)
+{
+    for (int32_t i = 0; i < m->p->n_channels; i++) m->channels[i].count = 0;
+    wires_restart(&m->wires, m->p->n_channels, now_ns);
+    m->begun = begun;
 }
 
 void comm_thread_resume(struct comm_thread *m, int64_t zero_ns)

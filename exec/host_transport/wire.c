@@ -124,12 +124,13 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
     int32_t n_edges = count_edges(p),
             **of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_collectives + 1);
     struct tensor_wires met = tensor_wires(a, p, of);
-    int32_t n = n_edges + met.n;
+    int32_t reports = n_edges + met.n, n = reports + p->n_devices;
     *w = (struct wires){.collective = of,
                         .a = a,
                         .comm = c,
                         .rank = comm_rank(c),
                         .n = n,
+                        .reports = reports,
                         .ended = ended,
                         .owner = owner};
     w->wire = ARENA_ARRAY(a, struct wire, (size_t)n + 1);
@@ -153,11 +154,34 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
     for (int32_t i = 0; i < met.n; i++)
         init_end(w, p, n_edges + i, met.list[i].from, met.list[i].to, met.list[i].link,
                  met.list[i].direction, clocks, controls);
+    for (int32_t i = 1; i < p->n_devices; i++) init_end(w, p, reports + i, i, 0, -1, 0, NULL, NULL);
 }
 
 void wires_slow(struct wires *w, int32_t link, double factor)
 {
     atomic_store_explicit(&w->slower[link], factor, memory_order_relaxed);
+}
+
+static void restart(struct wire *x)
+{
+    if (x->first != x->next) BUG("messages are numbered anew while one is under way");
+    x->first = x->started = x->next = 0;
+    if (!x->control) return;
+    atomic_store(&x->control->handed, 0);
+    atomic_store(&x->control->left, 0);
+}
+
+void wires_restart(struct wires *w, int32_t n, int64_t now_ns)
+{
+    for (int32_t i = 0; i < w->n_mine; i++) {
+        struct wire *x = &w->wire[w->mine[i]];
+        if (w->mine[i] < n) restart(x);
+        if (x->previous_left_ns > now_ns) x->previous_left_ns = now_ns;
+        if (!x->clock) continue;
+        link_clock_lock(x->clock);
+        if (x->clock->free_ns > now_ns) x->clock->free_ns = now_ns;
+        link_clock_unlock(x->clock);
+    }
 }
 
 int32_t wires_peer(const struct wires *w, int32_t wire)
@@ -390,7 +414,7 @@ bool wires_sending(const struct wires *w)
 {
     for (int32_t i = 0; i < w->n_mine; i++) {
         const struct wire *x = &w->wire[w->mine[i]];
-        if (x->from == w->rank && x->first < x->next) return true;
+        if (x->from == w->rank && x->first < x->next && w->mine[i] < w->reports) return true;
     }
     return false;
 }

@@ -1,6 +1,6 @@
 /* exec/host_transport/wire.h - ordered messages from one rank to another over one link.
  *
- * A channel is a wire, and so is every edge of a collective. The sender hands messages over, the receiver posts
+ * A channel is a wire, and so is every edge of a collective, and each rank's reports to rank 0. The sender hands messages over, the receiver posts
  * buffers for them. Each end is notified of completion: (start, left) at the sender, (start, arrival) at the
  * receiver, on the run's time axis.
  *
@@ -77,6 +77,7 @@ struct wires {
     /* (n_groups) of collectives: (n_members²) the wire from member i to k, -1 none; NULL otherwise. Collectives share
      * one wire per pair of ranks and link: both ends use it in the same order. */
     int32_t **collective;
+    int32_t reports; /* the wire of rank r's reports to rank 0 is reports + r, r above 0: no link, the last ones */
     _Atomic double *slower; /* (n_links) */
     wire_ended *ended;
     void *owner;
@@ -99,11 +100,14 @@ void wires_slow(struct wires *w, int32_t link, double factor);
 bool wires_fill(struct wires *w, int32_t wire, int64_t bytes, int64_t *until_ns);
 void wire_hand(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t ready_ns);
 void wire_post(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t posted_ns);
+/* Of the first n wires, on which nothing is under way: messages are numbered from 0 on. All wires and links are free at now_ns, to which the
+ * run's clock may have been set back. By all ranks, between two barriers. */
+void wires_restart(struct wires *w, int32_t n, int64_t now_ns);
 /* Advances all messages and calls `ended` for completed ones. *progress: something advanced. */
 MUST_CHECK enum status wires_progress(struct wires *w, bool *progress, struct error *err);
 /* Run time of the next possible reservation; INT64_MAX: none. */
 int64_t wires_next_ns(const struct wires *w);
-bool wires_sending(const struct wires *w);               /* a message of this rank has not left */
+bool wires_sending(const struct wires *w);               /* a message of this rank, other than a report, has not left */
 int32_t wires_peer(const struct wires *w, int32_t wire); /* rank of the other end */
 
 #endif

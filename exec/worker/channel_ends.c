@@ -3,6 +3,7 @@
 #include "exec/clock.h"
 #include "exec/worker/async_issue.h"
 #include "exec/worker/chunks.h"
+#include "exec/worker/progress.h"
 #include "exec/worker/transports.h"
 
 #include <inttypes.h>
@@ -19,11 +20,23 @@ struct channel_end {
 
 /* ---- before time 0 ---------------------------------------------------------------------------- */
 
-static int64_t *unknown(struct channel_ends *x, int64_t n)
+static int64_t *unknown(struct channel_ends *x, int64_t n) { return ARENA_ARRAY(x->r->run, int64_t, (size_t)n); }
+
+static void forget(int64_t *at, int64_t n)
 {
-    int64_t *at = ARENA_ARRAY(x->r->run, int64_t, (size_t)n);
-    for (int64_t i = 0; i < n; i++) at[i] = -1;
-    return at;
+    for (int64_t i = 0; at && i < n; i++) at[i] = -1;
+}
+
+void channel_ends_restart(struct channel_ends *x)
+{
+    for (int32_t i = 0; i < x->r->p->n_channels; i++) {
+        struct channel_end *e = &x->at[i];
+        e->next = 0;
+        forget(e->at_ns, e->window);
+        forget(e->handed, e->window);
+        forget(e->posted, e->window);
+        for (int64_t seq = 0; e->posted && seq < x->r->p->channels[i].receive_ahead; seq++) e->posted[seq] = seq;
+    }
 }
 
 static void open_end(struct channel_ends *x, const struct chunks *chunks, int32_t channel)
@@ -43,15 +56,15 @@ static void open_end(struct channel_ends *x, const struct chunks *chunks, int32_
     }
     e->to = lane_memory_place(&to->memory, c->to_slot);
     e->handed = unknown(x, e->window), e->posted = unknown(x, e->window);
-    for (int64_t seq = 0; seq < c->receive_ahead; seq++) e->posted[seq] = seq;
 }
 
 void channel_ends_open(struct channel_ends *x, struct rank *r, const struct chunks *c,
-                       struct transports *t, struct async_issue *ahead, struct device_clock *clock)
+                       struct transports *t, struct async_issue *ahead, struct device_clock *clock, const struct progress *g)
 {
-    *x = (struct channel_ends){.r = r, .t = t, .ahead = ahead, .clock = clock};
+    *x = (struct channel_ends){.r = r, .t = t, .ahead = ahead, .clock = clock, .progress = g};
     x->at = ARENA_ARRAY(r->run, struct channel_end, (size_t)r->p->n_channels + 1);
     for (int32_t i = 0; i < r->p->n_channels; i++) open_end(x, c, i);
+    channel_ends_restart(x);
 }
 
 /* ---- messages --------------------------------------------------------------------------------- */
@@ -104,9 +117,12 @@ static enum status order_message(struct channel_ends *x, enum comm_thread_order_
     return OK;
 }
 
+/* Numbers of the current numbering; an evaluation has forwards alone. */
 static int64_t total_messages(const struct channel_ends *x, int32_t channel)
 {
-    return x->r->o->steps * program_channel_messages(x->r->p, &x->r->p->channels[channel]);
+    const struct channel *c = &x->r->p->channels[channel];
+    if (x->progress->evaluates && (c->gradient || c->by_step)) return 0;
+    return (x->progress->until - x->progress->begun) * program_channel_messages(x->r->p, c);
 }
 
 enum status channel_ends_post_first(struct channel_ends *x, struct error *err)

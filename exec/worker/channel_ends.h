@@ -13,6 +13,7 @@
 struct async_issue;
 struct chunks;
 struct device_clock;
+struct progress;
 struct rank;
 struct buffer_ring;
 struct transports;
@@ -25,12 +26,15 @@ struct channel_ends {
     struct transports *t;
     struct async_issue *ahead;
     struct device_clock *clock;
+    const struct progress *progress;
     struct channel_end *at; /* (n_channels) */
 };
 
 /* After the chunks' memory is open. */
 void channel_ends_open(struct channel_ends *x, struct rank *r, const struct chunks *c,
-                       struct transports *t, struct async_issue *ahead, struct device_clock *clock);
+                       struct transports *t, struct async_issue *ahead, struct device_clock *clock, const struct progress *g);
+/* Messages are numbered anew; none is under way. */
+void channel_ends_restart(struct channel_ends *x);
 /* Posts the receives that need no earlier message to be consumed. */
 MUST_CHECK enum status channel_ends_post_first(struct channel_ends *x, struct error *err);
 /* The call that consumed message seq has ended: posts the receive of message seq + receive_ahead. */

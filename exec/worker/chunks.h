@@ -27,6 +27,7 @@ struct chunk {
     int32_t index; /* of the stage in the program */
     struct lane_memory memory;
     struct prepared_op *ops;               /* (n_ops) of the stage; each call sets the operands */
+    struct prepared_op *evaluated;         /* (n_ops) the same for an evaluation's forwards (exec/worker/evaluate.h); NULL: none */
     struct prepared_procedure *procedures; /* (n_procedures) */
 };
 

@@ -53,19 +53,38 @@ static void find_longest(struct inputs *x)
     x->row = ARENA_ARRAY(x->r->run, double, (size_t)x->longest_bytes / sizeof(double) + 1);
 }
 
+static enum status open_data(const struct inputs *x, const struct data_source *from, struct data *out, struct error *err)
+{
+    const struct program *p = x->r->p;
+    if (p->pixels) return data_open_images(x->r->run, from, p->seed, p->pixels, p->vocabulary, out, err);
+    return data_open(x->r->run, from, p->seed, p->sequence_length, p->vocabulary, out, err);
+}
+
+static const struct data *samples(const struct inputs *x) { return x->progress->evaluates ? &x->validation : &x->data; }
+
 enum status inputs_open(struct inputs *x, struct rank *r, const struct chunks *c,
                         const struct progress *g, struct async_issue *ahead,
                         struct device_clock *clock, struct error *err)
 {
-    const struct program *p = r->p;
     *x = (struct inputs){.r = r, .chunks = c, .progress = g, .ahead = ahead, .clock = clock};
     find_longest(x);
-    if (p->pixels)
-        return data_open_images(r->run, &r->o->data, p->seed, p->pixels, p->vocabulary, &x->data, err);
-    return data_open(r->run, &r->o->data, p->seed, p->sequence_length, p->vocabulary, &x->data, err);
+    TRY(open_data(x, &r->o->data, &x->data, err));
+    if (!r->o->eval_every) return OK;
+    const struct data_source validation = data_source_validation(&r->o->data);
+    return open_data(x, &validation, &x->validation, err);
 }
 
-void inputs_close(struct inputs *x) { data_close(&x->data); }
+void inputs_close(struct inputs *x)
+{
+    data_close(&x->data);
+    data_close(&x->validation);
+}
+
+void inputs_restart(struct inputs *x)
+{
+    for (int32_t i = 0; x->of && i < x->chunks->n; i++)
+        for (int64_t k = 0; k < x->of[i].reading; k++) x->of[i].read_seq[k] = -1;
+}
 
 static enum status identify(void *owner, struct error *err)
 {
@@ -142,7 +161,7 @@ static struct chunk_inputs *of_chunk(const struct inputs *x, const struct chunk 
 
 int64_t inputs_first_sequence(const struct inputs *x, const struct program_stage *s, int64_t seq)
 {
-    return progress_sequences(x->progress, seq / s->microbatches) +
+    return progress_first_of(x->progress, seq, s->microbatches) +
            (s->first_microbatch + seq % s->microbatches) * x->r->p->microbatch + s->first_sequence;
 }
 
@@ -194,7 +213,7 @@ static enum status load_shard(struct inputs *in, const struct slot *s, char *to,
     struct region r = tensor_shard_region(a, &s->shape, s->shard);
     bool images = graph_input_is_of_images(s->input);
     int64_t rows = images ? r.shape.dim[0] : shape_rows(&r.shape);
-    struct loading x = {in, s,  in->data, inputs_first_sequence(in, k->stage, seq),
+    struct loading x = {in, s,  *samples(in), inputs_first_sequence(in, k->stage, seq),
                         0,  to, OK,       err};
     x.length = rows ? shape_elements(&r.shape) / rows : 0;
     if (!images) x.data.sequence_length = shape_last(&r.shape);
@@ -209,7 +228,7 @@ static enum status load_slot(struct inputs *in, int32_t slot, char *to, const st
                              int64_t seq, struct error *err)
 {
     const struct slot *s = &k->stage->slots[slot];
-    struct data d = in->data;
+    struct data d = *samples(in);
     if (s->shard) return load_shard(in, s, to, k, seq, err);
     bool images = graph_input_is_of_images(s->input);
     int64_t rows = images ? s->shape.dim[0] : shape_rows(&s->shape),

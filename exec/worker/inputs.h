@@ -26,7 +26,7 @@ struct inputs {
     const struct progress *progress;
     struct async_issue *ahead;
     struct device_clock *clock;
-    struct data data;
+    struct data data, validation; /* validation: of a run that evaluates */
     uint32_t crc;            /* rank 0, after inputs_identify */
     int64_t longest_bytes;   /* largest sequence or image of an input */
     void *row;               /* (longest_bytes) */
@@ -39,6 +39,7 @@ MUST_CHECK enum status inputs_open(struct inputs *x, struct rank *r, const struc
                                    const struct progress *g, struct async_issue *ahead,
                                    struct device_clock *clock, struct error *err);
 void inputs_close(struct inputs *x);
+void inputs_restart(struct inputs *x); /* messages are numbered anew; the device has finished */
 /* All ranks together: rank 0 computes the data's CRC. */
 MUST_CHECK enum status inputs_identify(struct inputs *x, struct error *err);
 

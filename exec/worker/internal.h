@@ -17,10 +17,12 @@
  *   routing.c       struct routing: tokens of each expert
  *   saver.c         struct saver: writes checkpoints (saving.c: a rank's part; snapshot.c: its copy in host memory)
  *   serve.c         struct serve: a parameter server's order of arrivals
+ *   evaluate.c      struct evaluation: losses over validation samples
+ *   reports.c       struct reports: each step's numbers, for rank 0
  *
  * Modules without a struct: preflight.c, preload.c, prepare.c, staging.c, resume.c; saved_tensor.c,
  * shards.c, divided.c, feedback.c and accumulated.c (tensors of checkpoints). They receive their state as arguments. This header is for worker.c,
- * pause.c, steps.c and serve.c only; the first three own the rest.
+ * pause.c, steps.c, serve.c and evaluate.c only; the first three own the rest.
  */
 #ifndef EXEC_WORKER_INTERNAL_H
 #define EXEC_WORKER_INTERNAL_H
@@ -30,6 +32,7 @@
 #include "exec/worker/async_issue.h"
 #include "exec/worker/channel_ends.h"
 #include "exec/worker/chunks.h"
+#include "exec/worker/evaluate.h"
 #include "exec/worker/inputs.h"
 #include "exec/worker/kernel_spans.h"
 #include "exec/worker/local_sums.h"
@@ -38,6 +41,7 @@
 #include "exec/worker/pinned.h"
 #include "exec/worker/progress.h"
 #include "exec/worker/rank.h"
+#include "exec/worker/reports.h"
 #include "exec/worker/routing.h"
 #include "exec/worker/saver.h"
 #include "exec/worker/scale_log.h"
@@ -68,6 +72,8 @@ struct worker {
     struct scale_log scales;
     struct noise_log noise;
     struct routing routing;
+    struct evaluation evaluation;
+    struct reports reports;
     struct saver saver, memory; /* of checkpoints in the folder of --save, and in host memory */
     struct serve serve; /* of a lane of a parameter server that handles pushes by arrival */
     /* worker.c */
@@ -92,7 +98,7 @@ void worker_open_steps(struct worker *w);
 /* Before a checkpoint of a discrete device: its compute stream waits for delayed sums of local SGD. Those of the host are complete when
  * the communication thread pauses or stops, and async_issue_finish waits for all at the end. */
 MUST_CHECK enum status worker_await_sums(struct worker *w, struct error *err);
-/* In front of the first step of a run: the calls that are executed one step ahead. */
+/* In front of the first step of a run, and behind an evaluation: the calls that are executed one step ahead. */
 MUST_CHECK enum status worker_first_pass(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_step(struct worker *w, struct error *err); /* one step */
 /* One call of the lane in a step of this run. dropped: without its operators. */
@@ -104,6 +110,9 @@ struct run_board *worker_board(const struct worker *w); /* rank 0's; NULL: this 
 /* All ranks agree on the instant at which the run's clock shows now_ns. */
 int64_t worker_agree_on_zero(struct worker *w, int64_t offset_ns, int64_t now_ns);
 void worker_take_priority(struct worker *w, bool wanted); /* of emulated devices */
+/* The run's clock stops, behind a step of all ranks, at *now_ns; the communication thread is parked. end: it goes on from now_ns. */
+MUST_CHECK enum status worker_begin_pause(struct worker *w, int64_t *now_ns, struct error *err);
+void worker_end_pause(struct worker *w, int64_t offset_ns, int64_t now_ns);
 MUST_CHECK enum status worker_stop_lane(struct worker *w, struct error *err);
 /* A checkpoint between steps: the run's clock stops while all ranks write; or this rank copies its part and goes on. */
 MUST_CHECK enum status worker_save_between(struct worker *w, int64_t offset_ns, struct error *err);

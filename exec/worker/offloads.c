@@ -67,7 +67,7 @@ static void add_span(struct offloads *x, const struct offload_chunk *k, int dire
                                           .peer = -1,
                                           .stage = k->chunk->index,
                                           .phase = direction == BACK ? PHASE_B : PHASE_F,
-                                          .step = (int32_t)(seq / microbatches),
+                                          .step = (int32_t)(x->begun + seq / microbatches),
                                           .microbatch = (int32_t)(seq % microbatches),
                                           .op = part,
                                           .begin_ns = begin_ns,
@@ -95,6 +95,15 @@ enum status offloads_finish(struct offloads *x, struct error *err)
     for (int32_t i = 0; i < x->n_chunks; i++)
         for (int64_t n = 0; x->chunks[i].events && n < places(&x->chunks[i]); n++)
             for (int d = 0; d < 2; d++) TRY(read_span(x, &x->chunks[i], n, d, err));
+    return OK;
+}
+
+enum status offloads_restart(struct offloads *x, int64_t begun, struct error *err)
+{
+    TRY(offloads_finish(x, err));
+    for (int32_t i = 0; i < x->n_chunks; i++)
+        if (x->chunks[i].state.count) offload_restart(x->chunks[i].chunk->stage, &x->chunks[i].state);
+    x->begun = begun;
     return OK;
 }
 

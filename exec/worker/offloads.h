@@ -34,6 +34,7 @@ struct offloads {
     struct offload_chunk *chunks; /* (n_chunks) */
     int32_t n_chunks;
     struct offload_streams times;
+    int64_t begun;              /* step of message 0 */
     bool streams;               /* the device has copy streams */
     int32_t stream[2], ready;   /* by direction; ready: event of the compute stream */
 };
@@ -46,6 +47,8 @@ MUST_CHECK enum status offloads_room(struct offloads *x, int32_t chunk, int64_t 
 MUST_CHECK enum status offloads_out(struct offloads *x, int32_t chunk, int64_t seq, int32_t part, struct error *err);
 MUST_CHECK enum status offloads_fetch(struct offloads *x, int32_t chunk, int64_t seq, int32_t part, struct error *err);
 MUST_CHECK enum status offloads_consumed(struct offloads *x, int32_t chunk, int64_t seq, struct error *err);
+/* Messages are numbered anew, those of step `begun` of the run first; the device has finished, and all copies have been consumed. */
+MUST_CHECK enum status offloads_restart(struct offloads *x, int64_t begun, struct error *err);
 /* Reads the spans of all copies; the device has finished. */
 MUST_CHECK enum status offloads_finish(struct offloads *x, struct error *err);
 

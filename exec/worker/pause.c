@@ -52,7 +52,7 @@ enum status worker_look_at_save(struct worker *w, bool wait, struct error *err)
 }
 
 /* The run's clock stops: all ranks wait behind a step. */
-static enum status begin_pause(struct worker *w, int64_t *now_ns, struct error *err)
+enum status worker_begin_pause(struct worker *w, int64_t *now_ns, struct error *err)
 {
     TRY(worker_stop_lane(w, err));
     worker_take_priority(w, false);
@@ -60,7 +60,7 @@ static enum status begin_pause(struct worker *w, int64_t *now_ns, struct error *
     return OK;
 }
 
-static void end_pause(struct worker *w, int64_t offset_ns, int64_t now_ns)
+void worker_end_pause(struct worker *w, int64_t offset_ns, int64_t now_ns)
 {
     w->clock.zero_ns = worker_agree_on_zero(w, offset_ns, now_ns);
     comm_thread_resume(&w->transports.comm_thread, w->clock.zero_ns);
@@ -85,11 +85,11 @@ enum status worker_save_between(struct worker *w, int64_t offset_ns, struct erro
     int64_t begin_ns = clock_wall_ns(), zero_ns = w->clock.zero_ns, now_ns;
     bool written;
     TRY(look(w, &w->memory, true, err)); /* its thread uses the time 0 of the links */
-    TRY(begin_pause(w, &now_ns, err));
+    TRY(worker_begin_pause(w, &now_ns, err));
     enum status status = save(w, progress_number(&w->progress), &written, err);
     if (written) saver_paused(&w->saver, zero_ns, begin_ns, clock_wall_ns());
     if (!written && status == OK) saver_missed(&w->saver);
-    end_pause(w, offset_ns, now_ns);
+    worker_end_pause(w, offset_ns, now_ns);
     run_board_saved(worker_board(w), false, clock_wall_ns() - begin_ns);
     return status;
 }
@@ -98,14 +98,14 @@ enum status worker_save_to_end(struct worker *w, int64_t offset_ns, bool *ends, 
 {
     int64_t begin_ns = clock_wall_ns(), now_ns, goes_on = 0;
     TRY(worker_look_at_save(w, true, err));
-    TRY(begin_pause(w, &now_ns, err));
+    TRY(worker_begin_pause(w, &now_ns, err));
     enum status status = save(w, progress_number(&w->progress) - 1, &w->saved, err);
     if (!w->saved && status == OK) {
         if (w->rank.index == 0) goes_on = early_stop_cancel(w->rank.o->stop, w->rank.p->n_devices);
         comm_broadcast(w->rank.comm, &goes_on, sizeof goes_on);
     }
     *ends = !goes_on;
-    end_pause(w, offset_ns, now_ns);
+    worker_end_pause(w, offset_ns, now_ns);
     run_board_saved(worker_board(w), false, clock_wall_ns() - begin_ns);
     return status;
 }

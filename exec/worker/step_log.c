@@ -14,8 +14,7 @@ void step_log_open(struct step_log *l, const struct rank *r)
     l->end_ns = ARENA_ARRAY(r->run, int64_t, (size_t)r->o->steps + 1);
 }
 
-void step_log_loss(struct step_log *l, const struct rank *r, int64_t step,
-                   const struct step_loss *what, const void *value)
+double step_log_value(const struct rank *r, const struct step_loss *what, const void *value, bool *finite)
 {
     const struct program_stage *stage = what->stage;
     float single = 0;
@@ -24,11 +23,19 @@ void step_log_loss(struct step_log *l, const struct rank *r, int64_t step,
         memcpy(&loss, value, sizeof loss);
     else
         memcpy(&single, value, sizeof single), loss = (double)single;
-    if (!isfinite(loss) && l->bad_step < 0) l->bad_step = step;
+    *finite = isfinite(loss);
     /* The sum over ranks comes at the end. */
     if (stage->shares_loss) loss *= stage->loss_share;
     if (stage->sequences) loss *= (double)stage->sequences / (double)r->p->microbatch;
-    l->losses[step * r->p->microbatches + stage->first_microbatch + what->microbatch] = loss;
+    return loss;
+}
+
+void step_log_loss(struct step_log *l, const struct rank *r, int64_t step,
+                   const struct step_loss *what, const void *value)
+{
+    bool finite;
+    l->losses[step * r->p->microbatches + what->stage->first_microbatch + what->microbatch] = step_log_value(r, what, value, &finite);
+    if (!finite && l->bad_step < 0) l->bad_step = step;
 }
 
 void step_log_end(struct step_log *l, int64_t step, int64_t end_ns) { l->end_ns[step] = end_ns; }

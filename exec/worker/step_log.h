@@ -29,6 +29,8 @@ void step_log_open(struct step_log *l, const struct rank *r);
 /* value: of the loss slot, in its dtype. */
 void step_log_loss(struct step_log *l, const struct rank *r, int64_t step,
                    const struct step_loss *what, const void *value);
+/* That value's term of the microbatch's loss, which is a mean over its sequences. *finite: the value is. */
+double step_log_value(const struct rank *r, const struct step_loss *what, const void *value, bool *finite);
 void step_log_end(struct step_log *l, int64_t step, int64_t end_ns);
 /* All ranks together: false if a loss is not finite, with one warning that names the first step. first_step: before
  * this run. */

@@ -33,9 +33,11 @@ static enum status measure_routing(struct worker *w, const struct op_call *c, st
 
 static enum status load_inputs(struct worker *w, const struct taking *t, struct error *err)
 {
-    int64_t begin_ns = w->stragglers ? clock_wall_ns() : 0;
+    int64_t begin_ns = clock_wall_ns();
     TRY(inputs_load(&w->inputs, t->chunk, t->seq, err));
-    if (w->stragglers) straggler_inputs(w->stragglers, t->step, clock_wall_ns() - begin_ns);
+    int64_t ns = clock_wall_ns() - begin_ns;
+    straggler_inputs(w->stragglers, t->step, ns);
+    if (!w->progress.evaluates) reports_data(&w->reports, ns);
     return OK;
 }
 
@@ -43,7 +45,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
                                 struct error *err)
 {
     const struct program_op *x = &t->chunk->stage->ops[op];
-    struct prepared_op *o = &t->chunk->ops[op];
+    struct prepared_op *o = w->progress.evaluates ? &t->chunk->evaluated[op] : &t->chunk->ops[op];
     for (int32_t i = 0; i < x->n_inputs; i++) o->call.input[i] = place_at(&o->input[i], t->seq);
     for (int32_t i = 0; i < x->n_outputs; i++) o->call.output[i] = place_at(&o->output[i], t->seq);
     if (t->microbatch >= 0)
@@ -56,6 +58,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     TRY(kernel_spans_leave(&w->kernels, err));
     int64_t end_ns = w->rank.discrete ? 0 : device_clock_end(&w->clock);
     if (!w->rank.discrete) straggler_operator(w->stragglers, t->step, end_ns - begin_ns);
+    if (!w->rank.discrete && !w->progress.evaluates) reports_compute(&w->reports, end_ns - begin_ns);
     if (!w->spans.a && !async_issue_timed(&w->ahead)) return OK;
     struct span s = {.kind = SPAN_COMPUTE,
                      .stream = STREAM_compute,
@@ -83,6 +86,7 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
     char value[sizeof(double)];
     struct step_loss l = {t->chunk->stage, t->microbatch, t->chunk->stage->slots[slot].dtype};
     const void *from = lane_memory_slot(&t->chunk->memory, slot, t->seq);
+    if (w->progress.evaluates) return evaluate_loss(w, t->step, &l, from, err);
     if (w->rank.discrete) return async_issue_loss(&w->ahead, t->step, &l, from, err);
     TRY(w->rank.backend.download(&w->rank.backend, value, from, dtype_bytes(l.dtype), err));
     step_log_loss(&w->log, &w->rank, t->step, &l, value);
@@ -165,7 +169,7 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
         TRY(take_reduce(w, x->arg, t->procedure->phase, t->seq, err));
         return take_await(w, x->arg, err);
     case INSTR_OFFLOAD:
-        return offloads_out(&w->offloads, t->index, t->seq, x->arg, err);
+        return w->progress.evaluates ? OK : offloads_out(&w->offloads, t->index, t->seq, x->arg, err);
     case INSTR_FETCH:
         return offloads_fetch(&w->offloads, t->index, t->seq, x->arg, err);
     case INSTR_KIND_COUNT:
@@ -188,11 +192,11 @@ enum status worker_call(struct worker *w, const struct call *c, int64_t step, bo
 {
     struct chunk *k = &w->chunks.at[c->chunk];
     const struct prepared_procedure *f = &k->procedures[c->procedure];
-    struct taking t = {k, &k->stage->procedures[c->procedure], c->chunk, c->microbatch, -1, step, step, dropped};
-    if (c->microbatch >= 0) t.message = t.seq = step * k->stage->microbatches + c->microbatch;
+    struct taking t = {k, &k->stage->procedures[c->procedure], c->chunk, c->microbatch, -1, step, step - w->progress.begun, dropped};
+    if (c->microbatch >= 0) t.message = t.seq = progress_message(&w->progress, step, k->stage->microbatches) + c->microbatch;
     for (int32_t i = 0; i < f->n_rooms; i++)
         TRY(channel_ends_wait_for_room(&w->ends, &k->stage->buffer_rings[f->rooms[i]], t.seq, err));
-    if (f->offloads) TRY(offloads_room(&w->offloads, c->chunk, t.seq, err));
+    if (f->offloads && !w->progress.evaluates) TRY(offloads_room(&w->offloads, c->chunk, t.seq, err));
     for (int32_t i = 0; i < t.procedure->n_instrs; i++)
         TRY(take(w, &t.procedure->instrs[i], &t, err));
     TRY(end_call(w, k, f, t.seq, err));
@@ -231,9 +235,9 @@ enum status worker_first_pass(struct worker *w, struct error *err)
     cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);
     while (cursor_next(&cursor, &call)) {
         const struct program_stage *s = w->chunks.at[call.chunk].stage;
-        if (!ahead_executes(&s->procedures[call.procedure], -1, w->rank.o->steps)) continue;
+        if (!ahead_executes(&s->procedures[call.procedure], -1, w->progress.until)) continue;
         call.procedure = program_procedure(s, PHASE_F, "");
-        TRY(worker_call(w, &call, 0, false, err));
+        TRY(worker_call(w, &call, w->progress.begun, false, err));
     }
     return OK;
 }
@@ -250,7 +254,7 @@ enum status worker_step(struct worker *w, struct error *err)
     cursor_start(&cursor, &w->rank.p->orders[w->rank.p->lanes[w->rank.index].order]);
     while (cursor_next(&cursor, &call)) {
         const struct procedure *f = &w->chunks.at[call.chunk].stage->procedures[call.procedure];
-        if (!procedure_runs(f, progress_number(&w->progress) - 1) || !ahead_executes(f, w->progress.step, w->rank.o->steps)) continue;
+        if (!procedure_runs(f, progress_number(&w->progress) - 1) || !ahead_executes(f, w->progress.step, w->progress.until)) continue;
         TRY(worker_call(w, &call, w->progress.step + ahead_steps(f), false, err));
         bool update = f->phase == PHASE_U;
         if (update || !updated) TRY(note_update(w, err));

@@ -119,7 +119,7 @@ static enum status prepare_lane(struct worker *w, struct error *err)
     struct rank *r = &w->rank;
     struct transports *t = &w->transports;
     chunks_prepare(&w->chunks, r);
-    channel_ends_open(&w->ends, r, &w->chunks, t, &w->ahead, &w->clock);
+    channel_ends_open(&w->ends, r, &w->chunks, t, &w->ahead, &w->clock, &w->progress);
     TRY(offloads_open(&w->offloads, r, &w->chunks, &w->ahead, &w->clock, &w->spans, err));
     local_sums_open(&w->reduces, r);
     worker_open_steps(w);
@@ -143,6 +143,7 @@ static enum status open_shared(struct worker *w, struct error *err)
         TRY(share_devices(w, (char *)shared + bytes, err));
     }
     transports_open_host(&w->transports, r, shared);
+    reports_open(&w->reports, r, &w->transports.comm_thread, &w->progress, &w->clock, &w->log, &w->scales, &w->noise);
     w->transports.comm_thread.stragglers = w->stragglers;
     TRY(comm_agree(r->comm, prepare_lane(w, err), err));
     return transports_open_devices(&w->transports, r, &w->chunks, err);
@@ -213,7 +214,9 @@ static enum status set_up(struct worker *w, const struct program *p, const struc
     if (o->keep_trace) w->spans.a = arena_new();
     w->stragglers = straggler_open(r->run, p, r->index, o->stragglers);
     routing_open(&w->routing, w->spans.a, w->rank.p);
-    return open_shared(w, err);
+    TRY(open_shared(w, err));
+    TRY(evaluate_open(w, err));
+    return reports_begin(&w->reports, err);
 }
 
 /* ---- time ------------------------------------------------------------------------------------- */
@@ -280,7 +283,7 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
     run_board_begun(worker_board(w), w->progress.first_step);
     TRY(worker_first_pass(w, err));
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {
-        bool stops;
+        bool stops, best;
         faults_before_step(&side, progress_number(&w->progress));
         TRY(stops_early(w, &stops, err));
         if (stops && o->survives) TRY(worker_save_to_end(w, offset_ns, &stops, err));
@@ -289,10 +292,12 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
         TRY(next_step(w, err));
         run_board_step(worker_board(w), progress_number(&w->progress), clock_wall_ns() - begin_ns, faults_disturb(o->faults));
         int64_t done = w->progress.step + 1;
-        if (w->rank.index == 0) log_progress("step %" PRId64 " of %" PRId64, done, o->steps);
+        if (w->rank.index == 0 && !o->observer) log_progress("step %" PRId64 " of %" PRId64, done, o->steps);
+        reports_step(&w->reports, w->rank.discrete ? done - 1 : done);
         TRY(worker_look_at_save(w, false, err));
+        TRY(evaluate_now(w, offset_ns, &best, err));
         if (done < o->steps && done == saver_next(&w->memory)) TRY(worker_snapshot_between(w, &w->memory, err));
-        if (done < o->steps && done == saver_next(&w->saver))
+        if (done < o->steps && (best || done == saver_next(&w->saver)))
             TRY(o->save_mode == SAVE_SYNC ? worker_save_between(w, offset_ns, err) : worker_snapshot_between(w, &w->saver, err));
     }
     if (w->rank.discrete) TRY(async_issue_finish(&w->ahead, err));
@@ -312,6 +317,7 @@ static enum status train(struct worker *w, struct error *err)
     int64_t cpu_ns = clock_cpu_ns();
     enum status status = run_steps(w, offset_ns, err);
     if (status == OK) status = worker_look_at_save(w, true, err);
+    if (status == OK) status = reports_finish(&w->reports, w->rank.o->steps, err);
     w->cpu_ns = clock_cpu_ns() - cpu_ns;
     worker_take_priority(w, false);
     return status;
@@ -368,6 +374,8 @@ static void report(struct worker *w, struct run_result *out)
     saver_report(&w->saver, &out->saves);
     saver_report(&w->memory, &out->memory);
     noise_log_report(&w->noise, &w->rank, &w->scales, w->a, out);
+    out->n_evaluations = w->evaluation.n, out->evaluations = w->evaluation.done;
+    out->best_step = w->evaluation.best.step, out->best_loss = w->evaluation.best.loss;
     struct trace *t = spans_gather(w->a, w->rank.comm, p, lists, 4,
                                    w->rank.o->keep_kernels ? &w->kernels.names : NULL,
                                    w->log.end_ns, w->rank.o->steps);

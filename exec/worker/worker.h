@@ -26,6 +26,7 @@ struct early_stop;
 struct straggler_table;
 struct faults;
 struct run_board;
+struct run_observer;
 
 /* Fills the backend table of a device's backend name (program_device). ERR_INPUT: unknown name. */
 typedef enum status backend_maker(const char *kind, struct backend *out, struct error *err);
@@ -39,6 +40,9 @@ enum save_mode {
 struct run_options {
     int64_t steps;             /* optimizer steps to run now, >= 1 */
     struct data_source data;   /* no files: random data (benches) */
+    int64_t eval_every;        /* steps between evaluations on the validation part of data (exec/worker/evaluate.h); 0: none; one is behind the last step */
+    int64_t eval_batches;      /* most global batches of an evaluation; 0: all whole ones */
+    struct run_observer *observer; /* exec/worker/observer.h; NULL: none. Not with servers that handle pushes by arrival */
     const char *save, *resume; /* checkpoint folders; NULL: none */
     bool continues; /* with save: from its newest checkpoint, if it has one; `steps` then counts those before this run too */
     bool any_host;  /* hosts of devices are those of their ranks (exec/worker/hosts.h), whatever the program names */
@@ -85,6 +89,13 @@ struct run_result {
     int64_t n_skipped,
         *skipped; /* (n_skipped) steps, from 1, skipped because gradients overflowed */
     struct gradient_noise noise; /* of a program that measures it */
+    int32_t n_evaluations;
+    struct evaluated {
+        int64_t step;
+        double loss; /* mean over the validation samples */
+    } * evaluations; /* (n_evaluations) */
+    int64_t best_step; /* of the lowest finite validation loss, whose checkpoint is kept, earlier runs included; 0: none */
+    double best_loss;
     struct saver_costs {
         struct saves_cost cost;
         int64_t every; /* steps between them, at the end */

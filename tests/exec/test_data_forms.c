@@ -1,7 +1,6 @@
 /* Suite of the forms of training data and of the order of samples: exec/data/data_file, exec/data/sample_order. */
 #include "core/base/arena.h"
 #include "core/base/rng.h"
-#include "core/document/document.h"
 #include "exec/data/data.h"
 #include "tests/support/suites.h"
 
@@ -363,57 +362,6 @@ START_TEST(weights_are_kept_in_every_block)
 }
 END_TEST
 
-/* data of a job, and back. */
-static enum status parse(const char *text, struct data_source *out, struct error *err)
-{
-    struct node *root;
-    ck_assert_msg(document_parse(arena, "job.yaml", text, strlen(text), &root, err) == OK, "%s", err->text);
-    return data_source_read(arena, root, "/texts", out, err);
-}
-
-static void written(const char *text, const char *as)
-{
-    struct data_source d;
-    struct error err = {0};
-    char *out = NULL;
-    size_t n = 0;
-    ck_assert_msg(parse(text, &d, &err) == OK, "%s", err.text);
-    FILE *f = open_memstream(&out, &n);
-    data_source_write(f, &d, 0);
-    fclose(f);
-    ck_assert_str_eq(out, as);
-    struct data_source again;
-    if (n) ck_assert_msg(parse(out, &again, &err) == OK, "%s", err.text);
-    free(out);
-}
-
-static void parse_refused(const char *text, const char *why)
-{
-    struct data_source d;
-    struct error err = {0};
-    ck_assert_int_eq(parse(text, &d, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, why) != NULL, "'%s' in: %s", why, err.text);
-}
-
-START_TEST(sources_of_a_job)
-{
-    written("seed: 1\n", "");
-    written("data: a.txt\n", "data: \"/texts/a.txt\"\n");
-    written("data: {files: [a.txt]}\n", "data: \"/texts/a.txt\"\n");
-    written("data: {form: uint16, files: [a.bin, /b.bin]}\n", "data: {form: uint16, files: [\"/texts/a.bin\", \"/b.bin\"]}\n");
-    written("data: {files: [{path: a.idx, weight: 3}, {path: b.idx, weight: 0.5}]}\n",
-            "data: {files: [{path: \"/texts/a.idx\", weight: 3}, {path: \"/texts/b.idx\", weight: 0.5}]}\n");
-    parse_refused("data: {form: uint15, files: [a]}\n", "uint16");
-    parse_refused("data: {form: uint16}\n", "files");
-    parse_refused("data: {files: []}\n", "1 to 4096 files");
-    parse_refused("data: {file: [a]}\n", "files");
-    parse_refused("data: {files: [{path: a, weight: 1}, b]}\n", "job.yaml:1:");
-    parse_refused("data: {files: [{path: a, weight: 0}]}\n", "must be from 1e-9");
-    parse_refused("data: {files: [{weight: 1}]}\n", "path");
-    parse_refused("data: ''\n", "must not be empty");
-}
-END_TEST
-
 Suite *data_forms_suite(void)
 {
     const TTest *tests[] = {plain_tokens,
@@ -424,8 +372,7 @@ Suite *data_forms_suite(void)
                             permutations_are_permutations,
                             every_place_is_as_likely,
                             files_without_weights_are_one_data_set,
-                            weights_are_kept_in_every_block,
-                            sources_of_a_job};
+                            weights_are_kept_in_every_block};
     Suite *s = suite_create("data_forms");
     TCase *t = tcase_create("data_forms");
     tcase_add_checked_fixture(t, begin, end);

@@ -87,6 +87,36 @@ static void print_noise(const struct program *p, const struct gradient_noise *x)
     }
 }
 
+static void print_validation(const struct program *p, const struct run_result *r, const struct run_options *o)
+{
+    if (!r->n_evaluations) return;
+    const struct evaluated *last = &r->evaluations[r->n_evaluations - 1];
+    printf("  validation loss %.6f", last->loss);
+    if (!p->pixels) printf(" (perplexity %.6g)", exp(last->loss));
+    printf(" at step %lld; best %.6f at step %lld", (long long)last->step, r->best_loss, (long long)r->best_step);
+    if (o->save) printf(", whose checkpoint is kept in %s", o->save);
+    putchar('\n');
+}
+
+static void print_validation_json(const struct program *p, const struct run_result *r, struct json *j)
+{
+    if (!r->n_evaluations) return;
+    json_put_list(j, "validation");
+    for (int32_t i = 0; i < r->n_evaluations; i++) {
+        json_put_object_line(j, NULL);
+        json_put_int(j, "step", r->evaluations[i].step);
+        json_put_double(j, "loss", r->evaluations[i].loss);
+        if (!p->pixels) json_put_double(j, "perplexity", exp(r->evaluations[i].loss));
+        json_close(j);
+    }
+    json_close(j);
+    if (!r->best_step) return;
+    json_put_object_line(j, "best");
+    json_put_int(j, "step", r->best_step);
+    json_put_double(j, "loss", r->best_loss);
+    json_close(j);
+}
+
 void print_run_json(const struct run_report *x)
 {
     const struct program *p = x->program;
@@ -122,6 +152,7 @@ void print_run_json(const struct run_report *x)
         for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->gradient_norms[i]);
         json_close(&j);
     }
+    print_validation_json(p, r, &j);
     if (r->loss_scale > 0) {
         json_put_double(&j, "loss_scale", r->loss_scale);
         json_put_list_line(&j, "skipped");
@@ -179,6 +210,7 @@ void print_run(const struct run_report *x)
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
     if (r->gradient_norms) print_norms(&p->optimizer, r);
+    print_validation(p, r, x->options);
     if (r->loss_scale > 0) print_scale(r);
     if (p->gradient_noise) print_noise(p, &r->noise);
     print_training(p, plan, r, NULL);
