@@ -21,6 +21,7 @@
     X(goodput)                                                                                     \
     X(memory)                                                                                      \
     X(run)                                                                                         \
+    X(checkpoint)                                                                                  \
     X(launch)                                                                                      \
     X(compare)                                                                                     \
     X(calibrate)                                                                                   \

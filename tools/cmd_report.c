@@ -30,7 +30,7 @@ static const char *job_text(struct arena *a, const struct job *j)
     char *text = NULL;
     size_t n = 0;
     struct job same = *j;
-    same.seed = 0, same.data.n_files = 0, same.model_file = NULL;
+    same.seed = 0, same.data.n_files = 0, same.model_file = NULL, same.init = NULL;
     FILE *out = open_memstream(&text, &n);
     if (!out) return "";
     job_write(out, a, &same, 0);

@@ -127,6 +127,13 @@ void json_put_double(struct json *j, const char *key, double value)
     fputs(json_number(buffer, value), j->stream);
 }
 
+void json_put_fraction(struct json *j, const char *key, double value)
+{
+    char buffer[32];
+    json_put_double(j, key, value);
+    if (isfinite(value) && !strpbrk(json_number(buffer, value), ".e")) fputs(".0", j->stream);
+}
+
 void json_put_bool(struct json *j, const char *key, bool value)
 {
     lead_in(j, key);

@@ -54,6 +54,8 @@ void json_close(struct json *j); /* the innermost open object or list */
 
 void json_put_int(struct json *j, const char *key, int64_t value);
 void json_put_double(struct json *j, const char *key, double value);
+/* The same with ".0" behind a whole number, for readers that refuse 0 for 0.0. */
+void json_put_fraction(struct json *j, const char *key, double value);
 void json_put_bool(struct json *j, const char *key, bool value);
 void json_put_text(struct json *j, const char *key, const char *value); /* NULL writes null */
 void json_put_null(struct json *j, const char *key);

@@ -42,8 +42,8 @@ void model_write_bert(struct json *j, const struct model *m)
     json_put_int(j, "max_position_embeddings", m->max_positions);
     json_put_int(j, "type_vocab_size", m->segments);
     json_put_text(j, "hidden_act", activations[m->gelu_erf ? 0 : 1]);
-    json_put_double(j, "layer_norm_eps", m->norm_eps);
-    json_put_double(j, "hidden_dropout_prob", m->config_hidden_dropout);
+    model_put_double(j, "layer_norm_eps", m->norm_eps);
+    model_put_double(j, "hidden_dropout_prob", m->config_hidden_dropout);
     model_write_experts(j, m);
 }
 

@@ -266,17 +266,17 @@ enum status decoder_read(const struct node *c, struct model *m, struct error *er
 static void write_rope(struct json *j, const struct model *m)
 {
     const struct rope_scaling *r = &m->rope;
-    json_put_double(j, "rope_theta", m->rope_theta);
-    if (m->local_theta > 0) json_put_double(j, "rope_local_base_freq", m->local_theta);
+    model_put_double(j, "rope_theta", m->rope_theta);
+    if (m->local_theta > 0) model_put_double(j, "rope_local_base_freq", m->local_theta);
     if (m->rotary_dim || model_is(m, "glm4"))
-        json_put_double(j, "partial_rotary_factor", m->rotary_dim ? (double)m->rotary_dim / (double)m->head_dim : 1);
+        model_put_double(j, "partial_rotary_factor", m->rotary_dim ? (double)m->rotary_dim / (double)m->head_dim : 1);
     if (r->factor <= 0) return;
     json_put_object(j, "rope_scaling");
     json_put_text(j, "rope_type", r->high_freq_factor > 0 ? "llama3" : "linear");
-    json_put_double(j, "factor", r->factor);
+    model_put_double(j, "factor", r->factor);
     if (r->high_freq_factor > 0) {
-        json_put_double(j, "low_freq_factor", r->low_freq_factor);
-        json_put_double(j, "high_freq_factor", r->high_freq_factor);
+        model_put_double(j, "low_freq_factor", r->low_freq_factor);
+        model_put_double(j, "high_freq_factor", r->high_freq_factor);
         json_put_double(j, "original_max_position_embeddings", r->original_max_position);
     }
     json_close(j);
@@ -285,7 +285,7 @@ static void write_rope(struct json *j, const struct model *m)
 static void write_number_or_null(struct json *j, const char *key, double value)
 {
     if (value > 0)
-        json_put_double(j, key, value);
+        model_put_double(j, key, value);
     else
         json_put_null(j, key);
 }
@@ -293,7 +293,7 @@ static void write_number_or_null(struct json *j, const char *key, double value)
 static void write_gemma(struct json *j, const struct model *m)
 {
     json_put_text(j, "hidden_activation", "gelu_pytorch_tanh");
-    json_put_double(j, "query_pre_attn_scalar", m->query_scalar);
+    model_put_double(j, "query_pre_attn_scalar", m->query_scalar);
     write_number_or_null(j, "attn_logit_softcapping", m->attention_softcap);
     write_number_or_null(j, "final_logit_softcapping", m->logit_softcap);
     json_put_int(j, "sliding_window_pattern", m->window ? m->window_pattern ? m->window_pattern : m->layers + 1 : 1);
@@ -310,13 +310,13 @@ void decoder_write(struct json *j, const struct model *m)
     json_put_int(j, "head_dim", m->head_dim);
     json_put_int(j, "max_position_embeddings", m->max_positions);
     if (!d->gemma) json_put_text(j, "hidden_act", "silu");
-    json_put_double(j, "rms_norm_eps", m->norm_eps);
+    model_put_double(j, "rms_norm_eps", m->norm_eps);
     if (!model_is(m, "qwen2") && !is_mixtral_or_mistral(m) && !model_is(m, "phi3"))
         json_put_bool(j, "attention_bias", m->attention_bias);
     if (model_is(m, "llama")) json_put_bool(j, "mlp_bias", m->mlp_bias);
     if (d->gemma) write_gemma(j, m);
-    if (m->config_hidden_dropout > 0) json_put_double(j, "resid_pdrop", m->config_hidden_dropout);
-    if (m->config_embedding_dropout > 0) json_put_double(j, "embd_pdrop", m->config_embedding_dropout);
+    if (m->config_hidden_dropout > 0) model_put_double(j, "resid_pdrop", m->config_hidden_dropout);
+    if (m->config_embedding_dropout > 0) model_put_double(j, "embd_pdrop", m->config_embedding_dropout);
     write_rope(j, m);
     model_write_experts(j, m);
     if (d->windows == WINDOW_NONE) return;

@@ -114,9 +114,9 @@ void model_write_experts(struct json *j, const struct model *m)
         for (int32_t i = 0; i < m->n_dense_layers; i++) json_put_int(j, NULL, m->dense_layers[i]);
         json_close(j);
     }
-    json_put_double(j, "router_aux_loss_coef", m->aux_loss);
+    model_put_double(j, "router_aux_loss_coef", m->aux_loss);
     if (m->capacity_factor > 0)
-        json_put_double(j, "capacity_factor", m->capacity_factor);
+        model_put_double(j, "capacity_factor", m->capacity_factor);
     else
         json_put_null(j, "capacity_factor");
 }

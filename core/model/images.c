@@ -74,8 +74,8 @@ void model_write_vit(struct json *j, const struct model *m)
     json_put_int(j, "num_labels", m->vocabulary);
     json_put_text(j, "hidden_act", m->relu ? "relu" : "gelu");
     json_put_bool(j, "qkv_bias", m->attention_bias);
-    json_put_double(j, "layer_norm_eps", m->norm_eps);
-    json_put_double(j, "hidden_dropout_prob", m->config_hidden_dropout);
+    model_put_double(j, "layer_norm_eps", m->norm_eps);
+    model_put_double(j, "hidden_dropout_prob", m->config_hidden_dropout);
 }
 
 static int32_t pixels(struct build *b)
@@ -310,8 +310,8 @@ void model_write_vgg(struct json *j, const struct model *m)
     for (int32_t i = 0; i < m->n_classifier; i++) json_put_int(j, NULL, m->classifier[i]);
     json_close(j);
     json_put_int(j, "norm_groups", m->norm_groups);
-    json_put_double(j, "norm_eps", m->norm_eps);
-    json_put_double(j, "dropout", m->config_hidden_dropout);
+    model_put_double(j, "norm_eps", m->norm_eps);
+    model_put_double(j, "dropout", m->config_hidden_dropout);
     json_put_int(j, "num_labels", m->vocabulary);
 }
 

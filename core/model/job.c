@@ -232,6 +232,18 @@ static enum status read_run(const struct node *root, struct job *j, struct error
     return node_error(n, err, "'%.40s' " JOB_NO_COUNT, n->text);
 }
 
+static enum status read_init(struct arena *a, const struct node *root, const char *folder, struct job *j, struct error *err)
+{
+    const struct node *n = given(root, "init");
+    const char *path;
+    if (!n) return OK;
+    TRY(node_text(n, &path, err));
+    if (!*path) return node_error(n, err, "must be the path of a folder with weights");
+    if (j->model.measured) return node_error(n, err, "measured layers have no weights to start from");
+    j->init = relative_path_in(a, folder, path);
+    return OK;
+}
+
 enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
                       struct error *err)
 {
@@ -252,6 +264,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(read_balance(root, &j, err));
     TRY(read_run(root, &j, err));
     TRY(data_source_read(a, root, folder, &j.data, err));
+    TRY(read_init(a, root, folder, &j, err));
     TRY(node_get_int(root, "seed", 0, INT64_MAX, &seed, err));
     j.seed = (uint64_t)seed;
     *out = j;
@@ -344,6 +357,12 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
     if (j->run_tokens)
         line(out, indent, model_pixels(&j->model) ? "images" : "tokens", j->run_tokens);
     data_source_write(out, &j->data, indent);
+    if (j->init) {
+        canonical_indent(out, indent);
+        fputs("init: ", out);
+        canonical_text(out, j->init);
+        fputc('\n', out);
+    }
     canonical_indent(out, indent);
     fprintf(out, "seed: %" PRIu64 "\n", j->seed);
 }

@@ -16,6 +16,7 @@
  *   balance: 0.01                     # of a model with experts: coefficient of the load-balancing loss (core/graph/op.h, gating), which
  *                                     # is not part of the printed loss; absent: 0
  *   expert_imbalance: 2               # of a model with experts and no capacity_factor: largest load of an expert over the even one
+ *   init: weights                     # folder of safetensors weights that the training starts from; run --init overrides it; absent: random ones
  *   dropout: config                   # as in the model's config | 0.1, for every dropout of the model; absent: none
  *   seed: 1
  */
@@ -68,6 +69,7 @@ struct job {
     double dropout_rate;     /* DROPOUT_RATE: [0, 1) */
     int64_t run_tokens; /* of the whole run; images of an image model; 0: not stated */
     struct data_source data;
+    const char *init; /* folder of the first parameters (exec/checkpoint/weights.h); NULL: random ones */
     const char *model_file; /* file of the model, NULL if the model is inline; relative paths start at the job file's folder */
     uint64_t seed;
 };

@@ -30,6 +30,7 @@ const struct document_key job_keys[] = {
      "tokens of the whole training run, e.g. 1T: outputs then state days, cost and energy of it"},
     {"images", "count", "none", "the same for an image model, e.g. 90M"},
     {"data", "path or map", "none", "training data: one file, whose form is found from its content, or a map; `run --data` overrides it"},
+    {"init", "path", "random values", "folder of weights to start from, relative to the job file: safetensors as transformers writes them, or a checkpoint; `run --init` overrides it"},
     {"seed", "number", "1", "seed of weights, batches and dropout"},
     {0}};
 

@@ -22,13 +22,15 @@
 #include <string.h>
 
 /* clang-format off */
-/*    family, reader */
+/*    family, reader, class in transformers */
 #define FAMILIES(X) \
-    X(gpt2, read_gpt2) X(llama, decoder_read) X(mistral, decoder_read) X(qwen2, decoder_read) X(qwen3, decoder_read) \
-    X(mixtral, decoder_read) X(qwen3_moe, decoder_read) X(gemma2, decoder_read) X(gemma3_text, decoder_read) \
-    X(olmo2, decoder_read) X(phi3, decoder_read) X(glm4, decoder_read) X(bert, model_read_bert) \
-    X(vit, model_read_vit) X(vgg, model_read_vgg) \
-    X(measured_layers, NULL)
+    X(gpt2, read_gpt2, "GPT2LMHeadModel") X(llama, decoder_read, "LlamaForCausalLM") X(mistral, decoder_read, "MistralForCausalLM") \
+    X(qwen2, decoder_read, "Qwen2ForCausalLM") X(qwen3, decoder_read, "Qwen3ForCausalLM") \
+    X(mixtral, decoder_read, "MixtralForCausalLM") X(qwen3_moe, decoder_read, "Qwen3MoeForCausalLM") \
+    X(gemma2, decoder_read, "Gemma2ForCausalLM") X(gemma3_text, decoder_read, "Gemma3ForCausalLM") \
+    X(olmo2, decoder_read, "Olmo2ForCausalLM") X(phi3, decoder_read, "Phi3ForCausalLM") X(glm4, decoder_read, "Glm4ForCausalLM") \
+    X(bert, model_read_bert, "BertForMaskedLM") X(vit, model_read_vit, "ViTForImageClassification") X(vgg, model_read_vgg, NULL) \
+    X(measured_layers, NULL, NULL)
 /* clang-format on */
 
 int64_t model_pixels(const struct model *m) { return m->image_size * m->image_size * m->channels; }
@@ -121,12 +123,12 @@ static const char *same_mathematics(const struct node *type)
 enum status model_read(const struct node *c, const char *name, struct model *out, struct error *err)
 {
     static const char *const names[] = {
-#define X(family, reader) #family,
+#define X(family, reader, architecture) #family,
         FAMILIES(X)
 #undef X
             NULL};
     static enum status (*const readers[])(const struct node *, struct model *, struct error *) = {
-#define X(family, reader) reader,
+#define X(family, reader, architecture) reader,
         FAMILIES(X)
 #undef X
     };
@@ -173,12 +175,12 @@ static void write_gpt2(struct json *j, const struct model *m)
     json_put_int(j, "n_head", m->heads);
     json_put_int(j, "n_inner", m->intermediate);
     json_put_int(j, "n_positions", m->max_positions);
-    json_put_double(j, "layer_norm_epsilon", m->norm_eps);
+    model_put_double(j, "layer_norm_epsilon", m->norm_eps);
     json_put_text(j, "activation_function", m->gelu_erf ? "gelu" : "gelu_new");
     if (m->config_hidden_dropout != PDROP)
-        json_put_double(j, "resid_pdrop", m->config_hidden_dropout);
+        model_put_double(j, "resid_pdrop", m->config_hidden_dropout);
     if (m->config_embedding_dropout != PDROP)
-        json_put_double(j, "embd_pdrop", m->config_embedding_dropout);
+        model_put_double(j, "embd_pdrop", m->config_embedding_dropout);
 }
 
 static void write_family(struct json *j, const struct model *m)
@@ -188,7 +190,7 @@ static void write_family(struct json *j, const struct model *m)
     if (!model_pixels(m)) json_put_int(j, "vocab_size", m->vocabulary);
     if (!model_pixels(m)) json_put_bool(j, "tie_word_embeddings", m->tied);
     if (m->eager) json_put_text(j, "attn_implementation", "eager");
-    json_put_double(j, "initializer_range", m->init_std);
+    model_put_double(j, "initializer_range", m->init_std);
     if (model_is(m, "gpt2"))
         write_gpt2(j, m);
     else if (model_is(m, "bert"))
@@ -201,19 +203,46 @@ static void write_family(struct json *j, const struct model *m)
         decoder_write(j, m);
 }
 
-const char *model_write(struct arena *a, const struct model *m)
+const char *model_architecture(const struct model *m)
+{
+    static const struct {
+        const char *family, *architecture;
+    } known[] = {
+#define X(family, reader, architecture) {#family, architecture},
+        FAMILIES(X)
+#undef X
+    };
+    if (model_is(m, "bert") && m->experts) return NULL;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (model_is(m, known[i].family)) return known[i].architecture;
+    return NULL;
+}
+
+static char *write_text(struct arena *a, const struct model *m, enum json_layout layout, const char *architecture)
 {
     struct text made;
     struct json j;
-    json_begin(&j, text_begin(&made), JSON_LINE);
+    json_begin(&j, text_begin(&made), layout);
     json_put_object(&j, NULL);
+    if (architecture) {
+        json_put_list_line(&j, "architectures");
+        json_put_text(&j, NULL, architecture);
+        json_close(&j);
+    }
     if (m->measured)
         measured_model_write(&j, m);
     else
         write_family(&j, m);
     json_close(&j);
     json_end(&j);
-    char *text = text_end(a, &made, NULL);
+    return text_end(a, &made, NULL);
+}
+
+const char *model_config(struct arena *a, const struct model *m) { return write_text(a, m, JSON_INDENTED, model_architecture(m)); }
+
+const char *model_write(struct arena *a, const struct model *m)
+{
+    char *text = write_text(a, m, JSON_LINE, NULL);
     text[strcspn(text, "\n")] = '\0';
     return text;
 }

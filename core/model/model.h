@@ -98,6 +98,10 @@ MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, c
                                    struct model *out, struct error *err);
 /* config.json text that model_read reads back to the same model, as YAML flow or one line of JSON (for plan.yaml). */
 const char *model_write(struct arena *a, const struct model *m);
+/* Its class in transformers, "GPT2LMHeadModel"; NULL: transformers has none (vgg, bert with experts, measured layers). */
+const char *model_architecture(const struct model *m);
+/* The same text over several lines with `architectures`: config.json of a folder that transformers loads. */
+const char *model_config(struct arena *a, const struct model *m);
 int64_t model_pixels(const struct model *m);     /* of one image, all channels; 0: text */
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
 /* Active parameters: those that one position passes through, with the chosen experts only. */

@@ -78,3 +78,8 @@ enum status model_choose(const struct node *c, const char *key, const char *cons
     const struct node *n = model_given(c, key);
     return n ? node_choice(n, names, out, err) : OK;
 }
+
+void model_put_double(struct json *j, const char *key, double value)
+{
+    (j->layout == JSON_INDENTED ? json_put_fraction : json_put_double)(j, key, value);
+}

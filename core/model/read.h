@@ -37,4 +37,7 @@ MUST_CHECK enum status model_refuse_true(const struct node *c, const char *key, 
 MUST_CHECK enum status model_choose(const struct node *c, const char *key, const char *const *names,
                                     int *out, struct error *err);
 
+/* In a config.json of several lines (model_config) a double has a point or an exponent, because transformers reads typed fields. */
+void model_put_double(struct json *j, const char *key, double value);
+
 #endif

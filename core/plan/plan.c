@@ -302,13 +302,14 @@ enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err
 }
 
 /* The seed is written under made_by and decides first values and the order of data, so it counts;
- * which file the data come from is, like run --data, an input of the run and not of the plan. */
+ * which files data and first parameters come from is, like run --data and --init, an input of the run and not of the plan. */
 uint64_t plan_hash(struct arena *a, const struct plan *p)
 {
     struct text text;
     size_t n = 0;
     struct plan executed = *p;
     executed.job.data = (struct data_source){0};
+    executed.job.init = NULL;
     FILE *out = text_begin(&text);
     fprintf(out, "seed: %" PRIu64 "\n", p->seed);
     plan_write_executed(out, a, &executed);

@@ -1,6 +1,8 @@
 #include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/files.h"
 #include "exec/checkpoint/folder.h"
 #include "exec/checkpoint/manifest.h"
+#include "exec/checkpoint/weights.h"
 
 #include "core/base/arena.h"
 #include "core/base/file.h"
@@ -141,39 +143,6 @@ uint32_t checkpoint_crc(const void *p, int64_t bytes)
     return (uint32_t)crc32_z(crc32_z(0, NULL, 0), p, (size_t)bytes);
 }
 
-static _Atomic int injected;
-
-void checkpoint_fail(int why) { injected = why; }
-
-enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
-                             struct checkpoint_tensor *tensors, const void *const *data, int32_t n,
-                             struct error *err)
-{
-    struct file f;
-    TRY(file_open(&f, arena_printf(a, "%s/%s", temporary, file), err));
-    if (injected) {
-        file_abandon(&f);
-        return error_set(err, ERR_RESOURCE, "cannot write '%s/%s': %s", temporary, file, strerror(injected));
-    }
-    int64_t at = 0;
-    for (int32_t i = 0; i < n; i++) {
-        struct checkpoint_tensor *t = &tensors[i];
-        snprintf(t->file, sizeof t->file, "%s", file);
-        t->offset = at;
-        t->crc = checkpoint_crc(data[i], t->bytes);
-        at += t->bytes;
-        if (fwrite(data[i], 1, (size_t)t->bytes, f.stream) != (size_t)t->bytes)
-            break; /* file_commit reports the reason */
-    }
-    return file_commit(&f, err);
-}
-
-enum status checkpoint_put_file(void *folder, struct arena *a, const char *file, struct checkpoint_tensor *tensors, const void *const *data,
-                                int32_t n, struct error *err)
-{
-    return checkpoint_write(a, folder, file, tensors, data, n, err);
-}
-
 /* Steps of a run ascend. */
 static void note_whole(struct checkpoint_store *s, int64_t step)
 {
@@ -244,7 +213,7 @@ enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
     TRY(checkpoint_read_manifest(a, folder, out, err));
     for (int32_t i = 0; verify && i < out->n_tensors; i++)
         TRY(read_data(out, &out->tensors[i], NULL, err));
-    return OK;
+    return verify ? checkpoint_files_agree(a, out, err) : OK;
 }
 
 static enum status list(struct arena *a, const char *dir, int64_t **steps, size_t *n,
@@ -336,11 +305,12 @@ static const struct checkpoint_tensor *find(const struct checkpoint *c, const ch
     return NULL;
 }
 
-bool checkpoint_has(const struct checkpoint *c, const char *name) { return find(c, name) != NULL; }
+bool checkpoint_has(const struct checkpoint *c, const char *name) { return !c->weights && find(c, name); }
 
 enum status checkpoint_load(const struct checkpoint *c, const char *name, const struct shape *shape,
                             enum dtype dtype, void *out, struct error *err)
 {
+    if (c->weights) return weights_load(c->weights, name, shape, dtype, out, err);
     const struct checkpoint_tensor *t = find(c, name);
     if (!t) return error_set(err, ERR_INPUT, "checkpoint '%s' has no tensor %s", c->folder, name);
     if ((enum dtype)t->dtype != dtype)

@@ -1,10 +1,12 @@
 /* exec/checkpoint/checkpoint.h - checkpoints: unsharded tensors by name, so that any plan of the same model can
  * resume from them.
  *
- * DIR/step-00000050/ is one generation: data files (consecutive tensors, little-endian) and, written last,
- * manifest.json: {magic, version, byte_order, step, dtype, optimizer, global_batch, data {sequences, bytes, crc32},
+ * DIR/step-00000050/ is one generation, which transformers loads as it is: config.json, the parameters in model.safetensors or in several files
+ * and model.safetensors.index.json, everything else in optimizer.safetensors and files of single ranks (exec/checkpoint/files.h), and,
+ * written last, manifest.json: {magic, version, byte_order, step, dtype, optimizer, global_batch, data {sequences, bytes, crc32},
  * loss_scale {now, good, skipped} if there is one, generator {algorithm, seed, counter}, tensors[{name, shape, dtype,
- * file, offset, bytes, crc32}], crc32 (of all that)}. The generator's only state is the number of the next sequence.
+ * file, offset, bytes, crc32}], crc32 (of all that)}. Its tensors have the graph's names and shapes: several tensors of a file that follow each
+ * other, such as experts, may be one of them (core/model/weight.h). The generator's only state is the number of the next sequence.
  *
  * Saves are atomic: a generation is written under a temporary name, every file is synced, the folder is renamed and
  * DIR synced, so a reader sees all of a generation or none. The last `keep` generations known to be complete are kept:
@@ -24,15 +26,16 @@
 #include <stdio.h>
 
 struct arena;
+struct weights;
 
-enum { CHECKPOINT_VERSION = 2 };
+enum { CHECKPOINT_VERSION = 3, CHECKPOINT_FILE_BYTES = 48 };
 /* Largest step, sequence, byte and element count in a manifest: a double represents it exactly, and a run's additions
  * cannot overflow int64. */
 #define CHECKPOINT_COUNT_MAX (INT64_C(1) << 53)
 
 struct checkpoint_tensor {
     char name[200];
-    char file[32];
+    char file[CHECKPOINT_FILE_BYTES];
     struct shape shape;
     int32_t dtype; /* enum dtype */
     int64_t offset, bytes;
@@ -54,12 +57,11 @@ struct checkpoint {
     int64_t *island_sequences;
     int32_t n_tensors;
     struct checkpoint_tensor *tensors; /* (n_tensors) */
+    /* NULL, or weights without a manifest that it stands for (exec/checkpoint/weights.h): parameters alone, of any dtype */
+    const struct weights *weights;
 };
 
 /* ---- writing: one rank calls enter, follow, begin and commit; any rank writes files ---------- */
-
-/* Injects a fault: from now on data files of this process fail with this errno; 0: no longer. */
-void checkpoint_fail(int why);
 
 /* The generation with the lowest validation loss, kept beside the newest ones. DIR/best.json states it: {step, validation_loss}. */
 struct checkpoint_best {
@@ -97,16 +99,10 @@ bool checkpoint_fits(const struct checkpoint_store *s, int64_t bytes);
 /* Creates the folder for generation `step`; removes leftovers of killed runs. */
 MUST_CHECK enum status checkpoint_begin(struct arena *a, const struct checkpoint_store *s,
                                         int64_t step, const char **temporary, struct error *err);
-/* Writes one data file of n tensors; data[i] has tensors[i].bytes. Fills file, offset and crc. */
-MUST_CHECK enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
-                                        struct checkpoint_tensor *tensors, const void *const *data,
-                                        int32_t n, struct error *err);
 uint32_t checkpoint_crc(const void *p, int64_t bytes); /* of a tensor's bytes */
-/* The same to any place of its owner, which is a folder's path for checkpoint_put_file. */
+/* Writes n tensors, data[i] of tensors[i].bytes, into `file` or where the owner has a place for them; sets file, offset and crc. */
 typedef enum status checkpoint_put(void *owner, struct arena *a, const char *file, struct checkpoint_tensor *tensors, const void *const *data,
                                    int32_t n, struct error *err);
-MUST_CHECK enum status checkpoint_put_file(void *folder, struct arena *a, const char *file, struct checkpoint_tensor *tensors,
-                                           const void *const *data, int32_t n, struct error *err);
 /* Writes the manifest, renames, syncs; then removes generations that are no longer kept. */
 MUST_CHECK enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s,
                                          const char *temporary, const struct checkpoint *c,
@@ -128,14 +124,14 @@ MUST_CHECK enum status checkpoint_find(struct arena *a, const char *dir, struct 
 MUST_CHECK enum status checkpoint_find_any(struct arena *a, const char *dir, bool *found, struct checkpoint *out, struct error *err);
 /* Step of the newest generation of dir by its name, nothing of which is read; 0: none. */
 int64_t checkpoint_newest(struct arena *a, const char *dir);
-/* Reads one generation: the manifest and, with verify, all data. */
+/* Reads one generation: the manifest and, with verify, all data and headers (checkpoint_files_agree). */
 MUST_CHECK enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
                                        struct checkpoint *out, struct error *err);
 /* ERR_INPUT if `steps` more steps of `global_batch` sequences exceed CHECKPOINT_COUNT_MAX. */
 MUST_CHECK enum status checkpoint_continues(const struct checkpoint *c, int64_t steps,
                                             int64_t global_batch, struct error *err);
 bool checkpoint_has(const struct checkpoint *c, const char *name);
-/* ERR_INPUT with the tensor's name: missing, other shape or dtype, wrong CRC. out: (bytes). */
+/* ERR_INPUT with the tensor's name: missing, other shape or dtype (of weights: converted), wrong CRC. out: (bytes). */
 MUST_CHECK enum status checkpoint_load(const struct checkpoint *c, const char *name,
                                        const struct shape *shape, enum dtype dtype, void *out,
                                        struct error *err);

@@ -298,7 +298,7 @@ static enum status read_head(const struct node *root, struct checkpoint *c, stru
     if (version != CHECKPOINT_VERSION)
         return node_error(
             root, err, "checkpoint version %" PRId64 "%s; this musher reads version %d", version,
-            version == 1 ? ", which has no data position" : "", CHECKPOINT_VERSION);
+            version == 1 ? ", which has no data position" : version == 2 ? ", whose files are not in the safetensors format" : "", CHECKPOINT_VERSION);
     TRY(read_text(root, "byte_order", order, sizeof order, err));
     if (strcmp(order, "little") != 0)
         return node_error(root, err, "byte_order: '%s' is not 'little'", order);

@@ -148,7 +148,8 @@ static void unpack(struct arena *a, const char *from, int64_t bytes, int64_t siz
 struct batch {
     struct divided_tensors *all;
     struct arena *arena; /* of the data that waits */
-    const char *folder;  /* NULL: all data waits for divided_write */
+    checkpoint_put *put; /* NULL: all data waits for divided_write */
+    void *owner;
     int32_t first, files; /* first: the first tensor of the file */
     size_t rows_capacity, data_capacity;
     int64_t bytes;
@@ -159,11 +160,11 @@ static enum status end_file(struct rank *r, struct batch *b, struct error *err)
     char file[sizeof b->all->rows->file];
     int32_t n = b->all->n - b->first;
     if (!n) return OK;
-    snprintf(file, sizeof file, "divided-%04" PRId32 ".bin", b->files++);
+    snprintf(file, sizeof file, "divided-%04" PRId32 ".safetensors", b->files++);
     for (int32_t i = b->first; i < b->all->n; i++) memcpy(b->all->rows[i].file, file, sizeof file);
-    if (b->folder) {
+    if (b->put) {
         comm_working(r->comm, true);
-        enum status st = checkpoint_write(b->arena, b->folder, file, b->all->rows + b->first, b->all->data + b->first, n, err);
+        enum status st = b->put(b->owner, b->arena, file, b->all->rows + b->first, b->all->data + b->first, n, err);
         comm_working(r->comm, false);
         TRY(st);
         arena_reset(b->arena);
@@ -228,15 +229,15 @@ static enum status gather_stage(struct rank *r, struct arena *a, int64_t steps, 
     return OK;
 }
 
-enum status divided_gather(struct rank *r, struct arena *a, const char *folder, int64_t steps, const struct divided *mine,
+enum status divided_gather(struct rank *r, struct arena *a, checkpoint_put *put, void *owner, int64_t steps, const struct divided *mine,
                            struct divided_tensors *out, struct error *err)
 {
-    struct batch b = {.all = out, .arena = folder ? arena_new() : a, .folder = folder};
+    struct batch b = {.all = out, .arena = put ? arena_new() : a, .put = put, .owner = owner};
     enum status st = OK;
     *out = (struct divided_tensors){0};
     for (int32_t i = 0; i < r->p->n_stages && st == OK; i++) st = gather_stage(r, a, steps, mine, &r->p->stages[i], &b, err);
     if (st == OK && r->index == 0) st = end_file(r, &b, err);
-    if (folder) arena_free(b.arena);
+    if (put) arena_free(b.arena);
     return st;
 }
 

@@ -42,10 +42,10 @@ struct divided_tensors { /* on rank 0; empty elsewhere */
  * snapshot's. */
 MUST_CHECK enum status divided_collect(struct snapshot *s, const struct chunks *chunks, struct arena *a, int64_t steps,
                                        struct divided *out, struct error *err);
-/* All ranks together, after snapshot_settle: assembles the tensors. folder: rank 0 writes them into files of it, and data is gone; NULL: they
+/* All ranks together, after snapshot_settle: assembles the tensors. put: rank 0 writes them with it, and data is gone; NULL: they
  * stay in the arena. */
-MUST_CHECK enum status divided_gather(struct rank *r, struct arena *a, const char *folder, int64_t steps, const struct divided *mine,
-                                      struct divided_tensors *out, struct error *err);
+MUST_CHECK enum status divided_gather(struct rank *r, struct arena *a, checkpoint_put *put, void *owner, int64_t steps,
+                                      const struct divided *mine, struct divided_tensors *out, struct error *err);
 /* On rank 0, any thread: writes the tensors that stayed. */
 MUST_CHECK enum status divided_write(struct arena *a, checkpoint_put *put, void *owner, struct divided_tensors *x, struct error *err);
 /* Loads chunk k's shard of a parameter and its optimizer state from the checkpoint. */

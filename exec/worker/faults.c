@@ -2,7 +2,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/log.h"
-#include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/files.h"
 #include "exec/clock.h"
 #include "exec/comm/launch_local.h"
 #include "exec/host_transport/wire.h"

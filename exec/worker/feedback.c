@@ -52,8 +52,8 @@ static enum status collect_one(struct snapshot *s, const struct chunk *k, const 
 enum status feedback_collect(struct snapshot *s, struct arena *a, const struct chunk *k, struct feedback *out, struct error *err)
 {
     size_t n = (size_t)count(k->stage);
-    *out = (struct feedback){.tensors = ARENA_ARRAY(a, struct checkpoint_tensor, n + 1),
-                             .data = ARENA_ARRAY(a, const void *, n + 1)};
+    *out = (struct feedback){.tensors = ARENA_ARRAY(a, struct checkpoint_tensor, n + 2),
+                             .data = ARENA_ARRAY(a, const void *, n + 2)};
     for (int32_t i = 0; i < k->stage->n_parameters; i++)
         for (int which = 0; which < FEEDBACK_SLOTS; which++)
             if (k->stage->parameters[i].feedback[which])

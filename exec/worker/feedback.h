@@ -15,7 +15,7 @@ struct program;
 
 struct feedback { /* of a chunk */
     int32_t n;
-    struct checkpoint_tensor *tensors; /* (n), with room for one more */
+    struct checkpoint_tensor *tensors; /* (n), with room for two more */
     const void **data;                 /* likewise */
 };
 /* Ownership: the arena's, of the data the snapshot's. O(parameters · stages of the program). */

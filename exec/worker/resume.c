@@ -4,12 +4,14 @@
 #include "core/collective/tensor_shard.h"
 #include "core/program/period.h"
 #include "exec/checkpoint/memory.h"
+#include "exec/checkpoint/weights.h"
 #include "exec/worker/accumulated.h"
 #include "exec/worker/chunks.h"
 #include "exec/worker/divided.h"
 #include "exec/worker/feedback.h"
 #include "exec/worker/inputs.h"
 #include "exec/worker/progress.h"
+#include "exec/worker/saved_layout.h"
 #include "exec/worker/saved_tensor.h"
 #include "exec/worker/scale_log.h"
 #include "exec/worker/serve.h"
@@ -49,6 +51,16 @@ static enum status load_slot(struct rank *r, struct arena *a, const struct check
     return slot == p->master
                ? saved_tensor_narrow(r, a, k, p->slot, 0, copy, shape_elements(&x->shape), err)
                : OK;
+}
+
+static enum status load_parameters(struct rank *r, struct arena *a, const struct checkpoint *c, const struct chunk *k, struct error *err)
+{
+    for (int32_t j = 0; j < k->stage->n_parameters; j++) {
+        const struct program_parameter *p = &k->stage->parameters[j];
+        for (int part = 0; !p->shard && part < SAVED_TENSORS; part++) TRY(load_slot(r, a, c, k, p, part, err));
+        if (p->shard) TRY(divided_load(r, c, k, p, err));
+    }
+    return OK;
 }
 
 /* Checks that the run continues the same job. */
@@ -216,12 +228,7 @@ static enum status load_tensors(const struct resuming *v, struct arena *a, const
         warn_of_changes(v, &c), warn_of_islands(v, &c), warn_of_sums(v, &c), warn_of_versions(v, &c), warn_of_workers(v, &c), warn_of_accumulated(v, &c);
     for (int32_t i = 0; i < v->chunks->n; i++) {
         const struct chunk *k = &v->chunks->at[i];
-        for (int32_t j = 0; j < k->stage->n_parameters; j++) {
-            const struct program_parameter *p = &k->stage->parameters[j];
-            for (int part = 0; !p->shard && part < SAVED_TENSORS; part++)
-                TRY(load_slot(v->r, a, &c, k, p, part, err));
-            if (p->shard) TRY(divided_load(v->r, &c, k, p, err));
-        }
+        TRY(load_parameters(v->r, a, &c, k, err));
         TRY(feedback_load(v->r, a, &c, k, &lacking, err));
         TRY(accumulated_load(v->r, a, &c, k, err));
     }
@@ -270,4 +277,37 @@ enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
     }
     arena_free(a);
     return status;
+}
+
+/* ---- weights ---------------------------------------------------------------------------------- */
+
+static enum status open_weights(struct arena *a, const struct run_options *o, const struct program *p, struct weights *out, struct error *err)
+{
+    struct checkpoint_layout all;
+    int32_t n = 0;
+    TRY(weights_open(a, o->init, out, err));
+    TRY(saved_layout_make(a, p, 0, &all, err));
+    struct weight_wanted *wanted = ARENA_ARRAY(a, struct weight_wanted, (size_t)all.n + 1);
+    for (int32_t i = 0; i < all.n; i++)
+        if (all.file[i] < all.n_model_files) wanted[n++] = (struct weight_wanted){all.tensors[i].name, all.tensors[i].shape};
+    return weights_match(a, out, wanted, n, err);
+}
+
+static enum status begin_with_weights(struct rank *r, struct arena *a, const struct chunks *chunks, struct error *err)
+{
+    struct weights w;
+    TRY(open_weights(a, r->o, r->p, &w, err));
+    const struct checkpoint c = {.folder = w.folder, .weights = &w};
+    for (int32_t i = 0; i < chunks->n; i++) TRY(load_parameters(r, a, &c, &chunks->at[i], err));
+    return OK;
+}
+
+enum status resume_begin_with_weights(struct rank *r, const struct chunks *c, struct error *err)
+{
+    struct arena *a = arena_new();
+    comm_working(r->comm, true);
+    enum status status = begin_with_weights(r, a, c, err);
+    comm_working(r->comm, false);
+    arena_free(a);
+    return comm_agree(r->comm, status, err);
 }

@@ -1,4 +1,4 @@
-/* exec/worker/resume.h - resumes from a checkpoint: parameters, optimizer state, loss scale and data position. */
+/* exec/worker/resume.h - resumes from a checkpoint: parameters, optimizer state, loss scale and data position; or begins a training with weights. */
 #ifndef EXEC_WORKER_RESUME_H
 #define EXEC_WORKER_RESUME_H
 
@@ -16,5 +16,8 @@ struct serve;
 MUST_CHECK enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
                                               const struct inputs *inputs, struct progress *g,
                                               struct scale_log *scales, struct serve *serve, struct error *err);
+/* All ranks together: the parameters are those of the folder run_options.init, all else is as at the start of a training. ERR_INPUT: they are not
+ * those of this model. */
+MUST_CHECK enum status resume_begin_with_weights(struct rank *r, const struct chunks *c, struct error *err);
 
 #endif

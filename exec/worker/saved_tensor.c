@@ -95,6 +95,7 @@ enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const
 {
     char name[256];
     bool one = c->n_islands < 2;
+    if (c->weights && (which == 1 || which == 2)) return OK;
     if (island && saved_tensor_serves(c, p)) {
         TRY(saved_tensor_name(name, sizeof name, x, island, which, err));
         if (checkpoint_has(c, name)) return checkpoint_load(c, name, whole, t, out, err);

@@ -40,7 +40,7 @@ bool saved_tensor_owned(const struct program *p, const struct program_stage *own
                         const char *name);
 /* Loads a whole tensor of the stage's island. If the checkpoint has another number of islands than the program, what each of them has of
  * its own (parameter, m, v) is the mean of the checkpoint's, weighted by their sequences a step. Without local SGD a checkpoint has no
- * anchor, which is the parameter then, as is the previous of two weight versions, and no velocity or sum, which are zero: *out is left as it is, all zero. A worker has its own
+ * anchor, which is the parameter then, as is the previous of two weight versions, and no velocity or sum, which are zero: *out is left as it is, all zero. Weights (exec/checkpoint/weights.h) have no m and v either, which are zero. A worker has its own
  * parameters only if saved_tensor_serves and the checkpoint has them, else the servers'. */
 MUST_CHECK enum status saved_tensor_load(struct arena *a, const struct checkpoint *c, const struct program *p,
                                          const struct program_parameter *x, int32_t island, int which,

@@ -12,6 +12,7 @@
 #include "exec/worker/progress.h"
 #include "exec/worker/rank.h"
 #include "exec/worker/run_board.h"
+#include "exec/worker/saved_layout.h"
 #include "exec/worker/saved_tensor.h"
 #include "exec/worker/scale_log.h"
 #include "exec/worker/step_log.h"
@@ -64,6 +65,14 @@ static enum status begin(struct saver *v, struct arena *a, int64_t step, char *f
     return OK;
 }
 
+/* The same, and where each tensor goes. */
+static enum status begin_files(struct saver *v, int64_t step, struct error *err)
+{
+    TRY(begin(v, v->a, step, v->folder, err));
+    v->target = (struct checkpoint_target){v->folder, &v->layout};
+    return comm_agree(v->r->comm, saved_layout_make(v->a, v->r->p, step, &v->layout, err), err);
+}
+
 static void note_islands(struct arena *a, const struct program *p, struct checkpoint *c)
 {
     int32_t n = program_islands(p);
@@ -98,6 +107,7 @@ static enum status collect(struct saver *v, int64_t step, struct error *err)
 static enum status complete(struct saver *v, struct checkpoint_tensor *rows, int32_t n, struct error *err)
 {
     v->about.tensors = rows, v->about.n_tensors = n;
+    TRY(checkpoint_layout_write(v->a, &v->layout, v->folder, v->r->o->config, err));
     TRY(checkpoint_commit(v->a, &v->store, v->folder, &v->about, err));
     log_debug("checkpoint of step %" PRId64 " in '%s'", v->about.step, v->r->o->save);
     return OK;
@@ -113,10 +123,10 @@ static enum status write_together(struct saver *v, int64_t step, struct error *e
     if (!step_log_finite(v->log, v->r, v->progress->first_step)) return skip(v, step, "the loss is");
     TRY(collect(v, step, err));
     if (comm_max(c, !saving_finish(&v->mine))) return skip(v, step, NOT_FINITE);
-    TRY(begin(v, v->a, step, v->folder, err));
-    TRY(saving_assemble(&v->mine, v->folder, err));
+    TRY(begin_files(v, step, err));
+    TRY(saving_assemble(&v->mine, checkpoint_put_file, &v->target, err));
     comm_working(c, true);
-    status = saving_write(&v->mine, checkpoint_put_file, v->folder, err);
+    status = saving_write(&v->mine, checkpoint_put_file, &v->target, err);
     comm_working(c, false);
     TRY(comm_agree(c, status, err));
     struct checkpoint_tensor *rows = comm_gather(c, v->a, v->mine.tensors, (int64_t)sizeof *rows * v->mine.n, &bytes);
@@ -173,7 +183,7 @@ static enum status await_rows(struct saver *v, int32_t rank, struct rows *to, st
 static enum status write_mine(struct saver *v, bool *finite, struct error *err)
 {
     *finite = saving_finish(&v->mine);
-    if (*finite) TRY(saving_write(&v->mine, checkpoint_put_file, v->folder, err));
+    if (*finite) TRY(saving_write(&v->mine, checkpoint_put_file, &v->target, err));
     if (v->r->index == 0) return OK;
     return checkpoint_note_written(v->a, v->folder, v->r->index, *finite, v->mine.tensors, *finite ? v->mine.n : 0, err);
 }
@@ -240,7 +250,7 @@ static enum status snapshot_for_memory(struct saver *v, int64_t step, struct err
     TRY(collect(v, step, err));
     peer_copy_nodes(v->r->p, v->r->index, &home, &peer);
     TRY(comm_agree(v->r->comm, checkpoint_memory_begin(&v->writer, v->a, v->r->o->memory, generation_of(v), v->r->index, home, peer, err), err));
-    TRY(saving_assemble(&v->mine, NULL, err));
+    TRY(saving_assemble(&v->mine, NULL, NULL, err));
     return comm_agree(v->r->comm, start_thread(v, err), err);
 }
 
@@ -249,8 +259,8 @@ static enum status snapshot(struct saver *v, int64_t step, struct error *err)
     if (v->in_memory) return snapshot_for_memory(v, step, err);
     if (!step_log_finite(v->log, v->r, v->progress->first_step)) return skip(v, step, "the loss is");
     TRY(collect(v, step, err));
-    TRY(begin(v, v->a, step, v->folder, err));
-    TRY(saving_assemble(&v->mine, NULL, err));
+    TRY(begin_files(v, step, err));
+    TRY(saving_assemble(&v->mine, NULL, NULL, err));
     return comm_agree(v->r->comm, start_thread(v, err), err);
 }
 
@@ -378,42 +388,14 @@ void saver_report(struct saver *v, struct saver_costs *out)
 
 /* ---- before the first step, and afterwards ---------------------------------------------------- */
 
-static int64_t feedback_bytes(const struct program_stage *s, const struct program_parameter *p)
-{
-    int64_t bytes = 0;
-    for (int k = 0; k < FEEDBACK_SLOTS; k++) bytes += p->feedback[k] ? s->slots[p->feedback[k] - 1].bytes : 0;
-    return bytes;
-}
-
-/* Data of one checkpoint: each full tensor once, and every device's feedback and, between two updates, gradients. */
-static int64_t bytes_of_all(const struct program *p)
-{
-    int64_t bytes = 0;
-    for (const struct program_stage *s = p->stages; s < p->stages + p->n_stages; s++) {
-        bytes += accumulated_bytes(p, s, 1);
-        for (int32_t k = 0; k < s->n_parameters; k++) {
-            const struct program_parameter *x = &s->parameters[k];
-            const int32_t *state = x->shard ? x->shard->state : x->state, *outer = x->shard ? x->shard->outer : x->outer;
-            bytes += feedback_bytes(s, x);
-            if (!saved_tensor_owned(p, s, x->name)) continue;
-            struct shape whole =
-                tensor_shard_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].shard : NULL);
-            bytes += shape_elements(&whole) * dtype_bytes(dtype_master(p->dtype)) *
-                     (1 + (state[0] >= 0) + (state[1] >= 0) + (x->previous > 0) +
-                      (s->island ? 0 : (outer[0] > 0) + (outer[1] > 0) + (outer[2] > 0)));
-        }
-    }
-    return bytes;
-}
-
 static enum status write_probe(const struct saver *v, struct arena *a, const char *folder,
                                struct error *err)
 {
     static const char zeros[4096];
-    char file[32];
+    char file[CHECKPOINT_FILE_BYTES];
     const void *data = zeros;
-    struct checkpoint_tensor t = {.bytes = sizeof zeros};
-    snprintf(file, sizeof file, "probe-%04" PRId32 ".bin", v->r->index);
+    struct checkpoint_tensor t = {.name = "probe", .shape = {1, {sizeof zeros / 4}}, .dtype = DTYPE_fp32, .bytes = sizeof zeros};
+    snprintf(file, sizeof file, "probe-%04" PRId32 ".safetensors", v->r->index);
     return checkpoint_write(a, folder, file, &t, &data, 1, err);
 }
 
@@ -443,7 +425,7 @@ enum status saver_enter(struct saver *v, struct error *err)
     v->automatic = v->r->o->save_auto && !v->in_memory;
     v->every = v->next = v->in_memory ? v->r->o->memory_every : v->automatic ? FIRST_EVERY : v->r->o->save_every;
     if (v->r->o->keep_trace && !v->in_memory) v->spans.a = v->r->run;
-    if (v->r->index == 0 && !v->in_memory) checkpoint_fits(&v->store, bytes_of_all(v->r->p));
+    if (v->r->index == 0 && !v->in_memory) checkpoint_fits(&v->store, saved_layout_bytes(v->r->p));
     return OK;
 }
 

@@ -11,6 +11,7 @@
 #ifndef EXEC_WORKER_SAVER_H
 #define EXEC_WORKER_SAVER_H
 
+#include "exec/checkpoint/files.h"
 #include "exec/checkpoint/memory.h"
 #include "exec/host_transport/spans.h"
 #include "exec/worker/saving.h"
@@ -55,6 +56,8 @@ struct saver {
     struct saving mine;
     struct checkpoint about;
     char folder[SAVER_FOLDER_BYTES];
+    struct checkpoint_layout layout;
+    struct checkpoint_target target; /* the folder and the layout */
     pthread_t thread;
     bool running;
     atomic_bool done; /* set last by the thread */

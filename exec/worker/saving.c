@@ -39,16 +39,15 @@ static enum status collect_chunk(struct saving *s, const struct chunk *k, struct
 }
 
 /* Versions of a parameter server. */
-static void collect_versions(struct saving *s, struct serve *serve, const struct chunk *k)
+static void collect_versions(struct saving *s, struct serve *serve, const struct chunk *k, struct feedback *to)
 {
     int64_t n = 0;
     double *state = serve_state(serve, &n);
     if (!state) return;
-    struct checkpoint_tensor *t = &s->tensors[s->n];
+    struct checkpoint_tensor *t = &to->tensors[to->n];
     saved_tensor_versions(t->name, sizeof t->name, k->stage->server, n);
     t->shape = (struct shape){1, {n}}, t->dtype = DTYPE_fp64, t->bytes = n * (int64_t)sizeof *state;
-    s->held[s->n] = DTYPE_fp64;
-    s->data[s->n++] = arena_copy(s->a, state, (size_t)t->bytes);
+    to->data[to->n++] = arena_copy(s->a, state, (size_t)t->bytes);
 }
 
 static enum status collect_mine(struct saving *s, struct serve *serve, struct error *err)
@@ -56,8 +55,8 @@ static enum status collect_mine(struct saving *s, struct serve *serve, struct er
     for (int32_t i = 0; i < s->chunks->n; i++) {
         const struct chunk *k = &s->chunks->at[i];
         TRY(collect_chunk(s, k, err));
-        collect_versions(s, serve, k);
         TRY(feedback_collect(s->snapshot, s->a, k, &s->feedback[i], err));
+        collect_versions(s, serve, k, &s->feedback[i]);
         TRY(accumulated_collect(s->snapshot, k, s->step, &s->feedback[i], err));
         s->first[i + 1] = s->n;
     }
@@ -98,11 +97,11 @@ enum status saving_collect(struct saving *s, struct arena *a, struct snapshot *t
     return shards_collect(to, chunks, a, step, &s->shards, err);
 }
 
-enum status saving_assemble(struct saving *s, const char *folder, struct error *err)
+enum status saving_assemble(struct saving *s, checkpoint_put *put, void *owner, struct error *err)
 {
     struct rank *r = s->snapshot->r;
-    s->divided_written = folder != NULL;
-    return comm_agree(r->comm, divided_gather(r, s->a, folder, s->step, &s->divided, &s->whole, err), err);
+    s->divided_written = put != NULL;
+    return comm_agree(r->comm, divided_gather(r, s->a, put, owner, s->step, &s->divided, &s->whole, err), err);
 }
 
 bool saving_finish(struct saving *s)
@@ -119,17 +118,17 @@ bool saving_finish(struct saving *s)
     return finite;
 }
 
-/* One file per stage. */
+/* What has no place in a layout goes into one file per stage. */
 static enum status write_stages(struct saving *s, checkpoint_put *put, void *owner, struct error *err)
 {
     for (int32_t i = 0; i < s->chunks->n; i++) {
         const struct program_stage *stage = s->chunks->at[i].stage;
-        char file[32];
+        char file[CHECKPOINT_FILE_BYTES];
         int32_t at = s->first[i], n = s->first[i + 1] - at;
         if (!n) continue;
         int length = snprintf(file, sizeof file, "stage-%04" PRId32, stage->stage);
         if (stage->island) length += snprintf(file + length, sizeof file - (size_t)length, "-%" PRId32, stage->island);
-        snprintf(file + length, sizeof file - (size_t)length, ".bin");
+        snprintf(file + length, sizeof file - (size_t)length, ".safetensors");
         TRY(put(owner, s->a, file, s->tensors + at, s->data + at, n, err));
     }
     return OK;
@@ -149,10 +148,10 @@ static void add_rows(struct saving *s, const struct checkpoint_tensor *rows, int
 static enum status write_feedback(struct saving *s, checkpoint_put *put, void *owner, struct error *err)
 {
     for (int32_t i = 0; i < s->chunks->n; i++) {
-        char file[32];
+        char file[CHECKPOINT_FILE_BYTES];
         struct feedback *f = &s->feedback[i];
         if (!f->n) continue;
-        snprintf(file, sizeof file, "feedback-%04" PRId32 ".bin", s->chunks->at[i].index);
+        snprintf(file, sizeof file, "feedback-%04" PRId32 ".safetensors", s->chunks->at[i].index);
         TRY(put(owner, s->a, file, f->tensors, f->data, f->n, err));
         add_rows(s, f->tensors, f->n);
     }

@@ -38,8 +38,8 @@ MUST_CHECK enum status saving_bytes(struct snapshot *to, const struct chunks *ch
 /* All ranks together, nothing else under way: copies what is saved after `step` steps of the whole training. */
 MUST_CHECK enum status saving_collect(struct saving *s, struct arena *a, struct snapshot *to, const struct chunks *chunks,
                                       struct serve *serve, int64_t step, struct error *err);
-/* All ranks together, then: assembles shards over replicas on rank 0, which writes them at once if folder is not NULL. */
-MUST_CHECK enum status saving_assemble(struct saving *s, const char *folder, struct error *err);
+/* All ranks together, then: assembles shards over replicas on rank 0, which writes them at once if put is not NULL. */
+MUST_CHECK enum status saving_assemble(struct saving *s, checkpoint_put *put, void *owner, struct error *err);
 /* Any thread: widens half-precision values; false: some value is not finite. */
 bool saving_finish(struct saving *s);
 /* Any thread, then: writes this rank's files. */

@@ -113,5 +113,5 @@ enum status shards_collect(struct snapshot *s, const struct chunks *chunks, stru
 
 enum status shards_write(struct arena *a, checkpoint_put *put, void *owner, const struct shards *p, struct error *err)
 {
-    return p->n ? put(owner, a, "parts.bin", p->rows, p->data, p->n, err) : OK;
+    return p->n ? put(owner, a, "parts.safetensors", p->rows, p->data, p->n, err) : OK;
 }

@@ -181,6 +181,10 @@ static enum status find_position(struct worker *w, struct error *err)
         comm_phase(r->comm, "resuming from a checkpoint");
         TRY(resume_from_checkpoint(r, &w->chunks, &w->inputs, &w->progress, &w->scales, &w->serve, err));
         comm_phase(r->comm, "");
+    } else if (r->o->init) {
+        comm_phase(r->comm, "loading weights");
+        TRY(resume_begin_with_weights(r, &w->chunks, err));
+        comm_phase(r->comm, "");
     }
     if (r->o->memory) TRY(saver_follow(&w->memory, err));
     return r->o->save ? saver_follow(&w->saver, err) : OK;

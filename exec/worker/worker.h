@@ -44,6 +44,8 @@ struct run_options {
     int64_t eval_batches;      /* most global batches of an evaluation; 0: all whole ones */
     struct run_observer *observer; /* exec/worker/observer.h; NULL: none. Not with servers that handle pushes by arrival */
     const char *save, *resume; /* checkpoint folders; NULL: none */
+    const char *init;   /* folder of the first parameters (exec/checkpoint/weights.h) of a training that resumes nothing; NULL: random ones */
+    const char *config; /* config.json of the checkpoints; NULL: they have none */
     bool continues; /* with save: from its newest checkpoint, if it has one; `steps` then counts those before this run too */
     bool any_host;  /* hosts of devices are those of their ranks (exec/worker/hosts.h), whatever the program names */
     int64_t save_every;        /* steps; 0: at the end only */

@@ -23,7 +23,7 @@ DISK_SIGNAL=19 ends "rank 0 stopped while it writes" 7 "rank 0 (n.0) is stopped"
 
 # On a full disk the error names the file, on any rank.
 shims disk
-for file in stage-0001.bin manifest.json; do
+for file in optimizer.safetensors manifest.json; do
     DISK_FULL=1 DISK_NAME=$file says "a full disk between steps" 6 "" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data LICENSE --save "$scratch/full" --save-every 1 --json
     grep -q "^{.*\"code\":6,\"message\":\"checkpoint of step 1: cannot write '.*$file': No space left on device\"" "$scratch/out" && ok "$file is named in the JSON object" || not_ok "$file is named in the JSON object" "$(cat "$scratch/out")"
     [[ $(grep -c "No space left" "$scratch/err") == 1 ]] && ok "and stderr, once" || not_ok "and stderr, once" "$(cat "$scratch/err")"
@@ -52,7 +52,7 @@ emptied() {
     [[ -z $(compgen -G "$scratch/kept/.step-*") ]]
     check "$name: no temporary folder is left" $?
 }
-for file in stage-0000.bin stage-0001.bin manifest.json; do
+for file in model.safetensors optimizer.safetensors manifest.json; do
     for mode in async sync; do
         DISK_NAME=$file emptied "$file, $mode" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1500 --data LICENSE --save "$scratch/kept" --save-every 100 --save-mode $mode --keep 99 --max-restarts 1 --json
         saved=$(ls "$scratch/kept" | wc -l)
@@ -83,7 +83,7 @@ cluster:
   links: [{name: bus, between: [a], bandwidth: 400 MB/s, latency: 20 us}, {name: net, between: [a, b], bandwidth: 200 MB/s, latency: 50 us}]
 END
 printf 'version: 1\nfaults: [{kind: slow, device: b.0, at_step: 15, factor: 3, steps: 1000}]\n' > "$scratch/slow.yaml"
-DISK_NAME=stage- emptied "an adapting run" "${shims[@]}" "$MUSHER" run "$scratch/adapt.yaml" --steps 300 --data LICENSE --faults "$scratch/slow.yaml" --adapt on --save "$scratch/kept" --json
+DISK_NAME=optimizer.safetensors emptied "an adapting run" "${shims[@]}" "$MUSHER" run "$scratch/adapt.yaml" --steps 300 --data LICENSE --faults "$scratch/slow.yaml" --adapt on --save "$scratch/kept" --json
 has "an adapting run: the new plan is taken at a later step" err "start again after step"
 grep -q '"taken": true' "$scratch/out" && [[ -d $scratch/kept/step-00000300 ]]
 check "an adapting run: to the end" $?

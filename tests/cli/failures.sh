@@ -125,9 +125,9 @@ wait $run 2> /dev/null
 "$MUSHER" run "$mark" --steps 1 --data LICENSE --resume "$scratch/save" --json > "$scratch/out" 2> "$scratch/err" &&
     grep -q '"first_step": [1-9]' "$scratch/out" && ok "a run killed while it saves can be resumed" ||
     not_ok "a run killed while it saves can be resumed" "$(head -c 300 "$scratch/err")"
-for f in "$scratch"/save/step-*/stage-0000.bin; do printf '\x55' | dd of="$f" bs=1 seek=5000 conv=notrunc 2> /dev/null; done
+for f in "$scratch"/save/step-*/model.safetensors; do printf '\x55' | dd of="$f" bs=1 seek=20000 conv=notrunc 2> /dev/null; done
 "$MUSHER" run "$mark" --steps 1 --data LICENSE --resume "$scratch/save" > "$scratch/out" 2> "$scratch/err"
 code=$?
-[[ $code == 3 ]] && grep -q "stage-0000\|checkpoint\|step-" "$scratch/err" && ok "damaged checkpoints are refused by name" ||
+[[ $code == 3 ]] && grep -q "model\|checkpoint\|step-" "$scratch/err" && ok "damaged checkpoints are refused by name" ||
     not_ok "damaged checkpoints are refused by name" "exit code $code: $(head -c 300 "$scratch/err")"
 exit $bad

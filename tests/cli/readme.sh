@@ -36,7 +36,7 @@ while IFS= read -r line; do
 done < <(sed -n '/^The search takes about/,/^The fastest plan found/s/^    //p' README.md)
 ((shown > 10)) && echo "ok $shown lines of README's example" || { echo "not ok lines of README's example: $shown"; bad=1; }
 ((n > 30)) && echo "ok README and the guide have $n commands" || { echo "not ok README and the guide have commands: $n"; bad=1; }
-for verb in show profile plan whatif sweep report lower schedule simulate memory run launch compare calibrate import export collective goodput validate plot devices check version; do
+for verb in show profile plan whatif sweep report lower schedule simulate memory run checkpoint launch compare calibrate import export collective goodput validate plot devices check version; do
     "$MUSHER" $verb --help > "$scratch/help" 2>&1 && grep -q "usage: musher $verb" "$scratch/help" &&
         echo "ok $verb --help" || { echo "not ok $verb --help: $(head -n 1 "$scratch/help")"; bad=1; }
 done

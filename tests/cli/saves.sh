@@ -50,33 +50,33 @@ same() {
 }
 
 plan plan fp32 "$adamw" '' "$pipeline"
-same "pipeline" 'stage-0001.bin'
-same "ranks of MPI" 'stage-0001.bin' --launcher mpirun
+same "pipeline" 'optimizer.safetensors'
+same "ranks of MPI" 'optimizer.safetensors' --launcher mpirun
 for precision in fp16 bf16 fp64; do
     plan plan $precision "$adamw" '' "$(replicas)"
-    same "$precision" 'stage-0000.bin'
+    same "$precision" 'model.safetensors'
 done
 for zero in 1 2 3; do
     plan plan fp16 "$adamw" '' "$(replicas "zero: $zero")"
-    same "zero $zero" 'divided-0000.bin'
+    same "zero $zero" 'optimizer.safetensors'
 done
 for zero in 0 1; do
     plan plan fp32 "$adamw" '' "${sharded/ZERO/$zero}"
-    same "sharded stage, zero $zero" 'parts.bin'
+    same "sharded stage, zero $zero" 'model.safetensors'
 done
 plan plan fp32 "$adamw" "local_sgd: {every: 4, $islands, outer: nesterov, fragments: 2, delay: 2}" "$(replicas)"
-same "local SGD with fragments and a delay" 'stage-0000-1.bin'
+same "local SGD with fragments and a delay" 'stage-0000-1.safetensors'
 plan plan fp32 "$adamw" "local_sgd: {every: [4, 8], $islands, outer: nesterov}" "$(replicas 'zero: 1')"
-same "islands that update at different steps, zero 1" divided-0000.bin
+same "islands that update at different steps, zero 1" divided-0000.safetensors
 plan plan fp32 "$adamw" 'compression: {gradients: {kind: power-sgd, rank: 2}}' "$(replicas)"
-same "compressed gradients" 'feedback-*.bin'
+same "compressed gradients" 'feedback-*.safetensors'
 plan plan fp32 "$adamw" 'weight_versions: 2' "$pipeline"
-same "two weight versions" 'stage-0001.bin'
+same "two weight versions" 'optimizer.safetensors'
 plan plan fp32 "$adamw" 'parameter_server: {servers: [n.3], mode: bsp}' "$workers"
-same "parameter server, bsp" 'stage-0000.bin'
+same "parameter server, bsp" 'model.safetensors'
 plan plan fp32 "$adamw" 'parameter_server: {servers: [n.3], mode: ssp, bound: 2, rate: inverse}' "$workers"
 "$MUSHER" run "$scratch/plan.yaml" --data "$text" --steps 7 --save "$scratch/order" --save-every 2 --arrivals "$scratch/log" >"$scratch/out" 2>"$scratch/err"
-same "parameter server, a replayed order of arrivals" 'stage-0000*.bin' --replay "$scratch/log"
+same "parameter server, a replayed order of arrivals" 'stage-0000-*.safetensors' --replay "$scratch/log"
 
 # On GPUs (the stand-in of CUDA and NCCL) a stream of its own copies to page-locked memory.
 on_gpus() {
@@ -88,11 +88,11 @@ on_gpus() {
     export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
     export STANDIN_DEVICES=4 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=40000000000
     plan plan fp16 "$adamw" '' "$pipeline"
-    on_gpus "GPUs, pipeline in fp16" 'stage-0001.bin'
+    on_gpus "GPUs, pipeline in fp16" 'model.safetensors'
     plan plan fp32 "$adamw" '' "$(replicas 'zero: 3')"
-    on_gpus "GPUs, zero 3" 'divided-0000.bin'
+    on_gpus "GPUs, zero 3" 'optimizer.safetensors'
     plan plan fp32 "$adamw" "local_sgd: {every: 4, $islands, outer: nesterov, fragments: 2, delay: 2}" "$(replicas)"
-    on_gpus "GPUs, local SGD with a delay" 'stage-0000-1.bin'
+    on_gpus "GPUs, local SGD with a delay" 'stage-0000-1.safetensors'
     exit $bad
 ) || bad=1
 
@@ -156,11 +156,11 @@ check "and continues to the bits of an undisturbed run" $?
 
 plan plan fp32 "$adamw" '' "$pipeline"
 shims disk
-DISK_NAME=stage-0001.bin DISK_SECONDS=1 says "a slow disk: the next snapshot waits" 0 '"wait_ns": ' "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 4 --data "$text" --save "$scratch/slow" --save-every 1 --json
+DISK_NAME=optimizer.safetensors DISK_SECONDS=1 says "a slow disk: the next snapshot waits" 0 '"wait_ns": ' "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 4 --data "$text" --save "$scratch/slow" --save-every 1 --json
 awk -F: '/"wait_ns"/ { found = $2 + 0 > 1e8 } /"count"/ { n = $2 + 0 } END { exit !(found && n == 3) }' "$scratch/out" && [[ $(ls "$scratch/slow" | tail -n 1) == step-00000004 ]]
 check "and says how long" $?
 for mode in sync async; do
-    DISK_FULL=1 DISK_NAME=stage-0001.bin says "a full disk, $mode" 6 "stage-0001.bin': No space left on device" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data "$text" --save "$scratch/full" --save-every 2 --save-mode $mode
+    DISK_FULL=1 DISK_NAME=optimizer.safetensors says "a full disk, $mode" 6 "optimizer.safetensors': No space left on device" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data "$text" --save "$scratch/full" --save-every 2 --save-mode $mode
     [[ $(ls "$scratch/full" 2>/dev/null | wc -l) == 0 ]]
     check "and no generation is published" $?
 done
@@ -168,7 +168,7 @@ done
 # --- what is left of killed runs, and damaged checkpoints ---
 
 rm -rf "$scratch/full"
-DISK_SIGNAL=9 DISK_NAME=stage-0001.bin says "a rank that is killed while it writes" 7 "rank 1 was killed by signal 9" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data "$text" --save "$scratch/full" --save-every 2
+DISK_SIGNAL=9 DISK_NAME=optimizer.safetensors says "a rank that is killed while it writes" 7 "was killed by signal 9" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data "$text" --save "$scratch/full" --save-every 2
 [[ -d $scratch/full && -z $(ls -A "$scratch/full") ]]
 check "leaves no temporary folder" $?
 continued=("$MUSHER" run "$scratch/plan.yaml" --data "$text" --save "$scratch/full" --continue)
@@ -178,10 +178,10 @@ for launcher in fork mpirun; do
     says "a complete training, $launcher" 0 "the training is complete" "${continued[@]}" --launcher $launcher --steps 4
     [[ ! -e $scratch/full/.step-00000003.tmp ]]
     check "removes what a killed run has left, $launcher" $?
-    for file in "$scratch"/full/*/stage-0000.bin; do truncate -s 10 "$file"; done
+    for file in "$scratch"/full/*/model.safetensors; do truncate -s 10 "$file"; done
     for options in "" "--max-restarts 1"; do
         [[ $launcher == mpirun && $options ]] && continue
-        says "--continue, all checkpoints are damaged, $launcher $options" 3 "no usable checkpoint in '$scratch/full': '$scratch/full/step-00000004/stage-0000.bin' is truncated" "${continued[@]}" --launcher $launcher --steps 6 $options
+        says "--continue, all checkpoints are damaged, $launcher $options" 3 "no usable checkpoint in '$scratch/full': '$scratch/full/step-00000004/model.safetensors' is truncated" "${continued[@]}" --launcher $launcher --steps 6 $options
         has "what to do" err "to train from the beginning, remove its 2 checkpoints"
         [[ $(echo $(ls -A "$scratch/full")) == "step-00000002 step-00000004" ]]
         check "they stay" $?

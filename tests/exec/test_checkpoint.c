@@ -1,5 +1,5 @@
 /* Suite of exec/checkpoint/checkpoint. */
-#include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/files.h"
 
 #include "core/base/arena.h"
 #include "core/base/log.h"
@@ -94,9 +94,9 @@ static enum status save(int64_t step, int stop_after, struct error *err)
     if (stop_after < 1) return OK;
     TRY(checkpoint_begin(a, &store, step, &temporary, err));
     if (stop_after < 2) return OK;
-    TRY(checkpoint_write(a, temporary, "stage-0000.bin", &t[0], &data[0], 1, err));
+    TRY(checkpoint_write(a, temporary, "stage-0000.safetensors", &t[0], &data[0], 1, err));
     if (stop_after < 3) return OK;
-    TRY(checkpoint_write(a, temporary, "stage-0001.bin", &t[1], &data[1], 1, err));
+    TRY(checkpoint_write(a, temporary, "stage-0001.safetensors", &t[1], &data[1], 1, err));
     if (stop_after < 4) return OK;
     return checkpoint_commit(a, &store, temporary, &c, err);
 }
@@ -190,20 +190,21 @@ static void falls_back(const char *file, const char *shell, const char *why)
 }
 
 static const char *const damages[][3] = {
-    {"stage-0000.bin", "truncate -s 20 \"$f\"", "w is incomplete"},
-    {"stage-0000.bin", "printf x | dd of=\"$f\" bs=1 seek=7 conv=notrunc 2>/dev/null",
+    {"stage-0000.safetensors", "truncate -s 20 \"$f\"", "w is incomplete"},
+    {"stage-0000.safetensors", "printf x | dd of=\"$f\" bs=1 seek=$(($(stat -c %s \"$f\") - 17)) conv=notrunc 2>/dev/null",
      "w is damaged"},
-    {"stage-0001.bin", "rm \"$f\"", "stage-0001.bin"},
-    {"stage-0001.bin", "rm \"$f\" && mkdir \"$f\"", "stage-0001.bin"},
-    {"stage-0001.bin", "rm \"$f\" && mkfifo \"$f\"", "not a regular file"},
+    {"stage-0000.safetensors", "printf x | dd of=\"$f\" bs=1 seek=12 conv=notrunc 2>/dev/null", "stage-0000.safetensors"},
+    {"stage-0001.safetensors", "rm \"$f\"", "stage-0001.safetensors"},
+    {"stage-0001.safetensors", "rm \"$f\" && mkdir \"$f\"", "stage-0001.safetensors"},
+    {"stage-0001.safetensors", "rm \"$f\" && mkfifo \"$f\"", "not a regular file"},
     {"manifest.json", "rm \"$f\" && mkfifo \"$f\"", "not a regular file"},
     {"manifest.json", "rm \"$f\" && ln -s manifest.json \"$f\"", "manifest.json"},
     {"manifest.json", "rm \"$f\"", "manifest.json"},
     {"manifest.json", "truncate -s 100 \"$f\"", "manifest.json"},
     {"manifest.json", "sed -i 's/musher checkpoint/some checkpoint/' \"$f\"", "magic"},
-    {"manifest.json", "sed -i 's/\"version\": 2/\"version\": 3/' \"$f\"",
-     "checkpoint version 3; this musher reads version 2"},
-    {"manifest.json", "sed -i 's/\"version\": 2/\"version\": 1/' \"$f\"",
+    {"manifest.json", "sed -i 's/\"version\": 3/\"version\": 4/' \"$f\"",
+     "checkpoint version 4; this musher reads version 3"},
+    {"manifest.json", "sed -i 's/\"version\": 3/\"version\": 1/' \"$f\"",
      "checkpoint version 1, which has no data position"},
     {"manifest.json", "sed -i 's/sgd/adamw/' \"$f\"", "the manifest is damaged"},
     {"manifest.json", "sed -i 's/sgd/tiger/' \"$f\"", "'tiger' is not known"},
@@ -214,7 +215,7 @@ static const char *const damages[][3] = {
     {"manifest.json", "sed -i 's/\"crc32\": 77/\"crc32\": 78/' \"$f\"", "the manifest is damaged"},
     {"manifest.json", "sed -i 's/little/big/' \"$f\"", "byte_order"},
     {"manifest.json", "sed -i 's/\"seed\": 42/\"seed\": 43/' \"$f\"", "the manifest is damaged"},
-    {"manifest.json", "sed -i 's/stage-0000.bin/..\\/..\\/other/' \"$f\"", "not in this folder"},
+    {"manifest.json", "sed -i 's/stage-0000.safetensors/..\\/..\\/other/' \"$f\"", "not in this folder"},
 };
 enum { DAMAGES = sizeof damages / sizeof *damages };
 START_TEST(damage_is_seen_and_the_generation_before_is_taken)
@@ -249,7 +250,7 @@ START_TEST(a_full_disk_leaves_the_old_generation_and_names_the_file)
         struct rlimit limit = {8, 8};
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &limit);
-        _exit(save(20, 9, &err) == ERR_RESOURCE && strstr(err.text, "stage-0000.bin") ? 0 : 1);
+        _exit(save(20, 9, &err) == ERR_RESOURCE && strstr(err.text, "stage-0000.safetensors") ? 0 : 1);
     }
     int how;
     waitpid(child, &how, 0);
@@ -347,20 +348,19 @@ END_TEST
 START_TEST(a_data_file_may_be_a_link)
 {
     saved(10);
-    sh("mkdir away && mv step-00000010/stage-0001.bin away && "
-       "ln -s ../away/stage-0001.bin step-00000010/stage-0001.bin");
+    sh("mkdir away && mv step-00000010/stage-0001.safetensors away && "
+       "ln -s ../away/stage-0001.safetensors step-00000010/stage-0001.safetensors");
     found(10);
     saved(20);
     saved(30);
-    ck_assert(!exists("step-00000010") && exists("away/stage-0001.bin"));
+    ck_assert(!exists("step-00000010") && exists("away/stage-0001.safetensors"));
 }
 END_TEST
 
 static void damage(int64_t step)
 {
     sh(arena_printf(a,
-                    "printf x | dd of=step-%08d/stage-0000.bin bs=1 seek=7 conv=notrunc "
-                    "2> /dev/null",
+                    "f=step-%08d/stage-0000.safetensors; printf x | dd of=$f bs=1 seek=$(($(stat -c %%s $f) - 17)) conv=notrunc 2> /dev/null",
                     (int)step));
 }
 

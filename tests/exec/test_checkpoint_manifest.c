@@ -1,4 +1,5 @@
 /* Suite of exec/checkpoint/manifest: manifests whose crc32 fits, and whose numbers do not. */
+#include "exec/checkpoint/files.h"
 #include "exec/checkpoint/manifest.h"
 
 #include "core/base/arena.h"
@@ -31,7 +32,7 @@ static void setup(void)
         tensors[i].shape = (struct shape){2, {2, 3}};
         tensors[i].bytes = sizeof values;
     }
-    ck_assert_int_eq(checkpoint_write(a, dir, "stage-0000.bin", tensors, data, TENSORS, &err), OK);
+    ck_assert_int_eq(checkpoint_write(a, dir, "stage-0000.safetensors", tensors, data, TENSORS, &err), OK);
     whole = (struct checkpoint){.step = 50,
                                 .sequences = 300,
                                 .global_batch = 6,
@@ -183,7 +184,7 @@ static const int64_t extremes[] = {INT64_MIN,
                                    INT64_MAX};
 static const float floats[] = {0, 1, 0.5f, -1, 50, 51, 1e-45f, 0x1p63f, 0x1p96f, 3e38f};
 static const char *const names[] = {
-    "", "w0", "w2", ".", "..", "stage-0000.bin", "manifest.json", "/tmp", "a|b", "\n"};
+    "", "w0", "w2", ".", "..", "stage-0000.safetensors", "manifest.json", "/tmp", "a|b", "\n"};
 
 #define PICK(list) list[drawn() % (sizeof list / sizeof *(list))]
 static uint64_t draws;

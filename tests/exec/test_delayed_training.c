@@ -1,7 +1,7 @@
 /* Training with gradients delayed by one step (weight_versions: 2, core/plan/plan.h) beside its formula
  *     W(t+1) = W(t) - lr grad f_t(W(t-1)), W(-1) = W(0)
  * whose gradients are those of synchronous steps from the older version. Pipelines of several ranks are tests/cli/weight_versions.sh's. */
-#include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/files.h"
 #include "exec/worker/worker.h"
 
 #include "tests/support/plans.h"
@@ -88,7 +88,7 @@ static void store(const char *dir, const struct weights *w, int64_t step, int64_
     c.tensors = arena_copy(arena, w->tensor, (size_t)w->n * sizeof *w->tensor);
     MUST(checkpoint_enter(arena, dir, &s, &err));
     MUST(checkpoint_begin(arena, &s, step, &temporary, &err));
-    MUST(checkpoint_write(arena, temporary, "stage-0000.bin", c.tensors, (const void *const *)w->value, w->n, &err));
+    MUST(checkpoint_write(arena, temporary, "stage-0000.safetensors", c.tensors, (const void *const *)w->value, w->n, &err));
     MUST(checkpoint_commit(arena, &s, temporary, &c, &err));
     checkpoint_leave(&s);
 }

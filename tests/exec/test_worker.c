@@ -184,7 +184,7 @@ START_TEST(a_damaged_checkpoint_costs_steps_but_not_the_run)
     log_set_level(LOG_LEVEL_ERROR);
     struct run_result whole = run(
         a, p, (struct run_options){.steps = 6, .data = DATA_FILE("LICENSE"), .save = dir, .save_every = 3});
-    ck_assert_int_eq(truncate(arena_printf(a, "%s/step-00000006/stage-0000.bin", dir), 100), 0);
+    ck_assert_int_eq(truncate(arena_printf(a, "%s/step-00000006/model.safetensors", dir), 100), 0);
     struct run_result rest =
         run(a, p, (struct run_options){.steps = 4, .data = DATA_FILE("LICENSE"), .resume = dir, .save = dir});
     ck_assert_int_eq(rest.first_step, 3);

@@ -13,6 +13,7 @@
 #include "core/program/program.h"
 #include "exec/arrivals.h"
 #include "exec/checkpoint/checkpoint.h"
+#include "exec/checkpoint/weights.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "sim/goodput/goodput.h"
@@ -242,6 +243,38 @@ static enum status read_checkpoint(struct fuzz_input *in, struct error *err)
     return checkpoint_open(in->a, in->folder, true, &c, NULL) == ERR_INTERNAL ? ERR_INTERNAL : OK; /* there are no data files */
 }
 
+/* What is accepted has every value that its header states. */
+static enum status read_weights(struct fuzz_input *in, struct error *err)
+{
+    struct weights w;
+    struct weight_wanted wanted = {"transformer.wte.weight", {2, {2, 3}}};
+    TRY(weights_open(in->a, in->folder, &w, err));
+    for (int32_t i = 0; i < w.n; i++) {
+        const struct weight *x = &w.tensors[i];
+        int64_t n = shape_elements(&x->at->shape);
+        if (x->at->dtype < 0 || x->at->dtype == DTYPE_int32) continue;
+        struct error why = {0};
+        struct arena *values = arena_new();
+        enum status st = weights_read(&w, x, 0, n, DTYPE_fp64, arena_alloc(values, (size_t)n + 1, sizeof(double)), &why);
+        arena_free(values);
+        if (st != OK && !strstr(why.text, "as a finite number")) violation("input", why.text, in->data);
+    }
+    return weights_match(in->a, &w, &wanted, 1, NULL) == ERR_INTERNAL ? ERR_INTERNAL : OK; /* it may be those of any model */
+}
+
+/* There is one file with the input's name beside it, and no other. */
+static enum status read_index(struct fuzz_input *in, struct error *err)
+{
+    static const char file[] = "@\0\0\0\0\0\0\0{\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}} data";
+    struct weights w;
+    struct file f = {0};
+    unlink(arena_join(in->a, in->folder, "/model.safetensors"));
+    TRY(file_open(&f, arena_join(in->a, in->folder, "/model-00001-of-00001.safetensors"), err));
+    fwrite(file, 1, sizeof file - 1, f.stream);
+    TRY(file_commit(&f, err));
+    return weights_open(in->a, in->folder, &w, err);
+}
+
 static enum status read_database(struct fuzz_input *in, struct error *err)
 {
     struct store *s = NULL;
@@ -376,6 +409,8 @@ const struct fuzz_format fuzz_formats[] = {
     {"schedule", false, NULL, read_schedule},
     {"trace", true, "run.trace", read_trace},
     {"checkpoint", true, "manifest.json", read_checkpoint},
+    {"safetensors", true, "model.safetensors", read_weights},
+    {"weights-index", true, "model.safetensors.index.json", read_index},
     {"database", true, "profiles.db", read_database},
     {"arrivals", true, "arrivals.txt", read_arrivals},
     {"axis", false, NULL, read_axis},

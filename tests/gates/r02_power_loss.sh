@@ -51,7 +51,7 @@ if ((long)); then
     survives "three more, of divided optimizer state" checkpoints ck "${train[@]}" zero.yaml --steps 3 --resume ck
     # The newest generation is damaged: the run goes on from the one before and writes it again, in exchange.
     newest=$(ls -d "$scratch"/files/ck/step-* | tail -n 1)
-    printf 'X' | dd of="$newest/$(ls "$newest" | grep '^stage' | head -n 1)" bs=1 seek=100 conv=notrunc 2>"$scratch/err"
+    printf 'X' | dd of="$newest/model.safetensors" bs=1 seek=$(($(stat -c %s "$newest/model.safetensors") - 100)) conv=notrunc 2>"$scratch/err"
     survives "three more, one in the place of a damaged one" checkpoints ck "${train[@]}" two.yaml --steps 3 --resume ck
 fi
 checkpoints="$(thousands $operations) operations, $(thousands $states) states, $lost lost"

@@ -226,6 +226,13 @@ for path in ../../../etc/passwd /etc/passwd .hidden ''; do
     refused "checkpoint: a tensor in '$path'" 3 'x\.ck' "$MUSHER" run "$good/plan" --data "$good/text" --steps 1 --resume x.ck
     rm -rf x.ck
 done
+# ---- weights: a header that is none, in the place of a checkpoint's
+for input in "$root"/tests/fuzz/corpus/safetensors/{refused,overlap,long} "$root/tests/fuzz/corpus/xml/"*; do
+    mkdir x.weights && cp "$input" x.weights/model.safetensors
+    refused "weights: ${input##*/}" 3 'x\.weights' "$MUSHER" run "$good/plan" --data "$good/text" --steps 1 --init x.weights
+    refused "weights: ${input##*/}, shown" 3 'x\.weights' "$MUSHER" checkpoint show x.weights
+    rm -rf x.weights
+done
 [[ -s $manifest ]] || fails "a checkpoint" "no manifest"
 
 ((failures == 0)) && verdict="all refused with their place" || verdict="$failures failures"

@@ -31,7 +31,7 @@ small_job >job.yaml && small_team >team.yaml && seq 1 4000 >text
 M=$MUSHER
 {
     "$M" plan job.yaml team.yaml -o plan.yaml --evaluations 20 && "$M" simulate plan.yaml --trace sim.trace && "$M" profile job.yaml team.yaml --db db --repeats 3 &&
-        "$M" run plan.yaml --data text --steps 3 --trace run.trace
+        "$M" run plan.yaml --data text --steps 3 --trace run.trace --save ck
 } >out 2>err || fails "good files" "$(cat err)"
 cp "$root/tests/data/topology/two-4090.xml" "$root/tests/data/topology/two-4090.yaml" .
 cp -r "$root/tests/data/sailor" sailor
@@ -41,7 +41,7 @@ declare -A command=(
     [show]="plan.yaml" [profile]="job.yaml team.yaml --db other.db --repeats 3" [plan]="job.yaml team.yaml -o p.yaml --evaluations 20"
     [whatif]="plan.yaml --without b.0 --evaluations 5" [sweep]="job.yaml team.yaml --vary batch=6,12 --evaluations 5"
     [lower]="plan.yaml -o p.program" [schedule]="1f1b --devices 3 --microbatches 5" [simulate]="plan.yaml" [goodput]="plan.yaml --samples 3 --checkpoint 1s"
-    [memory]="plan.yaml" [run]="plan.yaml --data text --steps 2" [launch]="slurm real.yaml -o p.sh" [compare]="sim.trace run.trace"
+    [memory]="plan.yaml" [run]="plan.yaml --data text --steps 2" [checkpoint]="show ck" [launch]="slurm real.yaml -o p.sh" [compare]="sim.trace run.trace"
     [calibrate]="--db db run.trace --force" [import]="nccl-topology two-4090.xml -o c.yaml" [validate]="--plans sailor/measured_gh200_opt350.csv --db sailor.db --models sailor"
     [collective]="all-reduce team.yaml" [export]="sailor.yaml --format sailor -o -" [plot]="sim.trace -o p.svg" [report]="plan.yaml -o p.html"
     [devices]="" [check]="" [version]="")
