@@ -435,7 +435,8 @@ static enum status search_job(struct arena *a, const struct job *j, const struct
                               const struct search_result *even, struct search_result *out, struct error *err)
 {
     struct search_options own = *o;
-    own.no_zero |= optimizer_needs_norms(&j->optimizer), own.no_sharding |= optimizer_needs_norms(&j->optimizer);
+    bool whole = optimizer_needs_norms(&j->optimizer) || o->deterministic;
+    own.no_zero |= whole, own.no_sharding |= whole;
     o = &own;
     search_result_begin(a, out);
     struct lower_options lower = {.check_memory = true};
@@ -461,7 +462,7 @@ static enum status search_job(struct arena *a, const struct job *j, const struct
     incumbents_init(&q.t.incumbents, a, o->top > INCUMBENTS_MIN ? o->top : INCUMBENTS_MIN, o, c);
     q.by_time = *o, q.by_time.objective = OBJECTIVE_TIME, q.by_time.min_rate = q.by_time.max_cost = 0;
     incumbents_init(&q.timed, a, q.t.incumbents.most, &q.by_time, c);
-    q.t.spmd_stage = spmd_stage_new();
+    scorer_deterministic(q.t.scorer, o->deterministic), q.t.spmd_stage = spmd_stage_new();
     const volatile sig_atomic_t *before = stop_watch(o->stop);
     struct error why = {0};
     enum status st = search_all(&q, p, out, &why);

@@ -55,6 +55,7 @@ enum status search_result_conclude(struct search_context *q, const struct job *j
     out->sampled = q->sampled_ns && out->n_plans && out->plans[0].iteration_ns == q->sampled_ns;
     for (int32_t i = 0; i < out->n_plans; i++) {
         out->plans[i].plan.profile_id = p->id;
+        out->plans[i].plan.deterministic |= q->o->deterministic;
         if (!q->o->baseline)
             out->plans[i].plan.name = i ? arena_printf(q->arena, "found-%d", (int)i + 1) : "found";
     }

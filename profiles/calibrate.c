@@ -61,9 +61,11 @@ static enum status collect_run(struct calibrating *s, const struct trace *t)
                 "the run of %s used a device of type %s, which cluster %s does not have", t->plan,
                 t->devices[d].type, s->cluster->name);
     }
+    int64_t counted = 0, without_time = 0;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *x = &t->spans[i];
         if (x->kind != SPAN_COMPUTE || x->step < from) continue;
+        counted++, without_time += x->end_ns <= x->begin_ns;
         double slowdown = t->devices[x->device].slowdown > 0 ? t->devices[x->device].slowdown : 1;
         struct sample y = {types[x->device], x->key, OP_KIND_COUNT,
                            units_s_from_ns(x->end_ns - x->begin_ns) / slowdown, x->bytes};
@@ -75,6 +77,10 @@ static enum status collect_run(struct calibrating *s, const struct trace *t)
                                 sizeof *s->samples);
         s->samples[s->n_samples++] = y;
     }
+    /* Single ones are a clock's; of most operators they leave nothing to learn from. */
+    if (2 * without_time > counted)
+        return error_set(s->err, ERR_INPUT, "the run of %s: %lld of %lld operators behind the first step end when or before they begin: its clock or the unit of its times is wrong",
+                         t->plan, (long long)without_time, (long long)counted);
     return OK;
 }
 

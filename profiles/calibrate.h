@@ -6,7 +6,7 @@
  * with measured (not emulated) traffic are fitted again from send spans. (4) Expert imbalance of MoE routing: root of the mean
  * over calls. (5) Sharded stages: lateness of the last member of a collective (skew.h). (6) pace: the factor of all operators at
  * which the median of measured ÷ predicted iteration is 1; it covers what (1)-(5) leave unexplained.
- * Invalid input: non-finite or non-positive spans are dropped and counted. Unless forced, no coefficient moves by more than a factor
+ * Invalid input: non-finite or non-positive spans are dropped and counted; ERR_INPUT if most operators of a run have such ones. Unless forced, no coefficient moves by more than a factor
  * of 10: a factor of a kind with at least 1 % of its type's time, a link, an iteration that contradicts the ends of its steps, or one
  * that operators and messages do not explain is ERR_INPUT, because the run is of another machine or in another unit; a row of an
  * operator with work, the factor of another kind, a spread of experts or collectives is left out and counted, because one

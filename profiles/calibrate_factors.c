@@ -58,10 +58,10 @@ static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind
     }
     if (!accepted)
         return error_set(s->err, ERR_INPUT,
-                         "%s on type %s took %.3g times the cost in profile %lld, outside %g ... %g: "
-                         "check that the run belongs to this profile (--force takes it as it is)",
-                         kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type,
-                         f.factor, (long long)s->parent->id, 1 / credible_most, credible_most);
+                         "%s on type %s took %.3g times the cost measured on %s before any calibration, outside %g ... %g: "
+                         "check that the run belongs to the measurements in profile %lld (--force takes it as it is)",
+                         kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type, f.factor,
+                         type < 0 ? "their bases" : s->cluster->types[type].catalogue, 1 / credible_most, credible_most, (long long)s->parent->id);
     put_factor(s, f);
     return OK;
 }

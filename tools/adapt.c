@@ -466,7 +466,7 @@ bool adapt_look(struct adapt *x)
     if (news) launch_local_wake(); /* other ranks may report the same cause: at the next look */
     if ((!x->news && !x->came) || news) return false;
     if (!x->search) {
-        if (!x->cost_ns || (x->changed_ns && clock_wall_ns() - x->changed_ns < ADAPT_PAUSE * x->cost_ns)) return false;
+        if (!x->cost_ns || (x->changed_ns && !x->came && clock_wall_ns() - x->changed_ns < ADAPT_PAUSE * x->cost_ns)) return false;
         begin_search(x);
         return false;
     }

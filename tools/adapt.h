@@ -14,7 +14,7 @@
  * not chosen for these factors, because a failure came before the decision or a lost node is back, is followed by a search at once.
  * With `--elastic` devices that come (restart.arrived) are decided on by the same rule, whatever the mode: the search is on all devices that are there,
  * and the run's first plan is a candidate again once all of its devices are.
- * Between two changes at least ADAPT_PAUSE times the cost of one passes, so that a machine whose speed varies does not change its plan all the time.
+ * Between two changes at least ADAPT_PAUSE times the cost of one passes, so that a machine whose speed varies does not change its plan all the time; a device that comes is looked at at once.
  */
 #ifndef TOOLS_ADAPT_H
 #define TOOLS_ADAPT_H

@@ -6,6 +6,8 @@
 #include "tools/common.h"
 #include "tools/launch/launch.h"
 
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct request {
@@ -13,6 +15,7 @@ struct request {
     struct launch_request about;
 };
 
+enum { GRACE_S = 120 };
 enum { TIME_DIGITS = 8 }; /* of a number in --time: more overflow Slurm's count of minutes */
 
 static const char *const engines[] = {
@@ -37,18 +40,41 @@ static enum status find(const char *word, size_t *out, struct error *err)
 #undef X
 }
 
-/* The forms of sbatch: digits with colons; in front of them days and a dash. */
-static enum status check_time(const char *time, struct error *err)
+/* The forms of sbatch: digits with colons; in front of them days and a dash. *out_s: seconds; 0: no limit, as for sbatch. */
+static enum status read_time(const char *time, int64_t *out_s, struct error *err)
 {
+    /* seconds of each field: of one, two and three fields; behind days hours come first */
+    static const int64_t alone[3][3] = {{60}, {60, 1}, {3600, 60, 1}}, behind_days[3] = {3600, 60, 1};
+    int64_t field[3] = {0}, days = 0;
+    *out_s = 0;
     if (!time) return OK;
-    const char *at = time, *days = strchr(time, '-');
+    const char *at = time, *dash = strchr(time, '-');
     size_t n = strspn(at, "0123456789");
-    int fields = 1;
-    if (days && n && at + n == days) at += n + 1, n = strspn(at, "0123456789");
-    for (; n && n <= TIME_DIGITS && at[n] == ':' && fields < 3; fields++) at += n + 1, n = strspn(at, "0123456789");
-    if (n && n <= TIME_DIGITS && !at[n]) return OK;
+    int fields = 0;
+    bool has_days = dash && n && n <= TIME_DIGITS && at + n == dash;
+    if (has_days) days = strtoll(at, NULL, 10), at += n + 1, n = strspn(at, "0123456789");
+    while (n && n <= TIME_DIGITS) {
+        field[fields++] = strtoll(at, NULL, 10);
+        if (at[n] != ':' || fields == 3) break;
+        at += n + 1, n = strspn(at, "0123456789");
+    }
+    if (!n || n > TIME_DIGITS || at[n])
+        return error_set(err, ERR_USAGE,
+                         "--time '%.60s': expected minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, e.g. 30, 12:00:00 or 2-12 for two days and a half", time);
+    *out_s = 86400 * days;
+    for (int i = 0; i < fields; i++) *out_s += field[i] * (has_days ? behind_days[i] : alone[fields - 1][i]);
+    return OK;
+}
+
+/* Slurm sends its signal --grace seconds before the limit, and at once if the limit is nearer. */
+static enum status check_grace(const struct launch_request *q, struct error *err)
+{
+    int64_t limit_s;
+    TRY(read_time(q->time, &limit_s, err));
+    if (!q->save || !limit_s || q->grace_s < limit_s) return OK;
     return error_set(err, ERR_USAGE,
-                     "--time '%.60s': expected minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS, e.g. 30, 12:00:00 or 2-12 for two days and a half", time);
+                     "--grace %" PRId64 "%s: the time limit --time %s is %" PRId64 " s, so that every start would end as it begins: pass less than %" PRId64 " with --grace",
+                     q->grace_s, q->grace_s == GRACE_S ? " (the default)" : "", q->time, limit_s, limit_s);
 }
 
 /* The options of run are checked here, where a wrong one costs no queueing. */
@@ -91,7 +117,7 @@ static enum status launch(struct arena *a, void *request, const struct common *c
     TRY(find(q->engine, &engine, err));
     TRY(common_not_stdout(common->json, "-o", q->out, err));
     if (!strcmp(q->plan, "-")) return error_set(err, ERR_USAGE, "launch -: each rank reads the plan; pass it as a file");
-    TRY(check_time(q->about.time, err));
+    TRY(check_grace(&q->about, err));
     TRY(check_run(a, q, err));
     TRY(common_plan(a, q->plan, &plan, err));
     const char *why = common_never_run(a, &plan);
@@ -179,6 +205,6 @@ const struct verb cmd_launch = {
     .options = options,
     .examples = {"musher launch slurm plan.yaml -o job.sh --save ckpt -- --steps 1000 --data text.txt",
                  "musher launch ssh plan.yaml -o run.sh -- --steps 1000 --data text.txt"},
-    REQUEST(.about = {.program = "musher", .grace_s = 120, .folder = "/work", .restarts = 3}),
+    REQUEST(.about = {.program = "musher", .grace_s = GRACE_S, .folder = "/work", .restarts = 3}),
     .run = launch,
 };

@@ -229,7 +229,7 @@ static enum status run_by_mpirun(struct arena *a, const struct request *q, const
     struct launch_hosts on = {0};
     if (q->agent) TRY(mpi_hosts_write(a, p, q->agent, &on, err));
     enum status st = launch_ranks(p->n_devices, q->agent ? &on : NULL, argv, q->run.save != NULL, err);
-    if (on.file) unlink(on.file);
+    mpi_hosts_remove(&on);
     return st;
 }
 

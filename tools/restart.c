@@ -18,7 +18,6 @@
 #include <sys/mman.h>
 
 enum { EVALUATIONS = 1250 }; /* the first round of a search (planner/search.h) */
-enum { TRIED = 32 };         /* plans from which a deterministic one is taken, best first */
 
 /* The keys of a plan that a search does not write. */
 const char *restart_trains_differently(const struct plan *p)
@@ -110,7 +109,7 @@ enum status restart_search(struct arena *a, const struct restart_question *q, st
 {
     const struct plan *old = q->old;
     struct search_options o = {
-        .top = old->deterministic ? TRIED : 1, .evaluations = EVALUATIONS, .from = old, .no_sharding = old->deterministic, .stop = q->stop};
+        .top = 1, .evaluations = EVALUATIONS, .from = old, .deterministic = old->deterministic, .stop = q->stop};
     struct search_result found;
     struct profile profile;
     TRY(common_profile(a, q->profiled, q->db, 0, &profile, err));
@@ -119,23 +118,17 @@ enum status restart_search(struct arena *a, const struct restart_question *q, st
     struct cluster now;
     device_speed_apply(a, &profile, q->searched, &now);
     TRY(search_plans(a, &job, &now, &profile, &o, &found, err));
-    enum status status = OK;
-    for (int32_t i = 0; i < found.n_plans; i++) {
-        struct plan next = found.plans[i].plan;
-        next.name = old->name;
-        next.deterministic = old->deterministic;
-        next.gradient_noise_scale = old->gradient_noise_scale;
-        next.steps = old->steps;
-        next.seed = old->seed;
-        next.job = old->job;
-        next.cluster = *q->used;
-        status = common_lower(a, &next, true, program, err);
-        if (status != OK) continue;
-        *plan = next;
-        *out_ns = found.plans[i].iteration_ns;
-        return OK;
-    }
-    return status;
+    struct plan next = found.plans[0].plan;
+    next.name = old->name;
+    next.gradient_noise_scale = old->gradient_noise_scale;
+    next.steps = old->steps;
+    next.seed = old->seed;
+    next.job = old->job;
+    next.cluster = *q->used;
+    TRY(common_lower(a, &next, true, program, err));
+    *plan = next;
+    *out_ns = found.plans[0].iteration_ns;
+    return OK;
 }
 
 enum status restart_plan(struct arena *a, const char *db, const struct cluster *profiled, const char *without, struct plan *plan, struct program *program,
@@ -162,11 +155,23 @@ static enum status plan_again(struct restart *r, struct plan *plan, struct progr
     return restart_search(r->a, &q, plan, program, &ns, err);
 }
 
-static enum status too_few(const struct restart *r, const char *where, struct error *err)
+/* Where a run that gives up goes on: a newer checkpoint in memory is written. o NULL: no rank was started. */
+static const char *where(struct restart *r, const struct run_options *o)
+{
+    int64_t step, lost;
+    struct error why;
+    if (!o) return "no rank was started";
+    restart_memory_write(&r->memory, r->a, &r->faults, &r->shared->faults, o, &step, &lost, &why);
+    const char *text = step ? arena_printf(r->a, "the newest checkpoint, of step %" PRId64 ", is in %s: start again with --continue", step, o->save)
+                            : "there is no checkpoint on disk";
+    return lost ? arena_printf(r->a, "%s; the one in memory, of step %" PRId64 ", could not be written there: %s", text, lost, why.text) : text;
+}
+
+static enum status too_few(struct restart *r, const struct run_options *o, struct error *err)
 {
     int32_t n = devices_left(r);
     if (n >= r->min_devices) return OK;
-    return error_set(err, ERR_LIMIT, "%" PRId32 " device%s left, fewer than --min-devices %" PRId64 "; %s", n, n == 1 ? " is" : "s are", r->min_devices, where);
+    return error_set(err, ERR_LIMIT, "%" PRId32 " device%s left, fewer than --min-devices %" PRId64 "; %s", n, n == 1 ? " is" : "s are", r->min_devices, where(r, o));
 }
 
 /* ---- begin and end --------------------------------------------------------------------------- */
@@ -181,7 +186,7 @@ static enum status open_hosts(struct restart *r, struct plan *plan, struct progr
         TRY(hostfile_open(r->a, r->hostfile, c, &r->hosts, err));
         memcpy(r->listed, r->hosts.listed, (size_t)c->n_devices * sizeof(bool));
     }
-    TRY(too_few(r, "no rank was started", err));
+    TRY(too_few(r, NULL, err));
     const char *gone = used_and_away(r, program);
     if (!gone) return OK;
     if (plan_again(r, plan, program, err) != OK) return error_wrap(err, err->code, "%s does not list %s, without which there is no plan", r->hostfile, gone);
@@ -302,7 +307,7 @@ static void note_spans(struct restart *r, int32_t n_devices, int64_t ended, int6
 }
 
 /* The loss of all restarts so far, which later ones only add to. */
-static enum status too_much_lost(const struct restart *r, const struct restart_event *last, const char *where, struct error *err)
+static enum status too_much_lost(struct restart *r, const struct restart_event *last, const struct run_options *o, struct error *err)
 {
     char lost[32], limit[32];
     int64_t ns = 0;
@@ -313,12 +318,12 @@ static enum status too_much_lost(const struct restart *r, const struct restart_e
     }
     if (ns <= r->max_lost_ns) return OK;
     units_print_ns(lost, ns), units_print_ns(limit, r->max_lost_ns);
-    return error_set(err, ERR_LIMIT, "%s; %s were lost by failures and changes, more than --max-lost %s; %s", last->why, lost, limit, where);
+    return error_set(err, ERR_LIMIT, "%s; %s were lost by failures and changes, more than --max-lost %s; %s", last->why, lost, limit, where(r, o));
 }
 
 /* Marks what is away and plans again. */
-static enum status replace_plan(struct restart *r, const struct launch_faults *faults, bool failed, const char *where, struct restart_event *e, struct plan *plan,
-                                struct program *program, struct error *err)
+static enum status replace_plan(struct restart *r, const struct launch_faults *faults, bool failed, const struct run_options *o, struct restart_event *e,
+                                struct plan *plan, struct program *program, struct error *err)
 {
     int64_t begin_ns = clock_wall_ns();
     for (int32_t i = 0; failed && i < faults->n; i++) {
@@ -327,7 +332,7 @@ static enum status replace_plan(struct restart *r, const struct launch_faults *f
     }
     look_at_hosts(r, program);
     e->without = used_and_away(r, program);
-    if (too_few(r, where, err) != OK) return error_wrap(err, ERR_LIMIT, "%s", e->why);
+    if (too_few(r, o, err) != OK) return error_wrap(err, ERR_LIMIT, "%s", e->why);
     if (plan_again(r, plan, program, err) != OK)
         return error_wrap(err, failed ? ERR_RANK : err->code, "%s; without %s there is no other plan", e->why, e->without);
     r->arrived = NULL;
@@ -338,11 +343,11 @@ static enum status replace_plan(struct restart *r, const struct launch_faults *f
 }
 
 /* The reason of another start; sets its plan. */
-static enum status prepare_next(struct restart *r, const struct launch_faults *faults, bool failed, struct restart_event *e, const char *where, struct plan *plan,
+static enum status prepare_next(struct restart *r, const struct launch_faults *faults, bool failed, struct restart_event *e, const struct run_options *o, struct plan *plan,
                                 struct program *program, struct error *err)
 {
     int64_t begin_ns = clock_wall_ns();
-    if (failed) TRY(too_much_lost(r, e, where, err));
+    if (failed) TRY(too_much_lost(r, e, o, err));
     r->took = false;
     if (!failed && !r->leaves) {
         *plan = *r->next;
@@ -350,7 +355,7 @@ static enum status prepare_next(struct restart *r, const struct launch_faults *f
         e->plan = plan_describe(r->a, plan);
         r->took = true;
     } else if (r->elastic && (r->leaves || faults->n)) {
-        TRY(replace_plan(r, faults, failed, where, e, plan, program, err));
+        TRY(replace_plan(r, faults, failed, o, e, plan, program, err));
     } else if (r->script) {
         e->waiting_ns = faults_await_nodes(&r->shared->faults);
         add_span(r, SPAN_IDLE, begin_ns, begin_ns + e->waiting_ns, "waiting for a lost node");
@@ -369,8 +374,8 @@ static void log_start(const struct restart *r, const struct restart_event *e)
         log_warn("%s; start again after step %" PRId64 "%s%s", e->why, e->step, without, plan);
 }
 
-bool restart_again(struct restart *r, const struct launch_faults *faults, const struct error *failure, struct plan *plan,
-                   struct program *program, struct run_options *o, struct error *err)
+static bool again(struct restart *r, const struct launch_faults *faults, const struct error *failure, struct plan *plan, struct program *program,
+                  struct run_options *o, struct error *err)
 {
     struct checkpoint c = {0};
     struct error none;
@@ -396,10 +401,7 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
     int64_t ended = r->shared->board.ended;
     note_loss(r, faults, failed, e.step, &e);
     note_spans(r, program->n_devices, ended, e.at_ns - e.detection_ns, e.why);
-    const char *where = found ? arena_printf(r->a, "the newest checkpoint, of step %" PRId64 ", is in %s: start again with --continue", c.step, o->save)
-                              : "there is no checkpoint on disk yet";
-    if (memory) where = arena_printf(r->a, "%s; the one in memory, of step %" PRId64 ", ends with the run", where, memory);
-    if (prepare_next(r, faults, failed, &e, where, plan, program, err) != OK) return false;
+    if (prepare_next(r, faults, failed, &e, o, plan, program, err) != OK) return false;
     r->next = NULL;
     o->resume = found || memory ? o->save : r->resume;
     o->memory_step = memory;
@@ -409,4 +411,20 @@ bool restart_again(struct restart *r, const struct launch_faults *faults, const 
     r->failures += failed;
     log_start(r, &e);
     return true;
+}
+
+bool restart_again(struct restart *r, const struct launch_faults *faults, const struct error *failure, struct plan *plan,
+                   struct program *program, struct run_options *o, struct error *err)
+{
+    int64_t before, step, lost;
+    struct error why;
+    if (again(r, faults, failure, plan, program, o, err)) return true;
+    if (!r->memory.shared) return false;
+    before = checkpoint_newest(r->a, o->save);
+    restart_memory_write(&r->memory, r->a, &r->faults, &r->shared->faults, o, &step, &lost, &why);
+    if (lost && !strstr(err->text, why.text))
+        log_warn("the checkpoint in memory, of step %" PRId64 ", ends with the run: %s", lost, why.text);
+    else if (step > before)
+        log_warn("the checkpoint in memory, of step %" PRId64 ", is in %s now: start again with --continue", step, o->save);
+    return false;
 }

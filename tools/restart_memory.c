@@ -41,6 +41,23 @@ int64_t restart_memory_step(struct restart_memory *m, struct arena *a, const str
     return step && step >= checkpoint_newest(a, folder) ? step : 0;
 }
 
+void restart_memory_write(struct restart_memory *m, struct arena *a, const struct fault_script *script, const struct faults *faults, const struct run_options *o,
+                          int64_t *step, int64_t *lost, struct error *err)
+{
+    struct checkpoint c = {0};
+    struct error none;
+    bool found = false;
+    int32_t copies;
+    int64_t memory = 0;
+    *step = *lost = 0;
+    if (!o->save) return;
+    if (m->shared) lose_nodes(m, a, script, faults), memory = checkpoint_memory_find(m->shared, &copies);
+    if (checkpoint_find_any(a, o->save, &found, &c, &none) == OK && found) *step = c.step;
+    if (memory <= *step) return;
+    enum status st = checkpoint_memory_write(a, m->shared, memory, o->save, *step, o->save_keep > 0 ? (int32_t)o->save_keep : CHECKPOINTS_KEPT, err);
+    *(st == OK ? step : lost) = memory;
+}
+
 void restart_memory_end(struct restart_memory *m)
 {
     if (!m->shared) return;

@@ -18,6 +18,10 @@ MUST_CHECK enum status restart_memory_begin(struct restart_memory *m, const stru
  * --save has a newer one. *copies: ranks whose part is that of a peer node. */
 int64_t restart_memory_step(struct restart_memory *m, struct arena *a, const struct fault_script *script, const struct faults *faults, const char *folder,
                             int32_t *copies);
+/* The run ends: writes the newest checkpoint in memory to the folder of --save, if that has none as new; *step: of the newest valid one there, 0: none.
+ * *lost: 0, or the step of the one in memory that could not be written, and err says why. */
+void restart_memory_write(struct restart_memory *m, struct arena *a, const struct fault_script *script, const struct faults *faults, const struct run_options *o,
+                          int64_t *step, int64_t *lost, struct error *err);
 void restart_memory_end(struct restart_memory *m);
 
 #endif

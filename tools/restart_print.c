@@ -61,10 +61,24 @@ void restart_trace(struct restart *r, struct trace *t)
 /* Where the time from the first step of the first start to the end of the last checkpoint went. */
 struct summary {
     int64_t elapsed_ns, step_ns, steps, lost_steps;
-    int64_t useful_ns, slow_ns, lost_ns, checkpoint_ns, detection_ns, waiting_ns, replan_ns, restart_ns;
+    int64_t useful_ns, fewer_ns, slow_ns, lost_ns, checkpoint_ns, detection_ns, waiting_ns, replan_ns, restart_ns;
     int32_t resumed;   /* restarts after failures that reached their first new step */
     int64_t found_ns, resume_ns; /* sums over these: detection; from its end to the end of the first new step, without waiting for nodes */
 };
+
+/* What the kept steps of starts on fewer devices than the first one took beyond its median step. */
+static int64_t on_fewer_devices(const struct restart *r, int64_t step_ns)
+{
+    const struct run_board *b = &r->shared->board;
+    int64_t sum_ns = 0;
+    for (int32_t i = 0; i < r->n; i++) {
+        int64_t from = r->events[i].step, to = i + 1 < r->n ? r->events[i + 1].step : b->ended;
+        if (to - from > RUN_BOARD_STEPS) from = to - RUN_BOARD_STEPS;
+        int64_t beyond_ns = run_board_time(b, from, to) - (to - from) * step_ns;
+        if (r->events[i].n_devices < r->program.n_devices && beyond_ns > 0) sum_ns += beyond_ns;
+    }
+    return sum_ns;
+}
 
 static void add_up(struct restart *r, struct summary *s)
 {
@@ -85,7 +99,8 @@ static void add_up(struct restart *r, struct summary *s)
     }
     s->checkpoint_ns = b->saves_ns + b->memory_saves_ns;
     s->useful_ns = s->steps * s->step_ns;
-    s->slow_ns = s->elapsed_ns - s->useful_ns - s->lost_ns - s->checkpoint_ns - s->detection_ns - s->waiting_ns - s->replan_ns - s->restart_ns;
+    s->fewer_ns = on_fewer_devices(r, s->step_ns);
+    s->slow_ns = s->elapsed_ns - s->useful_ns - s->fewer_ns - s->lost_ns - s->checkpoint_ns - s->detection_ns - s->waiting_ns - s->replan_ns - s->restart_ns;
     if (s->slow_ns < 0) { /* the mean of few steps may be below their median */
         s->useful_ns += s->slow_ns;
         s->slow_ns = 0;
@@ -95,6 +110,7 @@ static void add_up(struct restart *r, struct summary *s)
 /* name of a part, its time in the summary */
 #define PARTS(X)                                                                                                                           \
     X(useful, "useful training steps")                                                                                                     \
+    X(fewer, "steps on fewer devices")                                                                                                     \
     X(slow, "slower steps than the median")                                                                                                \
     X(lost, "steps lost")                                                                                                                  \
     X(checkpoint, "checkpoints")                                                                                                           \

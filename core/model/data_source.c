@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 4096 }; /* exec/data/sample_order.h: at least one of a block's samples each */
+enum { FILES_MAX = 4096, BLOCK = 4096 }; /* exec/data/sample_order.h: samples of a block, of which each file has at least one */
+#define ROUNDING 1e-9 /* of a sum of weights */
 
 const char *const data_form_names[] = {"auto",
 #define X(name, text) #text,
@@ -91,12 +92,19 @@ static enum status read_files(struct arena *a, const struct node *list, const ch
     if (list->count < 1 || list->count > FILES_MAX) return node_error(list, err, "must be 1 to %d files, found %zu", FILES_MAX, list->count);
     struct data_file_source *files = ARENA_ARRAY(a, struct data_file_source, list->count);
     int32_t weighted = 0;
+    double sum = 0;
     for (size_t i = 0; i < list->count; i++) {
         TRY(read_file(a, list->members[i], folder, &files[i], err));
-        weighted += files[i].weight > 0;
+        weighted += files[i].weight > 0, sum += files[i].weight;
     }
     for (size_t i = 0; weighted && i < list->count; i++)
         if (!(files[i].weight > 0)) return node_error(list->members[i], err, "has no weight, and another file has one: state all weights or none");
+    for (size_t i = 0; weighted && i < list->count; i++) {
+        double share = BLOCK * (files[i].weight / sum);
+        if (share < 1 - ROUNDING)
+            return node_error(node_get(list->members[i], "weight"), err, "is %.3g of all weights, which is less than one of %d samples, the block that weights divide: state at least %.4g",
+                              files[i].weight / sum, BLOCK, (sum - files[i].weight) / (BLOCK - 1));
+    }
     *n = (int32_t)list->count;
     *out = files;
     return OK;

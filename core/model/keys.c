@@ -47,7 +47,7 @@ const struct document_key job_data_keys[] = {
 /* data.files, an entry */
 const struct document_key job_data_file_keys[] = {
     {"path", "path", NULL, "the file, relative to the job's folder"},
-    {"weight", "number above 0", "none", "samples in proportion, in each 4,096 samples of the run; of all files or of none"},
+    {"weight", "number above 0", "none", "samples in proportion, in each 4,096 samples of the run, at least one; of all files or of none"},
     {0}};
 
 /* loss_scale */

@@ -205,3 +205,43 @@ enum status checkpoint_memory_read(struct arena *a, struct checkpoint_memory *m,
     for (int32_t i = 0, n = 0; i < g->n_ranks; n += g->part[i].n_rows, i++) TRY(read_part(&g->part[i], step, out->tensors + n, err));
     return OK;
 }
+
+/* --- from memory to disk --- */
+
+/* A file for each part; tensors are verified as they are read. */
+static enum status write_parts(struct arena *a, struct checkpoint *c, const char *temporary, struct error *err)
+{
+    for (int32_t first = 0, end, file = 0; first < c->n_tensors; first = end, file++) {
+        for (end = first; end < c->n_tensors && !strcmp(c->tensors[end].file, c->tensors[first].file);) end++;
+        struct arena *part = arena_new();
+        const void **data = ARENA_ARRAY(part, const void *, (size_t)(end - first));
+        enum status st = OK;
+        for (int32_t i = first; i < end && st == OK; i++) {
+            const struct checkpoint_tensor *t = &c->tensors[i];
+            void *values = arena_alloc(part, (size_t)t->bytes, 16);
+            st = checkpoint_load(c, t->name, &t->shape, (enum dtype)t->dtype, values, err);
+            data[i - first] = values;
+        }
+        if (st == OK) st = checkpoint_write(a, temporary, arena_printf(a, "part-%04" PRId32 ".bin", file), c->tensors + first, data, end - first, err);
+        arena_free(part);
+        if (st != OK) return st;
+    }
+    return OK;
+}
+
+enum status checkpoint_memory_write(struct arena *a, struct checkpoint_memory *m, int64_t step, const char *dir, int64_t disk, int32_t keep, struct error *err)
+{
+    struct checkpoint c;
+    struct checkpoint_store s;
+    const char *temporary = NULL;
+    TRY(checkpoint_memory_read(a, m, step, &c, err));
+    TRY(checkpoint_enter(a, dir, &s, err));
+    s.keep = keep;
+    enum status st = checkpoint_follow(a, &s, dir, disk, err);
+    if (st == OK) st = checkpoint_begin(a, &s, step, &temporary, err);
+    if (st == OK) st = write_parts(a, &c, temporary, err);
+    if (st == OK) st = checkpoint_commit(a, &s, temporary, &c, err);
+    if (st != OK && temporary) checkpoint_discard(&s, temporary);
+    checkpoint_leave(&s);
+    return st;
+}

@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/settings.h"
 #include "exec/comm/end_signals.h"
+#include "exec/comm/launch_agent.h"
 #include "exec/comm/launch_local.h"
 
 #include <dirent.h>
@@ -111,7 +112,7 @@ struct talk {
     bool alone;  /* mpirun has lost its ranks and does not end */
     int32_t rank;
     int code, signal; /* exit code or signal of that rank, 0 */
-    char last[200];   /* last line of a block, for unknown messages */
+    char first[200], last[200]; /* first line of all blocks, and last one, for unknown messages */
     struct error said; /* the failure that a rank reported; text "": none */
 };
 
@@ -147,6 +148,7 @@ static void understand(struct talk *t)
     if ((at = strstr(line, "Exit code:")) && sscanf(at + 10, "%d", &code) == 1 && !t->code)
         t->code = code;
     if (t->n > 1) snprintf(t->last, sizeof t->last, "%.*s", (int)strcspn(line, "\n"), line);
+    if (!t->first[0]) memcpy(t->first, t->last, sizeof t->first);
 }
 
 static bool is_chatter(const char *line)
@@ -155,7 +157,7 @@ static bool is_chatter(const char *line)
            strstr(line, "more processes have sent help message") ||
            strstr(line, "orte_base_help_aggregate") || strstr(line, "mpirun: killing job") ||
            strstr(line, "mpirun: abort is already in progress") ||
-           strstr(line, "mpirun: Forwarding signal") || strstr(line, "plm:rsh: Warning: setpgid");
+           strstr(line, "ORTE_ERROR_LOG:") || strstr(line, "FORCE-TERMINATE AT") || strstr(line, "mpirun: Forwarding signal") || strstr(line, "plm:rsh: Warning: setpgid");
 }
 
 /* The first failure counts; later ones follow from it, or are common to all ranks. */
@@ -381,7 +383,7 @@ static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2
     }
 }
 
-static enum status judge(const struct talk *t, const struct output *o, int how, struct error *err)
+static enum status judge(const struct talk *t, const struct output *o, int how, const struct launch_hosts *on, struct error *err)
 {
     if (t->said.code == ERR_INTERRUPTED) return error_set(err, ERR_INTERRUPTED, "%s", t->said.text);
     if (end_signals_caught()) return error_set(err, ERR_INTERRUPTED, "interrupted");
@@ -389,6 +391,7 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
         return o->why ? error_set(err, ERR_RESOURCE, "cannot write to stdout: %s", strerror(o->why))
                       : OK;
     int code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
+    if (on && !t->noted && !*t->said.text && WIFEXITED(how)) TRY(launch_agent_check(on, err));
     if (code == CANNOT_EXEC && !t->noted)
         return error_set(err, ERR_RESOURCE,
                          "mpirun cannot be started: install openmpi-bin (tools/setup.sh installs it)");
@@ -416,6 +419,9 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
     if (WIFSIGNALED(how))
         return error_set(err, ERR_RANK, "mpirun was killed by signal %d (%s)", WTERMSIG(how),
                          strsignal(WTERMSIG(how)));
+    if (on)
+        return error_set(err, ERR_RANK, "mpirun failed with exit code %d, although the agent reaches all hosts; -vv prints its messages%s%s", code,
+                         t->first[0] ? ": " : "", t->first);
     return error_set(err, ERR_RANK, "mpirun failed with exit code %d%s%s", code,
                      t->last[0] ? ": " : "", t->last);
 }
@@ -473,5 +479,5 @@ enum status launch_ranks(int32_t n, const struct launch_hosts *on, char *const *
     end_signals_unwatch(old);
     arena_free(a);
     if (child < 0) return error_set(err, ERR_RESOURCE, "cannot start mpirun: %s", strerror(why));
-    return judge(&t, &o, how, err);
+    return judge(&t, &o, how, on, err);
 }

@@ -25,11 +25,12 @@ bool launch_process_ended(char state);
  * Every host has this program, and the files of its arguments, under the same names. */
 struct launch_hosts {
     const char *file, *agent;
+    int lock;  /* descriptor that locks the file while it is needed; tools/mpi_hosts.h */
     bool here; /* this host has ranks too: mpirun is hung once they have ended and it goes on */
 };
 bool launch_host_is_here(const char *host); /* the name is this host's, with or without its domain, or localhost */
 /* Starts n ranks of this program with argv (argv[0] replaced by /proc/self/exe) through mpirun, on this host (on NULL) or on others, and waits. stdout and
- * stderr pass through. ERR_RANK names the rank and how it ended; ERR_RESOURCE: mpirun is missing, or the ranks'
+ * stderr pass through. ERR_RANK names the rank and how it ended, or the host that the agent does not reach; ERR_RESOURCE: mpirun is missing, or the ranks'
  * output cannot be written; ERR_INTERRUPTED on SIGINT, SIGTERM or SIGHUP, with no rank left behind. The first failure
  * that a rank reported becomes the error; stops: ranks end by themselves at SIGUSR1, which a first signal becomes; else a rank's documented exit code (2 … 6, 8) becomes the status. */
 MUST_CHECK enum status launch_ranks(int32_t n, const struct launch_hosts *on, char *const *argv, bool stops, struct error *err);

@@ -241,3 +241,12 @@ void preflight_warn_if_crowded(const struct program *p)
                      d->index, busy);
     }
 }
+
+void preflight_warn_of_schedule(const struct program *p, int64_t before, int64_t steps)
+{
+    const struct lr_schedule *x = &p->optimizer.schedule;
+    int64_t first = before < x->steps ? x->steps + 1 : before + 1;
+    if (!x->steps || before + steps <= x->steps) return;
+    log_warn("the schedule of the learning rate ends with step %" PRId64 ": the learning rate stays at its minimum, %.4g, in steps %" PRId64 " to %" PRId64 "%s", x->steps,
+             x->min_lr, first, before + steps, x->min_lr > 0 ? "" : ", which change nothing");
+}

@@ -6,6 +6,8 @@
 
 #include "core/base/error.h"
 
+#include <stdint.h>
+
 struct chunks;
 struct program;
 struct rank;
@@ -20,5 +22,7 @@ MUST_CHECK enum status preflight_device(struct rank *r, struct error *err);
 MUST_CHECK enum status preflight_memory(struct rank *r, const struct transports *t,
                                         struct error *err);
 void preflight_warn_if_crowded(const struct program *p);
+/* Of a run of the steps (before, before + steps]: some are behind the end of the learning-rate schedule. */
+void preflight_warn_of_schedule(const struct program *p, int64_t before, int64_t steps);
 
 #endif

@@ -284,6 +284,7 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
     const struct run_options *o = w->rank.o;
     const struct fault_side side = {.f = o->faults, .p = w->rank.p, .board = o->board, .rank = w->rank.index, .clock = &w->clock,
                                     .wires = &w->transports.comm_thread.wires};
+    if (w->rank.index == 0 && !(o->board && o->board->zero_ns)) preflight_warn_of_schedule(w->rank.p, w->progress.first_step, o->steps);
     run_board_begun(worker_board(w), w->progress.first_step);
     TRY(worker_first_pass(w, err));
     for (; w->progress.step < o->steps; progress_next_step(&w->progress)) {

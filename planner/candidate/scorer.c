@@ -25,7 +25,7 @@ struct scorer {
     struct lower_options lower; /* without the check of memory */
     struct scorer **helper;     /* (n_helpers) of other threads; NULL: not needed yet */
     int32_t n_helpers;
-    bool quick;
+    bool quick, deterministic;
     int64_t work_end; /* a simulation beyond it is given up; 0: no limit */
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
@@ -61,7 +61,7 @@ struct scorer *scorer_helper(struct scorer *w, int32_t thread)
         if (w->n_helpers) memcpy(more, w->helper, (size_t)w->n_helpers * sizeof(struct scorer *));
         w->helper = more, w->n_helpers = 2 * thread;
     }
-    if (!w->helper[thread]) w->helper[thread] = scorer_new(&w->lower);
+    if (!w->helper[thread]) w->helper[thread] = scorer_new(&w->lower), w->helper[thread]->deterministic = w->deterministic;
     return w->helper[thread];
 }
 
@@ -166,7 +166,10 @@ static void charge_lowering(struct scorer *w, const struct plan *p, const struct
 }
 
 /* A plan that does not fit, or is too large to simulate, is skipped. */
-static bool left_out(enum status st) { return st == ERR_INFEASIBLE || st == ERR_RESOURCE; }
+static bool left_out(const struct scorer *w, enum status st)
+{
+    return st == ERR_INFEASIBLE || st == ERR_RESOURCE || (w->deterministic && st == ERR_INPUT);
+}
 
 /* Sets w->lowered. *missing: bytes on the fullest device; INT64_MAX: lowering rejects the plan. */
 static enum status lower(struct scorer *w, const struct space *s, const struct plan *p,
@@ -174,9 +177,11 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
 {
     arena_reset(w->program);
     struct program *program = ARENA_ARRAY(w->program, struct program, 1);
+    struct plan lowered = *p;
+    lowered.deterministic |= w->deterministic;
     w->lowered = NULL;
     scorer_charge(w, LOWER_NS);
-    enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
+    enum status st = lower_plan_graphs(w->program, &lowered, &s->graphs, &w->lower, program, err);
     if (st == OK) {
         charge_lowering(w, p, program);
         *missing = worst_of(program);
@@ -187,13 +192,14 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
         snprintf(w->refused, sizeof w->refused, "%s", err->text);
         if (w->min_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
     }
-    if (!left_out(st)) return st;
+    if (!left_out(w, st)) return st;
     *err = (struct error){0};
     *missing = INT64_MAX;
     return OK;
 }
 
 void scorer_quick(struct scorer *w, bool quick) { w->quick = quick; }
+void scorer_deterministic(struct scorer *w, bool deterministic) { w->deterministic = deterministic; }
 
 void scorer_limit(struct scorer *w, int64_t work_ns)
 {

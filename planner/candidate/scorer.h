@@ -18,6 +18,8 @@ struct scorer *scorer_new(const struct lower_options *lower);
 void scorer_quick(struct scorer *w, bool quick);
 /* A plan is given up, as if it did not fit, if its simulation exceeds this work from now on; 0: no limit. */
 void scorer_limit(struct scorer *w, int64_t work_ns);
+/* Every plan is lowered as a deterministic one. What lowering then refuses (all_reduce, ZeRO) does not fit. Before the first plan. */
+void scorer_deterministic(struct scorer *w, bool deterministic);
 void scorer_free(struct scorer *w);
 /* Scratch for one candidate's plan; reset by the next call. */
 struct arena *scorer_arena(struct scorer *w);

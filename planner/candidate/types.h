@@ -85,6 +85,7 @@ struct search_options {
         fastest; /* measured layers: return the fastest predicted plan first, not the robust one (planner/candidate/robust.h) */
     bool no_zero; /* state whole on every replica, but for plans whose orders fit with ZeRO 1 only; for plans that ZeRO does not suit */
     bool no_sharding; /* no sharded stages (planner/spmd_stage/spmd_stage.h); for tests */
+    bool deterministic; /* plans with deterministic: true, and timed as such; without sharded stages and ZeRO, which lowering refuses there */
     bool exhaustive;  /* no pruning by bounds: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* nonzero: end with the best plan so far; NULL: never */
     /* called once before the first evaluation, with best_ns INT64_MAX */

@@ -1,6 +1,7 @@
 #include "planner/replan/adapt.h"
 
 #include "core/base/arena.h"
+#include "core/plan/schedule.h"
 #include "planner/candidate/group.h"
 #include "planner/candidate/scorer.h"
 #include "planner/exact/partition.h"
@@ -21,6 +22,7 @@ struct adapting {
     bool *changed;       /* (replicas of p, and as many more as there are devices) */
     bool same;           /* the old plan's job and microbatch size */
     bool any_lost, done; /* the rule was applicable */
+    bool keep, kept;     /* the rule for schedules, and whether it was applicable */
 };
 
 /* --- lost devices --- */
@@ -114,6 +116,30 @@ static void plain(struct plan_replica *r)
     }
 }
 
+/* The named schedule of one chunk a device, for orders with separate weight gradients the zero-bubble one; NULL: none. */
+static const char *schedule_of(const struct plan_replica *r)
+{
+    struct error none;
+    enum schedule_kind kind;
+    bool split = false;
+    if (r->schedule) return schedule_kind_parse(r->schedule, &kind, &none) == OK && schedule_kind_chunks(kind) == 1 ? r->schedule : NULL;
+    for (int32_t i = 0; i < r->n_stages; i++)
+        split |= (r->orders && r->orders[i] && strchr(r->orders[i], 'W')) || (r->stages[i].order && strchr(r->stages[i].order, 'W'));
+    return split ? schedule_name(SCHEDULE_ZB_H1) : NULL;
+}
+
+/* Default orders, or the schedule that is kept. */
+static void order_anew(struct adapting *q, struct plan_replica *r)
+{
+    const char *schedule = q->keep ? schedule_of(r) : NULL;
+    bool split = !r->schedule || r->split;
+    plain(r);
+    if (!schedule) return;
+    q->kept = true;
+    r->schedule = schedule, r->split = split;
+    for (int32_t i = 0; i < r->n_stages; i++) r->stages[i].warmup = 0;
+}
+
 /* A layer each, and the rest to the last stage, until layers are rebalanced. */
 static void any_cut(const struct adapting *q, struct plan_replica *r)
 {
@@ -128,7 +154,7 @@ static bool repair(struct adapting *q, const struct plan_replica *old, enum warm
                    struct plan_replica *r)
 {
     int32_t n = 0;
-    plain(r);
+    order_anew(q, r);
     for (int32_t i = 0; i < old->n_stages; i++) {
         struct plan_stage x = r->stages[i];
         if (!is_first_chunk(old, i) || !carry_stage(q, &old->stages[i], lost, &x)) continue;
@@ -222,7 +248,7 @@ static void simplify(struct adapting *q, int32_t r)
     int32_t n = 0;
     if (q->changed[r]) return;
     q->changed[r] = true;
-    plain(x);
+    order_anew(q, x);
     for (int32_t i = 0; i < x->n_stages; i++)
         if (is_first_chunk(x, i)) x->stages[n++] = x->stages[i];
     bool chunks = n < x->n_stages;
@@ -302,7 +328,7 @@ static bool has_orders(const struct plan_replica *r)
 }
 
 /* Orders name microbatches, so they end with a change of the share. */
-static void reshare(struct plan_replica *r, int32_t microbatches, bool *changed)
+static void reshare(struct adapting *q, struct plan_replica *r, int32_t microbatches, bool *changed)
 {
     if (r->microbatches == microbatches) return;
     r->microbatches = microbatches;
@@ -310,7 +336,7 @@ static void reshare(struct plan_replica *r, int32_t microbatches, bool *changed)
         if (r->stages[i].warmup > microbatches) r->stages[i].warmup = microbatches;
     if (!has_orders(r)) return;
     *changed = true;
-    plain(r);
+    order_anew(q, r);
 }
 
 static bool share_out(struct adapting *q)
@@ -326,7 +352,7 @@ static bool share_out(struct adapting *q)
     }
     partition_shares(weight, p->n_replicas, q->s->microbatches, share);
     for (int32_t r = 0; r < p->n_replicas; r++)
-        reshare(&p->replicas[r], share[r], &q->changed[r]), equal &= share[r] == share[0];
+        reshare(q, &p->replicas[r], share[r], &q->changed[r]), equal &= share[r] == share[0];
     for (int32_t r = 0; r < p->n_replicas && !equal; r++) /* sharded gradients need equal shares */
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             if (p->replicas[r].stages[i].zero > 1) p->replicas[r].stages[i].zero = 1;
@@ -346,7 +372,7 @@ static void warm_up(struct adapting *q)
     for (int32_t r = 0; r < q->p->n_replicas; r++) {
         struct plan_replica *x = &q->p->replicas[r];
         struct plan one = *q->p;
-        if (!q->changed[r]) continue;
+        if (!q->changed[r] || x->schedule) continue;
         int32_t *before = ARENA_ARRAY(q->arena, int32_t, (size_t)x->n_stages), w = 0, rule = 0;
         for (int32_t i = 0; i < x->n_stages; i++) before[i] = x->stages[i].warmup;
         one.n_replicas = 1, one.replicas = x;
@@ -411,9 +437,9 @@ static void begin(struct adapting *q)
 }
 
 bool adapt_plan(struct arena *a, const struct warm_prices *w, const struct plan *from,
-                const int32_t *where, enum warm_lost lost, enum warm_spare spare, struct plan *out)
+                const int32_t *where, enum warm_lost lost, enum warm_spare spare, enum warm_orders orders, struct plan *out)
 {
-    struct adapting q = {.arena = a, .s = w->whole, .w = w, .from = from, .where = where, .p = out};
+    struct adapting q = {.arena = a, .s = w->whole, .w = w, .from = from, .where = where, .p = out, .keep = orders == ORDERS_KEPT};
     q.same = same_task(&q);
     bool any = !q.same;
     begin(&q);
@@ -427,5 +453,5 @@ bool adapt_plan(struct arena *a, const struct warm_prices *w, const struct plan 
     }
     if ((any || q.any_lost) && !share_out(&q)) return false;
     warm_up(&q);
-    return true;
+    return q.kept || !q.keep;
 }

@@ -84,10 +84,10 @@ static bool has_shards(const struct plan *p)
 
 /* --- variants --- */
 
-static void add_variant(struct warm *q, enum warm_lost lost, enum warm_spare spare)
+static void add_variant(struct warm *q, enum warm_lost lost, enum warm_spare spare, enum warm_orders orders)
 {
     struct variant x;
-    if (!adapt_plan(q->arena, &q->prices, q->from, q->where, lost, spare, &x.plan)) return;
+    if (!adapt_plan(q->arena, &q->prices, q->from, q->where, lost, spare, orders, &x.plan)) return;
     if (!plan_set_add(&q->made, &x.plan)) return;
     x.estimate_ns = balance_layers_estimate(q->arena, &q->prices, &x.plan);
     if (x.estimate_ns == INT64_MAX) return;
@@ -240,7 +240,7 @@ static enum status search_old_plan(struct warm *q, struct warm_plans *out,
     q->made = (struct plan_set){.known = {.arena = q->arena}};
     for (int lost = 0; lost < LOST_COUNT; lost++)
         for (int spare = 0; spare < SPARE_COUNT; spare++)
-            add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare);
+            for (int orders = 0; orders < ORDERS_COUNT; orders++) add_variant(q, (enum warm_lost)lost, (enum warm_spare)spare, (enum warm_orders)orders);
     q->end = scorer_work(q->t->scorer) + INT64_C(1000) * BUDGET_US;
     TRY(simulate(q, out, err));
     if (out->n) TRY(improve(q, out, err));

@@ -333,7 +333,8 @@ static void advance(struct walk *w, int64_t when)
     w->work += work;
     w->out->part_ns[GOODPUT_useful] += work;
     w->out->part_ns[GOODPUT_checkpoint] += w->speed * w->slowed * passed - work;
-    w->out->part_ns[GOODPUT_slow] += passed - w->speed * w->slowed * passed;
+    w->out->part_ns[GOODPUT_fewer] += passed - w->speed * passed;
+    w->out->part_ns[GOODPUT_slow] += w->speed * (passed - w->slowed * passed);
     script_worked(w, work);
 }
 

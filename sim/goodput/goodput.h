@@ -39,7 +39,8 @@ struct arena;
     X(replan, "replanning")                                                                        \
     X(restart, "restart and checkpoint load")                                                      \
     X(waiting, "waiting for devices")                                                              \
-    X(slow, "fewer or slower devices")
+    X(fewer, "steps on fewer devices")                                                             \
+    X(slow, "slower devices and links")
 enum goodput_part {
 #define X(name, help) GOODPUT_##name,
     GOODPUT_PARTS(X)

@@ -1,11 +1,11 @@
 #!/bin/bash
 # tests/bench/faults.sh - goodput predicted and measured: random fault scripts in runs of a small GPT on emulated devices, whose steps cost
 # little CPU time; and the restart of one of 3 million parameters.
-# usage: tests/bench/faults.sh [SCRIPTS [STEPS]]     default: 20 scripts, 80 steps; 8 s a script
+# usage: tests/bench/faults.sh [SCRIPTS [STEPS [async]]]     default: 20 scripts, 80 steps, checkpoints while all ranks wait; 8 s a script
 # Costs are those of one run with one killed rank and no other fault. Each script is drawn from its number: one to four faults of random kinds at
 # random steps and places. Prints a row for each script, and the median error of goodput.
 set -eu
-count=${1:-20} steps=${2:-80}
+count=${1:-20} steps=${2:-80} mode=${3:-sync}
 musher=${MUSHER:-build/musher}
 scratch=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) # checkpoints in memory: a shared disk's syncs vary by a second
 trap 'rm -rf "$scratch"' EXIT
@@ -64,7 +64,7 @@ number() { sed -n "s/.*\"$1\": *\([-0-9.][-0-9.e]*\).*/\1/p" "$2" | head -n 1; }
 # train PLAN STEPS: with $scratch/faults.yaml; its object in $scratch/run.json
 train() {
     rm -rf "$scratch/saved"
-    "$musher" run -q "$scratch/$1.yaml" --data LICENSE --steps "$2" --save "$scratch/saved" --save-every 10 --save-mode sync --max-restarts 9 --json --faults "$scratch/faults.yaml" >"$scratch/run.json"
+    "$musher" run -q "$scratch/$1.yaml" --data LICENSE --steps "$2" --save "$scratch/saved" --save-every 10 --save-mode "$mode" --max-restarts 9 --json --faults "$scratch/faults.yaml" >"$scratch/run.json"
 }
 for name in large small; do
     n=$([[ $name == large ]] && echo 16 || echo "$steps")

@@ -63,6 +63,13 @@ plan third "$(printf 'data: text.txt\noptimizer: {kind: sgd, lr: 0.0666666666666
 [[ $("$MUSHER" run "$scratch/cosine.yaml" --steps 8 --json 2>/dev/null | jq '.last_learning_rate') == 0.02 ]] && ok "the last rate" || not_ok "the last rate" other
 says "the schedule is printed" 0 "cosine from 0.2 to 0.02 in 8 steps, 3 of warm-up" "$MUSHER" show "$scratch/cosine.yaml"
 
+"$MUSHER" run "$scratch/cosine.yaml" --steps 8 >"$scratch/out" 2>"$scratch/err" && ! grep -q "schedule of the learning rate" "$scratch/err"
+check "a run as long as its schedule" $?
+"$MUSHER" run "$scratch/cosine.yaml" --steps 11 --save "$scratch/past" --save-every 4 --max-restarts 1 >"$scratch/out" 2>"$scratch/err" &&
+    [[ $(grep -c "the schedule of the learning rate ends with step 8: the learning rate stays at its minimum, 0.02, in steps 9 to 11$" "$scratch/err") == 1 ]]
+check "a longer one has a warning" $?
+says "so has one behind its end" 0 "in steps 12 to 14" "$MUSHER" run "$scratch/cosine.yaml" --steps 3 --resume "$scratch/past"
+
 # ---- refused
 says "a form that is not stated" 3 'write `form: uint16, uint32 or bytes`' "$MUSHER" run "$scratch/bytes.yaml" --data "$scratch/tokens.bin"
 says "an unknown form" 2 "uint16" "$MUSHER" run "$scratch/bytes.yaml" --data "$scratch/tokens.bin" --data-form uint17

@@ -77,6 +77,8 @@ check "a device leaves the hostfile" $?
 check "and is taken in again, because that pays" $?
 [[ $(value '.restarts[2] | "\(.failed) \(.without)"') == "true b.0, b.1" && $(value .goodput.restarts) == 3 ]]
 check "a node is lost" $?
+jq -e '.goodput | .parts_ns.fewer > 5 * .step_ns' "$scratch/out" >"$scratch/fewer" # steps on 5 and 4 devices have three rounds of microbatches in place of two
+check "steps on fewer devices are counted as such" $?
 as_undisturbed "6, 5, 6 and 4 devices"
 # its trace: four times of training, which do not overlap, from time 0 to the end of the last step
 grep '"stream":"run"' "$scratch/run.trace" | jq -s -c 'sort_by(.begin_ns)' >"$scratch/spans"

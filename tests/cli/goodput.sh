@@ -88,7 +88,7 @@ prints "goodput as text" "Daly 18.6 min" "$MUSHER" goodput "${few[@]}"
 prints "the table of a file" "Faulty GPU" "$MUSHER" goodput "${few[@]}" --failures tests/validate/published/llama3_interruptions_table5.csv
 prints "nothing fails" "goodput 100.00 %" "$MUSHER" goodput --mtbf never
 prints "fails faster than it restarts" "goodput 0: " "$MUSHER" goodput "${few[@]}" --mtbf 5s
-prints "devices that leave and return" "fewer or slower devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
+prints "devices that leave and return" "steps on fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
 prints "a plan's devices, replanned after losses" " replanning " "$MUSHER" goodput "$plan" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds --storage 1MB/s
 small_job | sed 's/global_batch: 6/global_batch: 24/' > "$scratch/ten-job.yaml"
 small_team | sed 's/devices: \[{type: fast}, {type: slow}\]/devices: {type: fast, count: 6}/; s/devices: \[{type: slow}\]/devices: {type: slow, count: 4}/; $a \  - {name: second, between: [b], bandwidth: 1 GB/s, latency: 20 us}' > "$scratch/ten.yaml"
@@ -97,6 +97,9 @@ prints "ten devices, replanned for every count" " replanning " "$MUSHER" goodput
 small_team | sed 's/devices: \[{type: fast}, {type: slow}\]/devices: {type: fast, count: 20}/; s/devices: \[{type: slow}\]/devices: {type: slow, count: 20}/; $a \  - {name: second, between: [b], bandwidth: 1 GB/s, latency: 20 us}' > "$scratch/forty.yaml"
 "$MUSHER" plan "$scratch/ten-job.yaml" "$scratch/forty.yaml" -o "$scratch/forty-plan.yaml" --baseline megatron -q > /dev/null
 refused "too many sets of devices" 2 "up to 256 sets" "$MUSHER" goodput "$scratch/forty-plan.yaml" "${few[@]}" --replan-speeds
+for option in pause copy restart; do
+    refused "--memory-$option without checkpoints in memory" 2 "--memory-$option needs --memory-interval or --memory-every" "$MUSHER" goodput --gpus 64 "--memory-$option" 1s
+done
 refused "no devices" 2 "at least one device" "$MUSHER" goodput --gpus 0
 refused "too many failures to simulate" 3 "failures in" "$MUSHER" goodput --mtbf 1ns
 refused "too many checkpoints" 3 "checkpoints in" "$MUSHER" goodput --checkpoint 0s --interval 1us

@@ -14,6 +14,19 @@ says "a variable without value" 2 "expected NAME=VALUE" "$MUSHER" launch ssh $pl
 for time in 8h 1:2:3:4 -5 1- 1: 1-2:3:4:5 123456789 1--2 ""; do
     says "--time '$time'" 2 "--time '$time': expected minutes, MM:SS, HH:MM:SS, D-HH" "$MUSHER" launch slurm $plan -o - --time="$time"
 done
+for limit in 1 2:00 0-0:2 00:01:30; do
+    says "a time limit of $limit within the grace" 2 "--grace 120 (the default): the time limit --time $limit is" "$MUSHER" launch slurm $plan -o - --save ckpt --time=$limit
+done
+says "a grace longer than the limit" 2 "--grace 7200: the time limit --time 1:00:00 is 3600 s" "$MUSHER" launch slurm $plan -o - --save ckpt --time 1:00:00 --grace 7200
+for limit in 3 2:01 0-1 1-0:0:0 0; do
+    says "a time limit of $limit" 0 "--signal=B:USR1@120" "$MUSHER" launch slurm $plan -o - --save ckpt --time=$limit
+done
+says "without checkpoints no grace" 0 "--time=1" "$MUSHER" launch slurm $plan -o - --time 1
+says "a directive without a dash" 2 "--directive 'mem=4G': sbatch's options begin with a dash" "$MUSHER" launch slurm $plan -o - --directive=mem=4G
+says "a label of Slurm with a blank" 2 "without blanks, commas and quotes" "$MUSHER" launch slurm $plan -o - "--label=fast=gpu:a --exclusive"
+says "a label with a shell's letters" 0 "--gres='gpu:a(S:0-1):2'" "$MUSHER" launch slurm $plan -o - "--label=fast=gpu:a(S:0-1)"
+says "an image with a blank" 2 "--image 'a b': expected a reference" "$MUSHER" launch kubernetes $plan -o - --image 'a b' --claim c
+says "a relative folder" 2 "--folder 'work': pods mount the claim at an absolute path" "$MUSHER" launch kubernetes $plan -o - --image i --claim c --folder work
 says "an option of another engine" 2 "--image has no effect with ssh, it is for kubernetes" "$MUSHER" launch ssh $plan -o - --image i
 says "of several others" 2 "--restarts has no effect with ssh, it is for slurm and kubernetes and ray" "$MUSHER" launch ssh $plan -o - --restarts 3 --save ckpt
 for option in time partition account directive agent image claim folder label grace name; do
@@ -92,6 +105,25 @@ END
     "$MUSHER" run "$mixed" --any-host --steps 100 --data LICENSE --save "$scratch/mixed-whole" > /dev/null 2> "$scratch/err" &&
         diff -r "$scratch/mixed-whole" "$scratch/mixed" > "$scratch/err"
     check "with the parameters of one host" $?
+    # Agents that do not reach a host; what a killed run has left is removed by the next one, which has a file of its own.
+    mkdir "$scratch/tmp"
+    echo left > "$scratch/tmp/musher-hosts-killed"
+    echo kept > "$scratch/tmp/musher-hosts-locked"
+    exec {lock}< "$scratch/tmp/musher-hosts-locked"
+    flock "$lock"
+    not_reached() { # NAME ANSWER TEXT: of the host beta
+        printf '#!/bin/bash\n[[ $1 != beta ]] || { %s; }\nexec "%s" "$@"\n' "$2" "$scratch/agent" > "$scratch/agent-of"
+        chmod +x "$scratch/agent-of"
+        says "$1" 7 "host beta: '$scratch/agent-of' $3" timeout 60 env TMPDIR="$scratch/tmp" "$MUSHER" run $plan --data LICENSE --steps 2 --agent "$scratch/agent-of"
+    }
+    not_reached "a host that refuses" "echo no route to host >&2; echo more >&2; exit 255" "cannot start Open MPI there (exit code 255): no route to host"
+    [[ $(ls "$scratch/tmp") == musher-hosts-locked ]] && ok "files of killed runs are removed" || not_ok "files of killed runs are removed" "$(ls "$scratch/tmp")"
+    exec {lock}<&-
+    not_reached "a host without Open MPI" "exec sh -c 'orted-is-missing'" "cannot start Open MPI there (exit code 127): sh: 1: orted-is-missing: not found"
+    not_reached "a host without an answer" "exit 255" "cannot start Open MPI there (exit code 255)"
+    says "no such agent" 7 "host" env TMPDIR="$scratch/tmp" "$MUSHER" run $plan --data LICENSE --steps 2 --agent "$scratch/no-agent"
+    has "its name is there" err "cannot start Open MPI there (exit code 127): $scratch/no-agent: No such file or directory"
+    [[ -z $(ls "$scratch/tmp") ]] && ok "no file is left" || not_ok "no file is left" "$(ls "$scratch/tmp")"
     # Ranks in another order than the plan's.
     sed "/^alpha$/d; s/^END$/alpha\nalpha\nEND/; s/ --save [^ ]* --continue//" "$scratch/run.sh" > "$scratch/order.sh"
     says "ranks on other hosts than the plan's" 3 "rank 0 runs on 'gamma'" bash "$scratch/order.sh"

@@ -108,11 +108,25 @@ run pair "{kind: kill, device: a.1, at_step: 9}, {kind: kill, device: a.0, at_st
 check "a plan of more devices than the first one" $?
 same undisturbed-plan && ok "with the bits of an undisturbed run" || not_ok "with the bits of an undisturbed run" "$(restarts)"
 
-# ---- the end at a limit: checkpoints on disk are named
-run plan "{kind: kill, device: a.1, at_step: 19}" --memory-every 2 --elastic --min-devices 3 --save-every 5 --save-mode sync
+# ---- the end: a newer checkpoint in memory is written, and the same command goes on from it
+continues() { # PLAN: the newest generation on disk is of step 16 or 18; then --continue
+    [[ $(ls -d "$scratch"/saved/step-* | tail -n 1) == */step-0000001[68] ]] || return 1
+    "$MUSHER" run "$scratch/$1.yaml" --data "$text" --steps $steps --save "$scratch/saved" --continue >"$scratch/out" 2>"$scratch/err" && same "undisturbed-$1"
+}
+for p in plan zero; do
+    run $p "{kind: kill, device: a.1, at_step: 19}" --memory-every 2 --elastic --min-devices 3 --save-every 5 --save-mode sync
+    code=$?
+    [[ $code == 75 && $(value .error.message) == *"the newest checkpoint, of step 1"[68]", is in $scratch/saved: start again with --continue" ]]
+    check "$p: a run that gives up writes its checkpoint in memory" $?
+    continues $p
+    check "$p: and goes on from it with the bits of an undisturbed run" $?
+done
+run plan "{kind: kill, device: a.1, at_step: 8}, {kind: kill, device: a.0, at_step: 19}" --memory-every 2 --max-restarts 1
 code=$?
-[[ $code == 75 && $(value .error.message) == *"the newest checkpoint, of step 15, is in $scratch/saved: start again with --continue; the one in memory, of step 1"[68]", ends with the run" ]]
-check "a run that gives up names its checkpoint on disk" $?
+[[ $code == 7 ]] && grep -q "the checkpoint in memory, of step 1[68], is in $scratch/saved now: start again with --continue" "$scratch/err"
+check "a run without restarts left does so too" $?
+continues plan
+check "and goes on from it" $?
 "$MUSHER" run "$scratch/plan.yaml" --data "$text" --steps 3 --save "$scratch/x" --max-restarts 1 --elastic --db "$scratch/none.db" >"$scratch/out" 2>"$scratch/err"
 [[ $? == 3 && $(cat "$scratch/err") == *"no profile database"* && ! -e $scratch/x ]]
 check "a profile database is looked for at the start" $?

@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/cli/saves.sh - checkpoints that are written while training goes on (run --save-every): the files of every kind of training are those of
 # a run that waits for its writes, byte for byte; a killed run loses no complete generation and continues to the same bits; errors and slow
-# disks; the interval of --save-every auto. MUSHER_LONG=1: 120 killed runs in the place of 6.
+# disks; the interval of --save-every auto. MUSHER_LONG=1: 300 killed runs (KILLS) in the place of 6.
 set -u
 . tests/cli/common.inc
 text=$scratch/text.txt
@@ -113,7 +113,7 @@ end_run() {
 newest() { ls "$scratch/kept" 2>/dev/null | tail -n 1; }
 at_step() { local n; n=$(newest) && echo $((10#0${n#step-})); }
 steps=400 kills=6
-[[ ${MUSHER_LONG:-} ]] && kills=120
+[[ ${MUSHER_LONG:-} ]] && kills=${KILLS:-300}
 RANDOM=11
 killed=0 lost=0 other=0 broken=0 after=0
 for name in pipeline zero3; do

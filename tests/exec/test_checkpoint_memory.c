@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -154,6 +155,37 @@ START_TEST(damage_is_seen)
 }
 END_TEST
 
+/* A run that ends has its newest generation on disk, beside the newest one there. */
+START_TEST(the_newest_is_written_to_disk)
+{
+    char dir[] = "/tmp/musher-memory-XXXXXX";
+    const char *below = arena_printf(a, "%s/saved", mkdtemp(dir));
+    struct checkpoint c;
+    struct error err;
+    float got[VALUES];
+    write_all(0, 5);
+    write_all(1, 10);
+    checkpoint_memory_lose(m, checkpoint_memory_node("x.y.0")); /* the copies are written then */
+    ck_assert_msg(checkpoint_memory_write(a, m, 5, below, 0, 2, &err) == OK, "%s", err.text);
+    ck_assert_msg(checkpoint_memory_write(a, m, 10, below, 5, 2, &err) == OK, "%s", err.text);
+    ck_assert_msg(checkpoint_find(a, below, &c, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(c.step, 10);
+    ck_assert_int_eq(c.sequences, 70);
+    ck_assert_int_eq(c.n_tensors, 2 * RANKS);
+    for (int32_t rank = 0; rank < RANKS; rank++) {
+        ck_assert_msg(checkpoint_load(&c, arena_printf(a, "t%d-0", (int)rank), &(struct shape){1, {VALUES}}, DTYPE_fp32, got, &err) == OK, "%s", err.text);
+        for (int i = 0; i < VALUES; i++) ck_assert_float_eq(got[i], value_of(rank, 10, 0, i));
+    }
+    ck_assert_int_eq(checkpoint_newest(a, below), 10);
+    /* one whose memory is damaged leaves the disk as it was */
+    write_all(0, 15);
+    ck_assert_int_eq(pwrite(m->generation[0].part[1].own, "damage", 6, 40), 6);
+    ck_assert_int_eq(checkpoint_memory_write(a, m, 15, below, 10, 2, &err), ERR_INPUT);
+    ck_assert_int_eq(checkpoint_newest(a, below), 10);
+    ck_assert_int_eq(system(arena_printf(a, "test $(ls -A %s | wc -l) = 2 && rm -r %s", below, dir)), 0);
+}
+END_TEST
+
 /* Bytes leave when the link is idle, one chunk after the other; a message's reservation is not moved. */
 START_TEST(copies_take_an_idle_link)
 {
@@ -201,6 +233,7 @@ Suite *checkpoint_memory_suite(void)
     tcase_add_test(c, newest_complete_generation_is_found);
     tcase_add_test(c, lost_node_is_replaced_by_copies);
     tcase_add_test(c, damage_is_seen);
+    tcase_add_test(c, the_newest_is_written_to_disk);
     tcase_add_test(c, copies_take_an_idle_link);
     tcase_add_test(c, peers_of_a_program);
     suite_add_tcase(s, c);

@@ -62,6 +62,10 @@ START_TEST(sources_of_a_job)
     parse_refused("data: {files: [{path: a, weight: 1}, b]}\n", "job.yaml:1:");
     parse_refused("data: {files: [{path: a, weight: 0}]}\n", "must be from 1e-9");
     parse_refused("data: {files: [{weight: 1}]}\n", "path");
+    /* A block has 4,096 samples: a part below one of them could not be read as stated. */
+    written("data: {files: [{path: a, weight: 4095}, {path: b, weight: 1}]}\n", "data: {files: [{path: \"/texts/a\", weight: 4095}, {path: \"/texts/b\", weight: 1}]}\n");
+    parse_refused("data: {files: [{path: a, weight: 4095}, {path: b, weight: 0.999}]}\n", "job.yaml:1:59: data.files[1].weight: is 0.000244 of all weights");
+    parse_refused("data: {files: [{path: a, weight: 1}, {path: b, weight: 1e-6}]}\n", "state at least 0.0002442");
     parse_refused("data: ''\n", "must not be empty");
 }
 END_TEST

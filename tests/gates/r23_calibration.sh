@@ -34,7 +34,9 @@ refused() {
 poison() { jq -c "$1" run.trace >poisoned.trace; }
 first=$(newest)
 poison 'if .begin_ns then .end_ns = .begin_ns + (.end_ns - .begin_ns) * 1000 else . end'
-refused "ps instead of ns" "times the cost in profile" poisoned.trace
+refused "ps instead of ns" "times the cost measured on host before any calibration" poisoned.trace
+poison 'if .begin_ns then .end_ns = .begin_ns else . end'
+refused "spans of no time" "end when or before they begin" poisoned.trace
 poison 'if .spans then .iteration_ns = .iteration_ns * 1000 else . end'
 refused "a header in ps" "check the unit of its times" poisoned.trace
 cp run.trace copy.trace
@@ -55,5 +57,5 @@ jq -ne "$again[1] == $good[1] and $again[0] == $bad[0] + 1" >out || fails "--res
 "$MUSHER" calibrate --db db >out 2>err
 (($? == 2)) || fails "no run" "$(cat err)"
 ((failures == 0)) && verdict="0 coefficients moved by more than a factor of 10" || verdict="$failures failures"
-echo "R23 calibration  ${cases:-0} poisoned runs and 8 commands, $verdict"
+echo "R23 calibration  ${cases:-0} poisoned runs and 9 commands, $verdict"
 ((failures == 0))

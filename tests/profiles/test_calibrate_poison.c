@@ -6,6 +6,7 @@
 #include "tests/support/suites.h"
 
 #include <math.h>
+#include <string.h>
 
 static struct arena *a;
 static struct error err;
@@ -196,7 +197,9 @@ static const struct poison poisons[] = {
     {"four tenths of the spans a thousandth", OUTLIERS, ALL, ALL, 1e-3, 0.4, TAKEN, 0},
     {"a tenth of one operator a billion times", OUTLIERS, ALL, 4, 1e9, 0.1, TAKEN, 0},
     {"a tenth of the spans of no time", ZERO, ALL, ALL, 0, 0.1, TAKEN, 0},
-    {"all spans of no time", ZERO, ALL, ALL, 0, 1, TAKEN, 0},
+    {"all spans of no time", ZERO, ALL, ALL, 0, 1, REFUSED, 0},
+    {"six tenths of the spans of no time", ZERO, ALL, ALL, 0, 0.6, REFUSED, 0},
+    {"four tenths of the spans of no time", ZERO, ALL, ALL, 0, 0.4, TAKEN, 0},
     {"a tenth of the spans of unknown operators", NAMES, ALL, ALL, 0, 0.1, TAKEN, 0},
     {"all spans in one step", LATE_STEPS, ALL, ALL, 0, 1, TAKEN, 0},
     /* iterations */
@@ -220,7 +223,7 @@ static const struct poison poisons[] = {
     {"a clock in another unit", DRIFT, 1, ALL, 1e3, 1, REFUSED, 0},
     {"a clock that jumps forward in a tenth of the steps", JUMP, 1, 2, 1e7, 0.1, TAKEN, 0},
     {"a clock that jumps back in a tenth of the steps", BACKWARDS, 1, ALL, 0, 0.1, TAKEN, 0},
-    {"a clock that runs backwards", BACKWARDS, ALL, ALL, 0, 1, TAKEN, 0},
+    {"a clock that runs backwards", BACKWARDS, ALL, ALL, 0, 1, REFUSED, 0},
     /* experts and headers of devices */
     {"a twentieth of the gatings quite uneven", UNEVEN, ALL, ALL, INT32_MAX - 100, 0.05, TAKEN, 0},
     {"all gatings quite uneven", UNEVEN, ALL, ALL, INT32_MAX - 100, 1, TAKEN, 1},
@@ -323,6 +326,8 @@ START_TEST(small_steps_do_not_add_up)
         ck_assert(moved(&generation) <= 10.0001);
     }
     ck_assert_int_eq(accepted, 1);
+    /* 16 times the base, 4 times the last generation: the message names the one that counts */
+    ck_assert_msg(strstr(err.text, "took 17.6 times the cost measured on host before any calibration") != NULL, "%s", err.text);
 }
 END_TEST
 

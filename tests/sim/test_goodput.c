@@ -174,7 +174,7 @@ START_TEST(devices_go_and_come_back)
     struct goodput_tally t = walk(&j, 100 * S, 1);
     ck_assert_double_eq(seconds(&t, GOODPUT_useful), 577.5);
     ck_assert_double_eq(seconds(&t, GOODPUT_lost), 80);
-    ck_assert_double_eq(seconds(&t, GOODPUT_slow), 157.5);
+    ck_assert_double_eq(seconds(&t, GOODPUT_fewer), 157.5);
     ck_assert_double_eq(seconds(&t, GOODPUT_checkpoint), 80);
     ck_assert_double_eq(seconds(&t, GOODPUT_detection), 5);
     ck_assert_double_eq(seconds(&t, GOODPUT_replan), 40);
@@ -212,7 +212,7 @@ START_TEST(devices_that_come_during_a_checkpoint_are_taken_after_it)
     j.changes = during;
     struct goodput_tally t = walk(&j, 100 * S, 1);
     ck_assert_double_eq(t.reconfigurations, 1);
-    ck_assert_double_eq(seconds(&t, GOODPUT_slow), 50);
+    ck_assert_double_eq(seconds(&t, GOODPUT_fewer), 50);
     /* 200 + 50, then 515 … 615, 625 … 725, 735 … 835, 845 … 945, 955 … 1000 */
     ck_assert_double_eq(seconds(&t, GOODPUT_useful), 695);
 }
@@ -285,16 +285,16 @@ START_TEST(lost_devices_slow_the_job_until_they_are_repaired_or_spared)
     struct goodput_result one = study(&j, 1000 * S, 50);
     cause.devices = 3;
     struct goodput_result node = study(&j, 1000 * S, 50);
-    ck_assert_double_gt(one.mean.part_ns[GOODPUT_slow], 0);
-    ck_assert_double_gt(node.mean.part_ns[GOODPUT_slow], 2 * one.mean.part_ns[GOODPUT_slow]);
+    ck_assert_double_gt(one.mean.part_ns[GOODPUT_fewer], 0);
+    ck_assert_double_gt(node.mean.part_ns[GOODPUT_fewer], 2 * one.mean.part_ns[GOODPUT_fewer]);
     ck_assert_double_gt(one.mean.replans, 0);
     j.spares = spare;
     cause.devices = 1;
     struct goodput_result spared = study(&j, 1000 * S, 50);
-    ck_assert_double_lt(spared.mean.part_ns[GOODPUT_slow], 1e-3 * one.mean.part_ns[GOODPUT_slow]);
+    ck_assert_double_lt(spared.mean.part_ns[GOODPUT_fewer], 1e-3 * one.mean.part_ns[GOODPUT_fewer]);
     ck_assert_double_gt(spared.goodput.mean, one.goodput.mean);
     j.repair_ns = 0, j.spares = NULL; /* replaced in the time of the restart */
-    ck_assert_double_eq(study(&j, 1000 * S, 50).mean.part_ns[GOODPUT_slow], 0);
+    ck_assert_double_eq(study(&j, 1000 * S, 50).mean.part_ns[GOODPUT_fewer], 0);
 }
 END_TEST
 
@@ -312,7 +312,7 @@ START_TEST(the_share_of_devices_down_is_little_s_law)
         struct goodput_result r = study(&j, 10000000 * S, 20);
         double x = repairs[i] / (4 * 2000);
         double down =
-            (r.mean.part_ns[GOODPUT_slow] + r.mean.part_ns[GOODPUT_waiting]) / r.mean.elapsed_ns;
+            (r.mean.part_ns[GOODPUT_fewer] + r.mean.part_ns[GOODPUT_waiting]) / r.mean.elapsed_ns;
         ck_assert_double_eq_tol(down / (x / (1 + x)), 1, 0.02);
     }
 }

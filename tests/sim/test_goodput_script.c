@@ -97,7 +97,7 @@ START_TEST(a_lost_device_comes_back)
 {
     struct goodput_event e = {.kind = GOODPUT_EVENT_FAILURE, .at_work_ns = 30 * S, .detect_ns = 3 * S, .devices = second, .back_work_ns = 50 * S};
     struct goodput_tally t = walk(&e, 1, 1);
-    ck_assert_double_eq_tol(seconds(&t, GOODPUT_slow), 20, 1e-6);
+    ck_assert_double_eq_tol(seconds(&t, GOODPUT_fewer), 20, 1e-6);
     ck_assert_double_eq_tol(seconds(&t, GOODPUT_replan), 7, 1e-6); /* the first plan is known */
     ck_assert_double_eq_tol(seconds(&t, GOODPUT_restart), 10, 1e-6);
     ck_assert_double_eq(t.reconfigurations, 1);
@@ -105,7 +105,7 @@ START_TEST(a_lost_device_comes_back)
     e.back_work_ns = 90 * S;
     t = walk(&e, 1, 1);
     ck_assert_double_eq(t.reconfigurations, 0);
-    ck_assert_double_eq_tol(seconds(&t, GOODPUT_slow), 70, 1e-6);
+    ck_assert_double_eq_tol(seconds(&t, GOODPUT_fewer), 70, 1e-6);
     e.back_work_ns = 0;
     t = walk(&e, 1, 1);
     ck_assert_double_eq_tol(t.elapsed_ns / (double)S, 120 + 3 + 7 + 5 + 70, 1e-6); /* never */

@@ -64,7 +64,7 @@ static const struct node *pod_of(const struct node *job) { return at(at(at(at(at
 START_TEST(jobset)
 {
     const char *labels[] = {"fast=gpu.product=A", "slow=gpu.product=B"}, *run[] = {"--steps", "5"};
-    const struct launch_request q = {.program = "musher", .image = "registry/\"x\":1", .claim = "work", .folder = "/work", .save = "ckpt", .restarts = 7,
+    const struct launch_request q = {.program = "musher", .image = "registry/x:1", .claim = "work", .folder = "/work", .save = "ckpt", .restarts = 7,
                                      .grace_s = 60, .labels = {2, labels}, .run = {2, run}};
     struct launch l = laid_out(&q, true);
     const struct node *root = read_back(&l), *spec = at(root, "spec"), *jobs = at(spec, "replicatedJobs");

@@ -32,9 +32,15 @@ static enum status dns_name(const struct launch *l, char out[NAME_MAX_BYTES + 1]
 
 static enum status check(const struct launch *l, struct error *err)
 {
+    /* of image references (distribution/reference) */
+    static const char reference[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/:@[]";
     const struct launch_part *first = NULL;
     if (!l->q->image) return error_set(err, ERR_USAGE, "launch kubernetes needs --image, a container image with musher, Open MPI and sshd");
     if (!l->q->claim) return error_set(err, ERR_USAGE, "launch kubernetes needs --claim, the persistent volume claim with plan, data and checkpoints");
+    if (l->q->image[strspn(l->q->image, reference)] || !*l->q->image)
+        return error_set(err, ERR_USAGE, "--image '%.200s': expected a reference without blanks and quotes, e.g. registry/musher:1 or registry/musher@sha256:...", l->q->image);
+    if (*l->q->folder != '/' || strchr(l->q->folder, ':'))
+        return error_set(err, ERR_USAGE, "--folder '%.200s': pods mount the claim at an absolute path without colons, e.g. /data", l->q->folder);
     for (int32_t i = 0; i < l->n_nodes; i++)
         for (int32_t k = 0; k < l->nodes[i].n_parts; k++) {
             const struct launch_part *p = &l->nodes[i].part[k];

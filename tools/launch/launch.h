@@ -57,7 +57,7 @@ struct launch {
 };
 
 /* ERR_INPUT: too many types on a node. ERR_USAGE: a label of an unknown type, an option with a
- * control character, a variable without a value. O(devices · types of a node). */
+ * control character, a variable without a value, a directive without a dash. O(devices · types of a node). */
 MUST_CHECK enum status launch_layout(struct arena *a, const char *path, const struct plan *plan, const struct program *program,
                                      const struct launch_request *q, struct launch *out, struct error *err);
 

@@ -103,6 +103,9 @@ static enum status check_request(const struct launch_request *q, struct error *e
     TRY(check_texts("--env", &q->env, err));
     TRY(check_texts("--directive", &q->directives, err));
     TRY(check_texts("options of run", &q->run, err));
+    for (size_t i = 0; i < q->directives.count; i++)
+        if (*q->directives.items[i] != '-')
+            return error_set(err, ERR_USAGE, "--directive '%.200s': sbatch's options begin with a dash, e.g. --directive=--mem=4G", q->directives.items[i]);
     for (size_t i = 0; i < q->env.count; i++) {
         size_t n = strspn(q->env.items[i], letters);
         if (!n || q->env.items[i][n] != '=' || strchr("0123456789", *q->env.items[i]))

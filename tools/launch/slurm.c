@@ -9,19 +9,37 @@
  * A step's PMIx folder on a node bears the numbers of job and step, and slurmstepd removes it seconds after srun has ended. A requeued job
  * starts again with step 0, so its PMIx may not start: "Cannot create directory", and srun 22.05 ends with 0. Therefore each start
  * takes another step number, and where no rank has begun, mpirun starts them. */
+#include "core/base/arena.h"
 #include "tools/launch/shell.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* Generic resources of a node: --gres. */
-static void print_gres(FILE *out, const struct launch_node *x)
+static void print_gres(FILE *out, struct arena *a, const struct launch_node *x)
 {
-    int32_t n = 0;
+    const char *gres = NULL;
     for (int32_t i = 0; i < x->n_parts; i++) {
         const struct launch_part *p = &x->part[i];
         if (!p->label && !p->gpu) continue;
-        fprintf(out, "%s%s%s:%" PRId32, n++ ? "," : " --gres=", p->label ? "" : "gpu:", p->label ? p->label : p->type, p->n);
+        gres = arena_printf(a, "%s%s%s%s:%" PRId32, gres ? gres : "", gres ? "," : "", p->label ? "" : "gpu:", p->label ? p->label : p->type, p->n);
     }
+    if (!gres) return;
+    fputs(" --gres=", out);
+    shell_word(out, gres);
+}
+
+/* Names of gres have neither blanks nor commas, which separate them; sbatch ends an option at a blank, and a line at #. */
+static enum status check_labels(const struct launch *l, struct error *err)
+{
+    for (int32_t i = 0; i < l->n_nodes; i++)
+        for (int32_t k = 0; k < l->nodes[i].n_parts; k++) {
+            const struct launch_part *p = &l->nodes[i].part[k];
+            if (p->label && strpbrk(p->label, " ,'\"#"))
+                return error_set(err, ERR_USAGE, "--label %s=%.100s: expected one of Slurm's generic resources, without blanks, commas and quotes, e.g. %s=gpu:h100",
+                                 p->type, p->label, p->type);
+        }
+    return OK;
 }
 
 static void print_option(FILE *out, const char *option, const char *value)
@@ -42,7 +60,7 @@ static void print_components(FILE *out, const struct launch *l)
         print_option(out, "account", l->q->account);
         for (size_t i = 0; i < l->q->directives.count; i++) fprintf(out, "#SBATCH %s\n", l->q->directives.items[i]);
         fprintf(out, "#SBATCH --nodes=%" PRId32 " --ntasks-per-node=%" PRId32, l->groups[g].n, x->n_ranks);
-        print_gres(out, x);
+        print_gres(out, l->a, x);
         putc('\n', out);
     }
 }
@@ -152,7 +170,7 @@ static void print_requeue(FILE *out)
 
 enum status launch_slurm(FILE *out, const struct launch *l, struct error *err)
 {
-    (void)err;
+    TRY(check_labels(l, err));
     bool by_block = l->n_groups == 1 && l->in_order;
     fprintf(out, "#!/bin/bash\n# Plan %s: %" PRId32 " ranks on %" PRId32 " nodes. Written by `musher launch slurm`; to submit it: sbatch FILE\n",
             l->plan_name, l->n_ranks, l->n_nodes);

@@ -66,7 +66,7 @@ enum status profile_run_bench(struct profile_links *b, const struct program *pro
     if (st == OK) st = trace_read(b->arena, trace, out, err);
     if (st != OK && st != ERR_INTERRUPTED && remote)
         st = error_wrap(err, st, "ranks on several hosts, which need %s on all of them (TMPDIR names the folder)", folder);
-    if (on.file) unlink(on.file);
+    mpi_hosts_remove(&on);
     unlink(file);
     unlink(trace);
     return st;
