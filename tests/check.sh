@@ -1,7 +1,8 @@
 #!/bin/bash
 # tests/check.sh - runs the suites, the command-line tests and the lint; the last line counts all checks.
-# usage: BUILD=build [SLOWDOWN=4] [SCRIPTS="gpu cuda"] tests/check.sh   after `make tests`; SLOWDOWN: factor of all time limits; SCRIPTS: of
-#        tests/cli, these alone
+# usage: BUILD=build [SLOWDOWN=4] [SUITES="plugin cuda_device"] [SCRIPTS="gpu cuda"] tests/check.sh   after `make tests`; SLOWDOWN: factor of all
+#        time limits; SUITES, SCRIPTS: these suites, these scripts of tests/cli alone
+# Jobs are started longest first while processors are free, by tests/lengths.txt. No test depends on what runs beside it.
 set -u
 BUILD=${BUILD:-build}
 MUSHER=$PWD/$BUILD/musher
@@ -15,66 +16,85 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 passed=0 failed=0
 scratch=$(mktemp -d) || exit 6
-suites=
-trap 'kill $suites $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
-shopt -s nullglob
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 
-# The longest scripts first, so that no processor is idle at the end.
-scripts=(tests/cli/{training,readme,gpu,sharded,peers,harp,sailor}.sh)
-if [[ -n ${SCRIPTS:-} ]]; then
-    scripts=()
-    for script in $SCRIPTS; do scripts+=("tests/cli/$script.sh"); done
-fi
-for script in tests/cli/*.sh; do [[ -n ${SCRIPTS:-} ]] || [[ " ${scripts[*]} " == *" $script "* ]] || scripts+=("$script"); done
+# ---- jobs: a suite that is listed, the others in four parts, a script (NAME.sh), a gate (gates.sh:r02)
+declare -A seconds share suites
+while read -r name s percent; do
+    [[ $name == "#" ]] || seconds[$name]=$s share[$name]=$percent
+done <tests/lengths.txt
+jobs=()
+n=0
+for suite in ${SUITES-$("$BUILD/tests/run" --list)}; do
+    job=$suite
+    [[ ${seconds[$suite]-} ]] || job=rest-$((n++ % 4))
+    [[ ${suites[$job]-} ]] || jobs+=("$job")
+    suites[$job]+=" $suite"
+done
+for script in ${SCRIPTS-$(cd tests/cli && echo *.sh)}; do
+    script=${script%.sh}
+    if [[ $script == gates ]]; then
+        for gate in tests/gates/r*.sh; do gate=${gate##*/} && jobs+=("gates.sh:${gate%%_*}"); done
+    else
+        jobs+=("$script.sh")
+    fi
+done
+for job in "${jobs[@]}"; do
+    name=${job%-[0-3]}
+    [[ ${seconds[$name]-} ]] || seconds[$name]=3 share[$name]=100
+    seconds[$job]=${seconds[$name]} share[$job]=${share[$name]}
+done
+mapfile -t jobs < <(for job in "${jobs[@]}"; do echo "${seconds[$job]} $job"; done | sort -k 1,1nr -k 2 | cut -d ' ' -f 2)
 
-# worker: runs scripts that no other worker has started, and prints a line for each. Their output is in $scratch/SCRIPT/cli.
-worker() {
-    local script at code good bad began
-    for script in "${scripts[@]}"; do
-        at=$scratch/$(basename "$script")
-        mkdir "$at" 2>/dev/null || continue
-        began=$SECONDS
-        timeout $((${CLI_TIMEOUT:-1200} * SLOWDOWN)) bash "$script" >"$at/cli" 2>&1
-        code=$?
-        good=$(grep -c '^ok ' "$at/cli") bad=$(grep -c '^not ok ' "$at/cli")
-        # A script that ends before it prints a failure counts as one failure.
-        if ((code && !bad)); then
-            echo "not ok $script: ended with $code" >>"$at/cli"
-            bad=1
-        fi
-        echo "$script: $good ok, $bad not ok, $((SECONDS - began)) s"
-        echo "$good $bad" >"$at/counts"
-    done
+# perform JOB: becomes the job; its output is in $scratch/JOB
+perform() {
+    local script part
+    IFS=: read -r script part <<<"$1"
+    exec >"$scratch/$1" 2>&1
+    # shellcheck disable=SC2086
+    [[ $script == *.sh ]] || exec "$BUILD/tests/run" ${suites[$1]}
+    exec timeout $((${CLI_TIMEOUT:-1200} * SLOWDOWN)) bash "tests/cli/$script" $part
+}
+# report JOB CODE: a line for the job, and its output if it failed
+report() {
+    local good bad last
+    if [[ $1 == *.sh* ]]; then
+        good=$(grep -c '^ok ' "$scratch/$1") bad=$(grep -c '^not ok ' "$scratch/$1")
+    else
+        good=0 bad=0 last=$(tail -n 1 "$scratch/$1")
+        [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]] && good=${BASH_REMATCH[1]} bad=${BASH_REMATCH[2]}
+    fi
+    # A job that ends before it prints a failure counts as one failure, and so do suites that test nothing.
+    if (($2 && !bad)) || [[ $1 != *.sh* && $good$bad == 00 ]]; then
+        echo "not ok $1: ended with $2" >>"$scratch/$1"
+        bad=1
+    fi
+    echo "$1: $good ok, $bad not ok, $((SECONDS - began[$1])) s"
+    ((passed += good, failed += bad))
+    ((bad == 0)) || cat "$scratch/$1"
 }
 
-# The suites have one processor until they end. Half as many scripts as processors run at once, because each script starts ranks.
-"$BUILD/tests/run" >"$scratch/suites" 2>&1 &
-suites=$!
-workers=()
-for ((i = 0; i < ($(nproc) + 1) / 2; i++)); do
-    worker &
-    workers+=($!)
+# Free processors in percent. A job that mostly waits needs a part of one; where the longest job does not fit, a shorter one may.
+free=$(($(nproc) * 100)) n_running=0
+declare -A running began
+while ((${#jobs[@]} + n_running)); do
+    later=()
+    for job in "${jobs[@]}"; do
+        if ((${share[$job]} > free && n_running)); then
+            later+=("$job")
+            continue
+        fi
+        perform "$job" &
+        running[$!]=$job began[$job]=$SECONDS
+        ((free -= ${share[$job]}, ++n_running))
+    done
+    jobs=("${later[@]}")
+    wait -n -p ended
+    code=$?
+    job=${running[$ended]}
+    ((free += ${share[$job]}, --n_running))
+    report "$job" $code
 done
-wait "$suites"
-suites=
-worker
-wait "${workers[@]}"
-
-for script in "${scripts[@]}"; do
-    at=$scratch/$(basename "$script")
-    read -r good bad <"$at/counts" || good=0 bad=1
-    if ((bad)); then cat "$at/cli"; fi
-    ((passed += good, failed += bad))
-done
-
-sed '$d' "$scratch/suites"
-if [[ $(tail -n 1 "$scratch/suites") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
-    ((passed += BASH_REMATCH[1], failed += BASH_REMATCH[2]))
-else
-    tail -n 1 "$scratch/suites"
-    echo "not ok: the suites did not finish"
-    ((failed++))
-fi
 
 if tests/lint.sh; then ((passed++)); else
     echo "not ok: lint"

@@ -39,6 +39,14 @@ static bool known(const char *name)
     return false;
 }
 
+/* Where the test that ends by this signal was: the place of the last assertion that held. */
+static void tell_place(int signal_number)
+{
+    if (suites_place.file) (_mark_point)(suites_place.file, suites_place.line);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && !strcmp(argv[1], "--list")) {
@@ -53,6 +61,8 @@ int main(int argc, char **argv)
     char limit[16];
     snprintf(limit, sizeof limit, "%d", TIMEOUT_S * TEST_SLOWDOWN);
     setenv("CK_DEFAULT_TIMEOUT", limit, 0);
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    for (size_t i = 0; TEST_SLOWDOWN == 1 && i < sizeof deadly / sizeof *deadly; i++) signal(deadly[i], tell_place); /* sanitizers report these */
     SRunner *runner = srunner_create(NULL);
     for (size_t i = 0; i < N_SUITES; i++)
         if (wanted(suites[i].name, argc, argv)) srunner_add_suite(runner, suites[i].make());

@@ -85,7 +85,7 @@ $(BUILD)/libmusher_cuda.so: $(if $(CUDA_LACKS),cuda-missing,$(CUDA_OBJ)) exec/cu
 
 # Against the stand-in's headers, which are always here.
 CUDA_HDR := $(filter-out %/launch.h,$(wildcard exec/cuda/*.h exec/cupti/*.h))
-headers: $(CUDA_HDR:%=$(BUILD)/%.alone)
+headers: $(patsubst %,$(BUILD)/%.alone,$(filter-out $(HDR_FIRST),$(CUDA_HDR)))
 $(CUDA_HDR:%=$(BUILD)/%.alone): ALL_CFLAGS += -isystem tests/standin
 
 # Plugins that are wrong in one thing each, for the tests of what is refused.

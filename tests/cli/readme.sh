@@ -15,12 +15,14 @@ for page in docs/guide/*.md; do # a page missing in the table of contents would 
 done
 awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' README.md docs/guide/README.md "${pages[@]}" > "$scratch/commands"
 cd "$scratch/clone" || exit 6
+words() { tr -s ' \n' '  ' | sed 's/^ //; s/ $//'; }
 n=0
 while IFS= read -r command; do
     [[ -n $command ]] || continue
     ((n++))
     if bash -c "$command" > "$scratch/out" 2>&1 < /dev/null; then
         echo "ok $command"
+        [[ $command == "build/musher plan examples/llama-8b.yaml examples/rack.yaml -o "* ]] && words < "$scratch/out" > "$scratch/printed"
     else
         echo "not ok $command: exit code $?: $(tail -n 3 "$scratch/out")"
         bad=1

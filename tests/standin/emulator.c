@@ -56,6 +56,7 @@ struct machine { /* what one OS thread runs kernels with */
     int32_t n_idle;
     struct lane lanes[STANDIN_BLOCK_MAX];
     struct copies copies[STANDIN_BLOCK_MAX];
+    unsigned in_warp[(STANDIN_BLOCK_MAX + STANDIN_WARP - 1) / STANDIN_WARP]; /* lanes of each warp that wait in a warp operation */
     int32_t n; /* threads of the block */
     int32_t begun, ended;
     int32_t ready
@@ -278,24 +279,27 @@ int standin_barrier_count(int predicate, int line)
 
 void standin_barrier(int line) { (void)standin_barrier_count(0, line); }
 
-/* The lanes of mask wait for the same thing, or have not come yet; true where all have come. */
+/* Ends the process where lane i of the warp, which waits, does so for something else than the calling lane, whose mask it is in. */
+static void check_warp(const struct lane *mine, const struct lane *l, int32_t i)
+{
+    if (l->mask != mine->mask || l->exchange != mine->exchange)
+        standin_bug("%s of line %d with mask %08x, while lane %d of its warp waits in %s of "
+                    "line %d with mask %08x",
+                    mine->operation, mine->line, mine->mask, i, l->operation, l->line, l->mask);
+}
+
+/* Whether all lanes of the calling lane's mask wait. They then wait for the same thing; before that the first of them does, so that
+ * a warp operation costs one pass over its lanes. */
 static bool all_came(const struct machine *m, int32_t first, int32_t lane)
 {
     const struct lane *mine = &m->lanes[lane];
-    bool all = true;
-    for (int32_t i = 0; i < STANDIN_WARP; i++) {
-        if (!(mine->mask >> i & 1)) continue;
-        const struct lane *l = &m->lanes[first + i];
-        if (l->state != LANE_WARP) {
-            all = false;
-            continue;
-        }
-        if (l->mask != mine->mask || l->exchange != mine->exchange)
-            standin_bug("%s of line %d with mask %08x, while lane %d of its warp waits in %s of "
-                        "line %d with mask %08x",
-                        mine->operation, mine->line, mine->mask, i, l->operation, l->line, l->mask);
+    unsigned came = m->in_warp[first / STANDIN_WARP] & mine->mask;
+    if (came != mine->mask) came &= -came; /* the lowest */
+    for (unsigned left = came; left; left &= left - 1) {
+        int32_t i = __builtin_ctz(left);
+        check_warp(mine, &m->lanes[first + i], i);
     }
-    return all;
+    return came == mine->mask;
 }
 
 void standin_warp(const char *operation, unsigned mask, standin_exchange *exchange, void *deposit,
@@ -316,10 +320,12 @@ void standin_warp(const char *operation, unsigned mask, standin_exchange *exchan
     mine->operation = operation;
     mine->exchange = exchange;
     mine->deposit = deposit;
+    m->in_warp[first / STANDIN_WARP] |= 1u << at;
     if (!all_came(m, first, lane)) {
         yield_turn(m);
         return;
     }
+    m->in_warp[first / STANDIN_WARP] &= ~mask;
     void *deposits[STANDIN_WARP] = {NULL};
     for (int32_t i = 0; i < STANDIN_WARP; i++)
         if (mask >> i & 1) deposits[i] = m->lanes[first + i].deposit;
@@ -413,6 +419,7 @@ static void stuck(const struct machine *m)
 static void run_block(struct machine *m)
 {
     memset(m->lanes, 0, (size_t)m->n * sizeof *m->lanes);
+    memset(m->in_warp, 0, sizeof m->in_warp);
     m->begun = m->ended = 0;
     m->ready_from = m->n_ready = 0;
     m->at_barrier = m->predicates = 0;

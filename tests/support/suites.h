@@ -12,6 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Check writes the place of every assertion that holds to a file, for its report of a crash: a third of the time of a suite with a million of
+ * them. Here the last place is kept in memory, and tests/run.c writes it on a signal. */
+struct suites_place {
+    const char *file;
+    int line;
+};
+__attribute__((weak)) struct suites_place suites_place;
+#define _mark_point(in, at)                                                                        \
+    ((void)(__atomic_store_n(&suites_place.file, in, __ATOMIC_RELAXED),                            \
+            __atomic_store_n(&suites_place.line, at, __ATOMIC_RELAXED)))
+
 #define tcase_set_timeout(test_case, seconds)                                                      \
     (tcase_set_timeout)(test_case, (double)TEST_SLOWDOWN * (seconds))
 
