@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 struct request {
-    const char *plan, *trace, *arrivals, *save_every, *mtbf, *init;
+    const char *plan, *trace, *arrivals, *save_every, *mtbf;
     const char *agent;
     int launcher;
     struct train_data data;
@@ -254,8 +254,6 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     TRY(load(a, q, &plan, &program, &is_plan, err));
     TRY(saves_choose(a, q->save_every, q->mtbf, program.n_devices, &q->run, err));
     TRY(train_data_choose(a, &q->data, &program, is_plan ? &plan : NULL, &q->run, err));
-    q->run.init = q->init || !is_plan ? q->init : plan.job.init;
-    q->run.config = is_plan ? model_config(a, &plan.job.model) : NULL;
     if (q->arrivals && !parameter_server_by_arrival(&program.server))
         return error_set(err, ERR_USAGE, "--arrivals: this plan has no parameter server that handles gradients by arrival (mode: ssp or asp)");
     if ((q->observe.log || q->observe.tensorboard) && parameter_server_by_arrival(&program.server))
@@ -323,7 +321,7 @@ static const struct option options[] = {
      .help = "training data, e.g. text.txt or train.bin",
      .preset = "the job's `data`"},
     {.name = "init",
-     TEXT_AT(init),
+     TEXT_AT(data.init),
      .unit = "DIR",
      .help = "weights that a new training starts from: a folder as transformers writes it, or a checkpoint, e.g. gpt2",
      .preset = "the job's `init`, or random ones"},

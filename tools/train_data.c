@@ -24,5 +24,7 @@ enum status train_data_choose(struct arena *a, const struct train_data *x, const
     if (needed && p->plan_hash != 0) return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
     if (x->validation && !data_source_validate(a, &o->data, x->validation))
         return error_set(err, ERR_USAGE, "--validation %s: a fraction is between 0 and 1 (a file of that name: ./%s)", x->validation, x->validation);
+    o->init = x->init || !plan ? x->init : plan->job.init;
+    o->config = plan ? model_config(a, &plan->job.model) : NULL;
     return check_evaluation(p, o, err);
 }
