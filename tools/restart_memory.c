@@ -54,7 +54,7 @@ void restart_memory_write(struct restart_memory *m, struct arena *a, const struc
     if (m->shared) lose_nodes(m, a, script, faults), memory = checkpoint_memory_find(m->shared, &copies);
     if (checkpoint_find_any(a, o->save, &found, &c, &none) == OK && found) *step = c.step;
     if (memory <= *step) return;
-    enum status st = checkpoint_memory_write(a, m->shared, memory, o->save, *step, o->save_keep > 0 ? (int32_t)o->save_keep : CHECKPOINTS_KEPT, err);
+    enum status st = checkpoint_memory_write(a, m->shared, memory, o->save, *step, o->save_keep > 0 ? (int32_t)o->save_keep : CHECKPOINTS_KEPT, o->config, err);
     *(st == OK ? step : lost) = memory;
 }
 

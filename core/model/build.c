@@ -92,12 +92,17 @@ int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, i
     return build_add_bias(b, name, build_apply2(b, OP_matmul, name, NULL, x, w), out);
 }
 
-/* y = x·Wᵀ (+ b), W (out, in) */
 int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      bool bias)
 {
-    int32_t w = build_parameter(b, build_module_of(b, name), ".weight", build_mat(out, in),
-                                INIT_NORMAL, b->m->init_std);
+    return build_linear_of(b, name, build_join(b, name, ".weight", ""), x, in, out, bias);
+}
+
+int32_t build_linear_of(struct build *b, const char *name, const char *weight, int32_t x, int64_t in,
+                        int64_t out, bool bias)
+{
+    int32_t w = build_parameter(b, build_module_of(b, weight), "", build_mat(out, in), INIT_NORMAL,
+                                b->m->init_std);
     int32_t y = build_apply2(b, OP_matmul, name, &(struct op_attrs){.trans_b = true}, x, w);
     return bias ? build_add_bias(b, name, y, out) : y;
 }

@@ -47,6 +47,9 @@ int32_t build_conv1d(struct build *b, const char *name, int32_t x, int64_t in, i
 /* y = x·Wᵀ (+ b), W (out, in) */
 int32_t build_linear(struct build *b, const char *name, int32_t x, int64_t in, int64_t out,
                      bool bias);
+/* weight: the name of its parameter behind the prefix */
+int32_t build_linear_of(struct build *b, const char *name, const char *weight, int32_t x, int64_t in,
+                        int64_t out, bool bias);
 /* unit_offset: the factor is 1 + weight */
 int32_t build_rms_norm(struct build *b, const char *name, int32_t x, int64_t n, bool unit_offset);
 int32_t build_layer_norm(struct build *b, const char *name, int32_t x, int64_t n);

@@ -21,6 +21,7 @@ struct decoder { /* 0: as in llama */
     enum query_norm query_norm;
     const char *norms[4]; /* before and after attention, before and after the MLP; NULL: none */
     bool tied, gemma, bias, no_output_bias, interleaved;
+    bool joins_qkv, joins_gate; /* on disk q, k, v, or gate, up are rows of one tensor (core/model/weight.h) */
 };
 
 #define NORMS_BEFORE {"input_layernorm", NULL, "post_attention_layernorm", NULL}
@@ -42,10 +43,10 @@ static const struct decoder decoders[] = {
      .pattern = 6, .query_norm = QUERY_NORM_HEADS, .norms = NORMS_GEMMA, .tied = true, .gemma = true},
     {"olmo2", .positions = 2048, .eps = 1e-5, .theta = 1e4, .query_norm = QUERY_NORM_WHOLE,
      .norms = {NULL, "post_attention_layernorm", NULL, "post_feedforward_layernorm"}},
-    {"phi3", .positions = 4096, .eps = 1e-5, .theta = 1e4, .windows = WINDOW_ALL, .norms = NORMS_BEFORE},
+    {"phi3", .positions = 4096, .eps = 1e-5, .theta = 1e4, .windows = WINDOW_ALL, .norms = NORMS_BEFORE, .joins_qkv = true, .joins_gate = true},
     {"glm4", .positions = 131072, .head_dim = 128, .eps = 1.5625e-7, .theta = 1e4, .rotary_share = 0.5,
      .norms = {"input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"},
-     .bias = true, .no_output_bias = true, .interleaved = true},
+     .bias = true, .no_output_bias = true, .interleaved = true, .joins_gate = true},
 };
 /* clang-format on */
 
@@ -341,6 +342,20 @@ static int32_t norm(struct build *b, const char *name, int32_t x, int64_t n)
     return build_rms_norm(b, name, x, n, decoder_of(b->m)->gemma);
 }
 
+static const char *weight_of(struct build *b, const char *module, bool joins, const char *whole, int part)
+{
+    static const char *const number[] = {"0", "1", "2"};
+    return joins ? build_join(b, whole, ".weight.", number[part]) : build_join(b, module, ".weight", "");
+}
+
+/* part: 0 queries, 1 keys, 2 values */
+static int32_t project(struct build *b, const char *module, int part, int32_t x, int64_t heads)
+{
+    const struct model *m = b->m;
+    return build_linear_of(b, module, weight_of(b, module, decoder_of(m)->joins_qkv, "self_attn.qkv_proj", part), x,
+                           m->hidden, heads * m->head_dim, m->attention_bias);
+}
+
 /* A query or key: projection, norm, rotation. which: "q" or "k". */
 static int32_t rotated(struct build *b, const char *which, int32_t x, int64_t heads)
 {
@@ -353,8 +368,7 @@ static int32_t rotated(struct build *b, const char *which, int32_t x, int64_t he
                               .interleaved = d->interleaved,
                               .theta = local ? m->local_theta : m->rope_theta};
     if (!local) rotary.rope = m->rope;
-    x = build_linear(b, build_join(b, "self_attn.", which, "_proj"), x, m->hidden,
-                     heads * m->head_dim, m->attention_bias);
+    x = project(b, build_join(b, "self_attn.", which, "_proj"), *which == 'q' ? 0 : 1, x, heads);
     if (d->query_norm)
         x = norm(b, build_join(b, "self_attn.", which, "_norm"), x,
                  d->query_norm == QUERY_NORM_HEADS ? m->head_dim : heads * m->head_dim);
@@ -369,8 +383,7 @@ static int32_t attend(struct build *b, int32_t x)
     attention.softcap = m->attention_softcap;
     int32_t q = rotated(b, "q", x, m->heads);
     int32_t k = rotated(b, "k", x, m->kv_heads);
-    int32_t v = build_linear(b, "self_attn.v_proj", x, m->hidden, m->kv_heads * m->head_dim,
-                             m->attention_bias);
+    int32_t v = project(b, "self_attn.v_proj", 2, x, m->kv_heads);
     /* attention divides by √head_dim */
     if (m->query_scalar > 0 && m->query_scalar != (double)m->head_dim)
         q = build_apply1(b, OP_scale, "self_attn.q_scale",
@@ -391,8 +404,9 @@ static int32_t feed_forward(struct build *b, int32_t y)
     int64_t d = m->hidden, f = m->intermediate;
     if (model_has_experts(m, b->layer))
         return experts_build(b, model_is(m, "mixtral") ? &mixtral : &qwen3, y);
-    int32_t gate = build_linear(b, "mlp.gate_proj", y, d, f, m->mlp_bias);
-    int32_t up = build_linear(b, "mlp.up_proj", y, d, f, m->mlp_bias);
+    bool joins = decoder_of(m)->joins_gate;
+    int32_t gate = build_linear_of(b, "mlp.gate_proj", weight_of(b, "mlp.gate_proj", joins, "mlp.gate_up_proj", 0), y, d, f, m->mlp_bias);
+    int32_t up = build_linear_of(b, "mlp.up_proj", weight_of(b, "mlp.up_proj", joins, "mlp.gate_up_proj", 1), y, d, f, m->mlp_bias);
     gate = decoder_of(m)->gemma ? build_apply1(b, OP_gelu, "mlp.gelu", NULL, gate)
                                 : build_apply1(b, OP_silu, "mlp.silu", NULL, gate);
     y = build_apply2(b, OP_multiply, "mlp.multiply", NULL, gate, up);

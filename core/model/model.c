@@ -233,6 +233,7 @@ static char *write_text(struct arena *a, const struct model *m, enum json_layout
         measured_model_write(&j, m);
     else
         write_family(&j, m);
+    if (architecture) json_put_null(&j, "pad_token_id"); /* some classes' default is beyond a small vocabulary */
     json_close(&j);
     json_end(&j);
     return text_end(a, &made, NULL);

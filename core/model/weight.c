@@ -8,6 +8,7 @@
 
 enum rule_kind {
     STACKED, /* of the graph: `name` is in the name; on disk a number and a dot follow it */
+    JOINED,  /* of the graph: `name` and one of the digits `to` end the name; on disk these parts are one tensor, rows behind rows */
     LEADING, /* of the graph: the whole name; on disk 3 dimensions, 1 in front */
     PREFIX,  /* of a file: `name` begins it, where `to` begins the model's */
     SUFFIX,  /* of a file: `name` ends it, where `to` ends the model's */
@@ -20,6 +21,8 @@ static const struct rule {
 } rules[] = {
     {STACKED, ".block_sparse_moe.experts.", NULL},
     {STACKED, ".mlp.experts.", NULL},
+    {JOINED, ".qkv_proj.weight.", "012"},
+    {JOINED, ".gate_up_proj.weight.", "01"},
     {LEADING, "vit.embeddings.cls_token", NULL},
     {LEADING, "vit.embeddings.position_embeddings", NULL},
     {PREFIX, "h.", "transformer.h."},
@@ -64,6 +67,26 @@ bool weight_part(const char *parameter, const struct shape *shape, int64_t i, ch
         if (rules[k].kind == LEADING && shape->rank == 2 && !strcmp(parameter, rules[k].name))
             *part = (struct shape){3, {1, shape->dim[0], shape->dim[1]}};
     return (size_t)snprintf(name, n, "%s", parameter) < n;
+}
+
+bool weight_joined(const char *parameter, struct weight_join *out)
+{
+    size_t n = strlen(parameter);
+    for (int k = 0; k < RULES; k++) {
+        size_t m = strlen(rules[k].name);
+        if (rules[k].kind != JOINED || n <= m || strncmp(parameter + n - 1 - m, rules[k].name, m) != 0) continue;
+        const char *digit = strchr(rules[k].to, parameter[n - 1]);
+        if (!digit) continue;
+        *out = (struct weight_join){.name_bytes = (int32_t)n - 2, .part = (int32_t)(digit - rules[k].to), .parts = (int32_t)strlen(rules[k].to)};
+        return true;
+    }
+    return false;
+}
+
+bool weight_is_part_of(const char *parameter, const struct weight_join *join, const char *stored)
+{
+    size_t n = (size_t)join->name_bytes;
+    return !strncmp(parameter, stored, n) && !stored[n];
 }
 
 const char *weight_other_name(struct arena *a, const char *stored, int i)

@@ -24,27 +24,42 @@ static enum status fail_if_injected(const char *folder, const char *file, struct
 
 /* ---- headers ---------------------------------------------------------------------------------- */
 
+/* Appends the rows of part 1, 2 … of a joined tensor to those of the parts before it, if they are there. within: their bytes. */
+static bool join_rows(const struct checkpoint_tensor *t, const struct weight_join *join, struct safetensors_tensor *x, int64_t *within)
+{
+    if (!weight_is_part_of(t->name, join, x->name) || x->dtype != t->dtype || x->shape.rank != 2 || t->shape.rank != 2 || x->shape.dim[1] != t->shape.dim[1])
+        return false;
+    *within = shape_elements(&x->shape) * dtype_bytes((enum dtype)t->dtype);
+    x->shape.dim[0] += t->shape.dim[0];
+    return true;
+}
+
 /* The header of tensors that follow each other, under their names on disk; sets their offsets. */
 static enum status make_head(struct arena *a, struct checkpoint_tensor *const *tensors, int32_t n, struct checkpoint_layout_file *out, struct error *err)
 {
     int64_t most = 0;
     for (int32_t i = 0; i < n; i++) most += weight_parts(tensors[i]->name, &tensors[i]->shape);
     int32_t *first = ARENA_ARRAY(a, int32_t, (size_t)n + 1);
+    int64_t *within = ARENA_ARRAY(a, int64_t, (size_t)n + 1); /* bytes of earlier parts of a joined tensor */
     out->stored = ARENA_ARRAY(a, struct safetensors_tensor, (size_t)most + 1);
     for (int32_t i = 0; i < n; i++) {
         const struct checkpoint_tensor *t = tensors[i];
         int64_t parts = weight_parts(t->name, &t->shape);
-        first[i] = out->n_stored;
-        for (int64_t k = 0; k < parts; k++) {
+        struct weight_join join;
+        bool joined = weight_joined(t->name, &join), follows = false;
+        if (joined && join.part && out->n_stored) follows = join_rows(t, &join, &out->stored[out->n_stored - 1], &within[i]);
+        first[i] = out->n_stored - follows;
+        for (int64_t k = 0; k < parts && !follows; k++) {
             struct safetensors_tensor *x = &out->stored[out->n_stored++];
             char name[sizeof t->name];
             if (!weight_part(t->name, &t->shape, k, name, sizeof name, &x->shape))
                 return error_set(err, ERR_INPUT, "parameter %s: its name is too long for a checkpoint", t->name);
+            if (joined && !join.part) name[join.name_bytes] = '\0';
             x->name = arena_strdup(a, name), x->dtype = t->dtype;
         }
     }
     out->head = safetensors_head(a, out->stored, out->n_stored, &out->head_bytes);
-    for (int32_t i = 0; i < n; i++) tensors[i]->offset = first[i] < out->n_stored ? out->stored[first[i]].offset : out->head_bytes;
+    for (int32_t i = 0; i < n; i++) tensors[i]->offset = first[i] < out->n_stored ? out->stored[first[i]].offset + within[i] : out->head_bytes;
     return OK;
 }
 
@@ -93,7 +108,10 @@ static int32_t file_end(struct checkpoint_tensor *const *t, int32_t n, int64_t s
 {
     int64_t bytes = 0;
     int32_t i = 0;
-    while (i < n && is_parameter(t[i]) == is_parameter(t[0]) && (!i || bytes + t[i]->bytes <= shard_bytes)) bytes += t[i++]->bytes;
+    struct weight_join join;
+    while (i < n && is_parameter(t[i]) == is_parameter(t[0]) &&
+           (!i || bytes + t[i]->bytes <= shard_bytes || (weight_joined(t[i]->name, &join) && join.part)))
+        bytes += t[i++]->bytes;
     return i;
 }
 
@@ -282,6 +300,14 @@ static enum status agree_on(const struct safetensors *f, const struct checkpoint
             low = middle + 1;
         else
             high = middle;
+    }
+    struct weight_join join;
+    bool joined = weight_joined(t->name, &join);
+    const struct safetensors_tensor *before = joined && join.part && low ? &f->tensors[low - 1] : joined && low < f->n ? &f->tensors[low] : NULL;
+    if (before && weight_is_part_of(t->name, &join, before->name)) {
+        int64_t end = before->offset + shape_elements(&before->shape) * dtype_bytes((enum dtype)t->dtype);
+        bool same = before->dtype == t->dtype && before->shape.rank == 2 && t->shape.rank == 2 && before->shape.dim[1] == t->shape.dim[1];
+        if (same && t->offset + shape_elements(&t->shape) * dtype_bytes((enum dtype)t->dtype) <= end) return OK;
     }
     for (int64_t i = 0; i < weight_parts(t->name, &t->shape); i++, low++) {
         const struct safetensors_tensor *x = low < f->n ? &f->tensors[low] : NULL;

@@ -3,6 +3,7 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "core/base/rng.h"
+#include "exec/checkpoint/files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -208,10 +209,14 @@ enum status checkpoint_memory_read(struct arena *a, struct checkpoint_memory *m,
 
 /* --- from memory to disk --- */
 
-/* A file for each part; tensors are verified as they are read. */
-static enum status write_parts(struct arena *a, struct checkpoint *c, const char *temporary, struct error *err)
+/* Tensors of one part at a time, verified as they are read. */
+static enum status write_parts(struct arena *a, struct checkpoint *c, const char *temporary, const char *config, struct error *err)
 {
-    for (int32_t first = 0, end, file = 0; first < c->n_tensors; first = end, file++) {
+    struct checkpoint_layout layout;
+    struct checkpoint_target to = {temporary, &layout};
+    TRY(checkpoint_layout_make(a, c->tensors, c->n_tensors, CHECKPOINT_SHARD_BYTES, &layout, err));
+    TRY(checkpoint_layout_write(a, &layout, temporary, config, err));
+    for (int32_t first = 0, end; first < c->n_tensors; first = end) {
         for (end = first; end < c->n_tensors && !strcmp(c->tensors[end].file, c->tensors[first].file);) end++;
         struct arena *part = arena_new();
         const void **data = ARENA_ARRAY(part, const void *, (size_t)(end - first));
@@ -222,14 +227,15 @@ static enum status write_parts(struct arena *a, struct checkpoint *c, const char
             st = checkpoint_load(c, t->name, &t->shape, (enum dtype)t->dtype, values, err);
             data[i - first] = values;
         }
-        if (st == OK) st = checkpoint_write(a, temporary, arena_printf(a, "part-%04" PRId32 ".bin", file), c->tensors + first, data, end - first, err);
+        if (st == OK) st = checkpoint_put_file(&to, part, "", c->tensors + first, data, end - first, err);
         arena_free(part);
         if (st != OK) return st;
     }
     return OK;
 }
 
-enum status checkpoint_memory_write(struct arena *a, struct checkpoint_memory *m, int64_t step, const char *dir, int64_t disk, int32_t keep, struct error *err)
+enum status checkpoint_memory_write(struct arena *a, struct checkpoint_memory *m, int64_t step, const char *dir, int64_t disk, int32_t keep,
+                                    const char *config, struct error *err)
 {
     struct checkpoint c;
     struct checkpoint_store s;
@@ -239,7 +245,7 @@ enum status checkpoint_memory_write(struct arena *a, struct checkpoint_memory *m
     s.keep = keep;
     enum status st = checkpoint_follow(a, &s, dir, disk, err);
     if (st == OK) st = checkpoint_begin(a, &s, step, &temporary, err);
-    if (st == OK) st = write_parts(a, &c, temporary, err);
+    if (st == OK) st = write_parts(a, &c, temporary, config, err);
     if (st == OK) st = checkpoint_commit(a, &s, temporary, &c, err);
     if (st != OK && temporary) checkpoint_discard(&s, temporary);
     checkpoint_leave(&s);

@@ -53,9 +53,9 @@ void checkpoint_memory_close(struct checkpoint_memory *m);
 /* The memory of a node is lost: its files are empty. No rank runs. */
 void checkpoint_memory_lose(struct checkpoint_memory *m, uint64_t node);
 /* Writes the usable generation of this step to folder DIR as its newest (checkpoint.h), for a run that ends. disk: step of the newest valid generation
- * there, 0: none; keep: generations to keep. No rank runs. ERR_INPUT, ERR_RESOURCE: DIR is as it was. O(bytes). */
+ * there, 0: none; keep: generations to keep; config: text of config.json, NULL: none. No rank runs. ERR_INPUT, ERR_RESOURCE: DIR is as it was. O(bytes). */
 MUST_CHECK enum status checkpoint_memory_write(struct arena *a, struct checkpoint_memory *m, int64_t step, const char *dir, int64_t disk, int32_t keep,
-                                               struct error *err);
+                                               const char *config, struct error *err);
 /* Step of the newest usable generation, 0: none. *copies: ranks whose copy is needed. The next checkpoint overwrites the other one. */
 int64_t checkpoint_memory_find(struct checkpoint_memory *m, int32_t *copies);
 

@@ -138,11 +138,28 @@ enum status weights_read(const struct weights *w, const struct weight *x, int64_
     return status;
 }
 
+/* Rows of a tensor. Parts but the first have equal numbers of rows. */
+static enum status load_joined(const struct weights *w, const char *parameter, const struct weight_join *join, const struct shape *shape, enum dtype dtype,
+                               void *out, struct error *err)
+{
+    char name[NAME_BYTES];
+    int64_t n = shape_elements(shape);
+    snprintf(name, sizeof name, "%.*s", (int)join->name_bytes, parameter);
+    const struct weight *x = weights_find(w, name);
+    if (!x) return error_set(err, ERR_INPUT, "'%s' has no tensor %s", w->folder, name);
+    int64_t all = shape_elements(&x->at->shape), first = join->part ? all - (join->parts - join->part) * n : 0;
+    if (x->at->shape.rank != 2 || shape->rank != 2 || x->at->shape.dim[1] != shape->dim[1] || first < 0 || first + n > all)
+        return error_set(err, ERR_INPUT, "'%s': tensor %s has another shape than the program's", w->folder, name);
+    return weights_read(w, x, first, n, dtype, out, err);
+}
+
 enum status weights_load(const struct weights *w, const char *parameter, const struct shape *shape, enum dtype dtype, void *out, struct error *err)
 {
     int64_t parts = weight_parts(parameter, shape), each = shape_elements(shape) / (parts ? parts : 1);
     char name[NAME_BYTES];
     struct shape part;
+    struct weight_join join;
+    if (weight_joined(parameter, &join)) return load_joined(w, parameter, &join, shape, dtype, out, err);
     for (int64_t i = 0; i < parts; i++) {
         const struct weight *x = weight_part(parameter, shape, i, name, sizeof name, &part) ? weights_find(w, name) : NULL;
         if (!x) return error_set(err, ERR_INPUT, "'%s' has no tensor %s", w->folder, name);
@@ -168,6 +185,23 @@ static struct wanted *find_wanted(struct wanted *all, int64_t n, const char *nam
     return n ? bsearch(&key, all, (size_t)n, sizeof key, by_wanted) : NULL;
 }
 
+/* Parts of one tensor, which are neighbours, become that tensor. */
+static int64_t join_wanted(struct arena *a, struct wanted *all, int64_t n)
+{
+    struct weight_join join;
+    int64_t m = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool joined = weight_joined(all[i].name, &join);
+        if (joined && join.part && m && weight_is_part_of(all[i].name, &join, all[m - 1].name)) {
+            all[m - 1].shape.dim[0] += all[i].shape.dim[0];
+            continue;
+        }
+        all[m++] = all[i];
+        if (joined && !join.part) all[m - 1].name = arena_printf(a, "%.*s", (int)join.name_bytes, all[i].name);
+    }
+    return m;
+}
+
 static enum status list_wanted(struct arena *a, const struct weight_wanted *parameters, int32_t n, struct wanted **out, int64_t *n_out, struct error *err)
 {
     int64_t most = 0, m = 0;
@@ -182,7 +216,7 @@ static enum status list_wanted(struct arena *a, const struct weight_wanted *para
             x->name = arena_strdup(a, name);
         }
     qsort(*out, (size_t)m, sizeof **out, by_wanted);
-    *n_out = m;
+    *n_out = join_wanted(a, *out, m);
     return OK;
 }
 

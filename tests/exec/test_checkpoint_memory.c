@@ -166,8 +166,8 @@ START_TEST(the_newest_is_written_to_disk)
     write_all(0, 5);
     write_all(1, 10);
     checkpoint_memory_lose(m, checkpoint_memory_node("x.y.0")); /* the copies are written then */
-    ck_assert_msg(checkpoint_memory_write(a, m, 5, below, 0, 2, &err) == OK, "%s", err.text);
-    ck_assert_msg(checkpoint_memory_write(a, m, 10, below, 5, 2, &err) == OK, "%s", err.text);
+    ck_assert_msg(checkpoint_memory_write(a, m, 5, below, 0, 2, NULL, &err) == OK, "%s", err.text);
+    ck_assert_msg(checkpoint_memory_write(a, m, 10, below, 5, 2, NULL, &err) == OK, "%s", err.text);
     ck_assert_msg(checkpoint_find(a, below, &c, &err) == OK, "%s", err.text);
     ck_assert_int_eq(c.step, 10);
     ck_assert_int_eq(c.sequences, 70);
@@ -180,7 +180,7 @@ START_TEST(the_newest_is_written_to_disk)
     /* one whose memory is damaged leaves the disk as it was */
     write_all(0, 15);
     ck_assert_int_eq(pwrite(m->generation[0].part[1].own, "damage", 6, 40), 6);
-    ck_assert_int_eq(checkpoint_memory_write(a, m, 15, below, 10, 2, &err), ERR_INPUT);
+    ck_assert_int_eq(checkpoint_memory_write(a, m, 15, below, 10, 2, NULL, &err), ERR_INPUT);
     ck_assert_int_eq(checkpoint_newest(a, below), 10);
     ck_assert_int_eq(system(arena_printf(a, "test $(ls -A %s | wc -l) = 2 && rm -r %s", below, dir)), 0);
 }

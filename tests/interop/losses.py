@@ -25,11 +25,18 @@ families = {
     "mixtral": dict(model_type="mixtral", num_local_experts=4, sliding_window=None, **moe, **llama),
     "qwen3_moe": dict(model_type="qwen3_moe", num_experts=4, moe_intermediate_size=24, head_dim=16, norm_topk_prob=True, decoder_sparse_step=1,
                       mlp_only_layers=[0], **moe, **llama),
+    "gemma2": dict(model_type="gemma2", head_dim=16, query_pre_attn_scalar=12, attn_logit_softcapping=5.0, final_logit_softcapping=3.0,
+                   sliding_window=8, **llama),
+    "gemma3": dict(model_type="gemma3_text", head_dim=16, query_pre_attn_scalar=16, sliding_window=8, sliding_window_pattern=2, rope_theta=1e5,
+                   rope_local_base_freq=1e4, rope_scaling=dict(rope_type="linear", factor=8.0), **llama),
+    "phi3": dict(model_type="phi3", sliding_window=None, **llama),
+    "olmo2": dict(model_type="olmo2", **llama),
+    "glm4": dict(model_type="glm4", head_dim=16, **llama),
     "bert": dict(model_type="bert", max_position_embeddings=64, type_vocab_size=2, vocab_size=VOCABULARY, **encoder),
     "vit": dict(model_type="vit", image_size=32, patch_size=8, num_channels=3, num_labels=10, hidden_act="gelu", **encoder),
 }
 # What transformers computes in fp32 whatever the dtype: norms, rotary angles, the router's softmax.
-in_fp32 = {"llama", "llama-tied", "llama3-rope", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe"}
+in_fp32 = {"llama", "llama-tied", "llama3-rope", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "gemma2", "gemma3", "phi3", "olmo2", "glm4"}
 classes = dict(bert=transformers.BertForMaskedLM, vit=transformers.ViTForImageClassification)
 wrong = 0
 
