@@ -34,6 +34,17 @@ cat >"$work/mixtral.json" <<J
  "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "vocab_size": 512}
 J
 
+# Soft caps, windows in every second layer, norms whose factor is 1 + w; half of each head rotates, neighbours together.
+cat >"$work/gemma2.json" <<J
+{"model_type": "gemma2", "hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 128, "num_attention_heads": 4, "head_dim": 32,
+ "num_hidden_layers": 2, "num_key_value_heads": 2, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 10.0,
+ "sliding_window": 24, "vocab_size": 512}
+J
+cat >"$work/glm4.json" <<J
+{"model_type": "glm4", "hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 128, "num_attention_heads": 4, "head_dim": 32,
+ "num_hidden_layers": $blocks, "num_key_value_heads": 2, "tie_word_embeddings": false, "vocab_size": 512}
+J
+
 # job MODEL PRECISION: the job's lines, as a file has them; with $scale, where it is set, as the first scale of fp16's loss
 scale=
 adamw='{kind: adamw, lr: 3e-4, weight_decay: 0.01}'
@@ -116,7 +127,7 @@ last() { # of a model's layers
     sed -n 's/.*layers: \[0, \([0-9]*\)\].*/\1/p' "$work/last.yaml" | head -1
 }
 
-for model in gpt llama mixtral; do
+for model in gpt llama mixtral gemma2 glm4; do
     n=$long
     [[ $model != gpt ]] && n=$steps
     reference $model $model "$n"
