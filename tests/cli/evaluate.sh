@@ -14,7 +14,7 @@ plan() {
         four_hosts "$2" "${5:-adamw, lr: 1e-2}" | sed "/^  seed: 7/a\\  data: {files: [$text], validation: 0.1}${6:+\\n  $6}"
     } | sed '/^$/d' >"$scratch/$1.yaml"
 }
-# numbers NAME OPTIONS: losses and validation losses of six steps, one a line
+# trained, evaluated NAME OPTIONS: six steps without and with evaluations
 trained() { "$MUSHER" run -q "$scratch/$1.yaml" --steps 6 --json "${@:2}" 2>"$scratch/err" | jq -r '.losses[]'; }
 evaluated() { "$MUSHER" run -q "$scratch/$1.yaml" --steps 6 --json --eval-every 2 --eval-batches 3 "${@:2}" 2>"$scratch/err" >"$scratch/run.json"; }
 # agrees NAME LIMIT: training has the bits of a run without evaluations, validation losses are those of `want` up to the limit
