@@ -17,7 +17,7 @@ struct step_report {
     int64_t samples;      /* of the whole training: sequences or images */
     double loss;          /* mean over the global batch */
     double learning_rate; /* of its update */
-    double gradient_norm; /* L2, of the whole gradient; NAN: the program does not measure it (the plan's gradient_noise_scale) */
+    double gradient_norm; /* L2, of the whole gradient; NAN: the program does not measure it (max_grad_norm, or the plan's gradient_noise_scale) */
     double loss_scale;    /* after it; 0: none */
     bool skipped;         /* no update, because a gradient overflowed */
     int64_t ns;           /* from the end of the step before, on rank 0's device; checkpoints between them included, evaluations not */

@@ -124,7 +124,7 @@ static void add_up(const struct reports *x, int64_t step, struct step_report *ou
     }
     add_scale(x, step, &scale, out);
     out->loss = loss / p->microbatches;
-    out->gradient_norm = x->noise->squares ? sqrt(square) / scale : NAN;
+    out->gradient_norm = x->noise->norms ? x->noise->norms[step] : x->noise->squares ? sqrt(square) / scale : NAN;
     out->data_ns = (int64_t)(data / p->n_devices);
     out->compute_ns = compute < 0 ? -1 : (int64_t)(compute / p->n_devices);
 }
