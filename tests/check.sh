@@ -16,7 +16,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 passed=0 failed=0
 scratch=$(mktemp -d) || exit 6
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
+trap 'for job in $(jobs -p); do pkill -P $job; done; rm -rf "$scratch"' EXIT
 
 # ---- jobs: a suite that is listed, the others in four parts, a script (NAME.sh), a gate (gates.sh:r02)
 declare -A seconds share suites
@@ -46,14 +46,15 @@ for job in "${jobs[@]}"; do
 done
 mapfile -t jobs < <(for job in "${jobs[@]}"; do echo "${seconds[$job]} $job"; done | sort -k 1,1nr -k 2 | cut -d ' ' -f 2)
 
-# perform JOB: becomes the job; its output is in $scratch/JOB
+# perform JOB: its output is in $scratch/JOB, its processor time in $scratch/JOB.cpu
 perform() {
-    local script part
+    local script part command TIMEFORMAT='%U %S'
     IFS=: read -r script part <<<"$1"
-    exec >"$scratch/$1" 2>&1
-    # shellcheck disable=SC2086
-    [[ $script == *.sh ]] || exec "$BUILD/tests/run" ${suites[$1]}
-    exec timeout $((${CLI_TIMEOUT:-1200} * SLOWDOWN)) bash "tests/cli/$script" $part
+    # shellcheck disable=SC2206
+    command=("$BUILD/tests/run" ${suites[$1]-})
+    # shellcheck disable=SC2206
+    [[ $script == *.sh ]] && command=(timeout $((${CLI_TIMEOUT:-1200} * SLOWDOWN)) bash "tests/cli/$script" $part)
+    { time "${command[@]}" >"$scratch/$1" 2>&1; } 2>"$scratch/$1.cpu"
 }
 # report JOB CODE: a line for the job, and its output if it failed
 report() {
@@ -69,7 +70,7 @@ report() {
         echo "not ok $1: ended with $2" >>"$scratch/$1"
         bad=1
     fi
-    echo "$1: $good ok, $bad not ok, $((SECONDS - began[$1])) s"
+    echo "$1: $good ok, $bad not ok, $((SECONDS - began[$1])) s, $(awk '{ printf "%.0f", $1 + $2 }' "$scratch/$1.cpu") s of a processor"
     ((passed += good, failed += bad))
     ((bad == 0)) || cat "$scratch/$1"
 }

@@ -47,7 +47,7 @@ static enum status lower(struct arena *a, uint64_t seed, struct program *out, st
 
 START_TEST(reduces_of_chunks_that_keep_other_shards_are_launched_in_one_order)
 {
-    int n = suites_long() ? 400 : 20; /* times ten */
+    int n = suites_long() ? 400 : 10; /* times ten */
     int lowered = 0;
     for (int k = 0; k < n; k++) {
         uint64_t seed = (uint64_t)(_i * n + k);

@@ -16,12 +16,14 @@ fails() {
     echo "not ok $1: $2" | cat -v
     ((failures++))
 }
+# listed: every file with its size and time
+listed() { find . "$good" -mindepth 1 -printf '%p %y %m %s %T@ %l\n'; }
 # refused NAME CODES PLACE COMMAND...: ends within 20 s and 4 GiB with one of CODES; stderr matches PLACE; no file is made or changed.
 refused() {
     local name=$1 codes=$2 place=$3 before code
     shift 3
     ((files++))
-    before=$(ls -lR --time-style=+%s.%N . "$good" | grep -v '^total')
+    before=$(listed)
     (
         [[ ${SLOWDOWN:-1} == 1 ]] && ulimit -v 4000000
         exec timeout $((20 * ${SLOWDOWN:-1})) "$@"
@@ -33,8 +35,8 @@ refused() {
         fails "$name" "no '$place' in: $(head -c 300 ../err)"
     elif LC_ALL=C grep -aqE "$control" ../out ../err || ! iconv -f UTF-8 -t UTF-8 ../out ../err >/dev/null 2>&1; then
         fails "$name" "control characters: $(LC_ALL=C grep -anE "$control" ../out ../err | head -n 2)"
-    elif [[ $before != "$(ls -lR --time-style=+%s.%N . "$good" | grep -v '^total')" ]]; then
-        fails "$name" "it changed files: $(diff <(echo "$before") <(ls -lR --time-style=+%s.%N . "$good" | grep -v '^total') | tail -n 2)"
+    elif [[ $before != "$(listed)" ]]; then
+        fails "$name" "it changed files: $(diff <(echo "$before") <(listed) | tail -n 2)"
     fi
 }
 

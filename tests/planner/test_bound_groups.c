@@ -275,7 +275,7 @@ static void check(struct asking *x, uint64_t seed, int *in_class, double *gaps)
 
 START_TEST(no_bound_is_above_a_plan_that_the_search_finds)
 {
-    int cases = suites_long() ? 200 : 24, in_class = 0;
+    int cases = suites_long() ? 200 : 12, in_class = 0;
     double gaps = 0;
     for (int i = 1; i <= cases; i++) {
         struct asking x;

@@ -226,7 +226,7 @@ Suite *uneven_nodes_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 600);
     tcase_add_loop_test(t, no_plan_by_hand_is_faster, 0, BY_HAND);
-    tcase_add_loop_test(t, more_gpus_of_a_node_give_no_slower_plan, 1, suites_long() ? 31 : 6);
+    tcase_add_loop_test(t, more_gpus_of_a_node_give_no_slower_plan, 1, suites_long() ? 31 : 4);
     tcase_add_test(t, a_gpu_with_more_experts_has_more_optimizer_state);
     tcase_add_test(t, rules_of_any_stage_suit_every_stage);
     tcase_add_test(t, parts_of_divided_nodes_alternate);
