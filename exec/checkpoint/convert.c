@@ -3,7 +3,6 @@
 #include "core/base/arena.h"
 #include "core/base/file.h"
 #include "exec/checkpoint/files.h"
-#include "exec/checkpoint/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,6 +64,15 @@ static enum status publish(const char *hidden, const char *out, const char *pare
     return sync_path(parent, err);
 }
 
+/* By the names of its files, because a folder that cannot be read can still be removed. Without effect on a folder that has its final name. */
+static void discard(struct arena *a, const struct checkpoint_layout *x, const char *hidden)
+{
+    for (int32_t i = 0; i < x->n_files; i++) unlink(arena_printf(a, "%s/%s", hidden, x->files[i].name));
+    unlink(arena_printf(a, "%s/model.safetensors.index.json", hidden));
+    unlink(arena_printf(a, "%s/config.json", hidden));
+    rmdir(hidden);
+}
+
 enum status weights_convert(struct arena *a, const struct weights *w, enum dtype dtype, int64_t shard_bytes, const char *out, struct error *err)
 {
     struct checkpoint_layout x;
@@ -79,6 +87,6 @@ enum status weights_convert(struct arena *a, const struct weights *w, enum dtype
     if (mkdir(hidden, 0777)) return error_set(err, ERR_RESOURCE, "cannot create folder '%s': %s", hidden, strerror(errno));
     enum status status = write_folder(a, w, &x, hidden, err);
     if (status == OK) status = publish(hidden, path, parent, err);
-    if (status != OK) checkpoint_folder_remove(AT_FDCWD, hidden); /* without effect if it has its name already */
+    if (status != OK) discard(a, &x, hidden);
     return status;
 }

@@ -110,7 +110,7 @@ for kind in 'int8, feedback: ef' 'sign' 'top-k, fraction: 0.2, feedback: ef21, b
 done
 
 # ---- a peer that dies or stops
-export MUSHER_TIMEOUT=$((6 * ${SLOWDOWN:-1}))
+export MUSHER_TIMEOUT=$((12 * ${SLOWDOWN:-1}))
 "$MUSHER" run "$scratch/row.yaml" --data LICENSE --steps 3 --save "$scratch/all" --save-every 1 > /dev/null 2> "$scratch/err" &&
     ok "within the timeout no rank is lost" || not_ok "within the timeout no rank is lost" "$(head -c 300 "$scratch/err")"
 # strike NAME PLAN RANK CALL SIGNAL TEXT

@@ -50,7 +50,7 @@ fails() {
     # SQLite ignores a failed sync of the folder of a new journal (os_unix.c, unixSync).
     before=$(awk -F '\t' '$4 != "-" { print last; exit } { last = $3 }' "$scratch/report")
     # Where failures stay, the first one may be harmless: then the message is about a later one.
-    while read -r path; do name+=$(shown "$path")$'\n'; done < <(awk -F '\t' '$4 != "-" { print $3 }' "$scratch/report" | uniq | head -n 20)
+    while read -r path; do name+=$(shown "$path")$'\n'; done < <(awk -F '\t' '$4 != "-" && !seen[$3]++ { print $3 }' "$scratch/report" | head -n 20)
     {
         case $code:$kind:$what in
         0:fsync:*) [[ $what == EINTR || $before == *-journal ]] || echo "the failure is ignored" ;;
