@@ -86,7 +86,7 @@ bool lower_clip_by_member(const struct lowering *l, const struct stage_build *b,
 
 /* --- operators --- */
 
-struct gradient_run { /* adjacent gradients, in bytes of their region */
+struct gradient_run { /* adjacent gradients, in bytes of their region, not empty */
     int64_t first, end;
     const char *name;
     bool counts;
@@ -124,7 +124,7 @@ static void look_at_run(struct writer *w, const struct gradient_run *x)
                      .input = -1,
                      .shape = {.rank = 1, .dim = {(x->end - x->first) / dtype_bytes(t)}},
                      .offset_bytes = x->first};
-    if (x->first < x->end) look(w, lower_add_slot(w->h, s), x->counts);
+    look(w, lower_add_slot(w->h, s), x->counts);
 }
 
 /* Neighbours that count alike are one run; the padding between them, of less than `gap` bytes, is zero (core/lower/slots.c). */
@@ -149,7 +149,7 @@ static void look_at_parameters(struct writer *w)
         int32_t slot = w->h->gradient_slot[u];
         if (slot < 0 || s->slots[slot].parameter < 0) continue;
         const struct program_parameter *p = &s->parameters[s->slots[slot].parameter];
-        if (p->shard || lower_primary_gradient(b, p) != slot) continue;
+        if (p->shard || !s->slots[slot].bytes || lower_primary_gradient(b, p) != slot) continue;
         int64_t at = s->slots[slot].offset_bytes;
         x[n++] = (struct gradient_run){at, at + s->slots[slot].bytes, s->slots[slot].name, counts(w->l, b, u)};
     }

@@ -46,7 +46,7 @@ static struct program *gpt(int32_t versions, enum optimizer_kind kind, double lr
     p.job.model.vocabulary = 256;
     p.job.precision = DTYPE_fp64;
     p.job.optimizer.kind = kind, p.job.optimizer.lr = lr;
-    if (kind == OPTIMIZER_SGD) p.job.optimizer.weight_decay = 0; /* of the latest version, the rest of the step is of the older one */
+    if (kind == OPTIMIZER_SGD) p.job.optimizer.beta1 = p.job.optimizer.weight_decay = 0; /* of the latest version, the rest of the step is of the older one */
     p.weight_versions = versions;
     int32_t last = plans_layers(arena, &p) - 1;
     plans_replica(arena, &p, 3, 1, &last);

@@ -136,7 +136,7 @@ START_TEST(rates_stand_in_the_order_that_hardware_has)
         if (!strcmp(d->backend, "cuda") && d->compute_capability < 80)
             ck_assert_double_eq(d->bf16_flops.value, 0);
         if (!strcmp(d->backend, "cuda")) ck_assert_int_ge(d->compute_capability, 60);
-        ck_assert_int_eq(d->n_fused, !strcmp(d->backend, "cuda") ? 8 : 4);
+        ck_assert_int_eq(d->n_fused, !strcmp(d->backend, "cuda") ? 10 : 6);
     }
 }
 END_TEST

@@ -24,6 +24,7 @@ static struct plan replicas(enum dtype precision, enum optimizer_kind optimizer,
     struct plan p = plans_new(arena, "gpt2", 2, 4);
     int32_t end = plans_layers(arena, &p) - 1, last[2] = {end / 2, end};
     p.job.precision = precision, p.job.optimizer.kind = optimizer;
+    if (optimizer == OPTIMIZER_SGD) p.job.optimizer.beta1 = 0; /* no momentum, no state */
     for (int r = 0; r < 2; r++) {
         struct plan_replica *x = plans_replica(arena, &p, 2, 2, last);
         for (int s = 0; s < 2; s++) x->stages[s].zero = zero;
