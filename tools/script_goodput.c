@@ -162,6 +162,18 @@ static enum status read_memory(struct study *s, const struct node *root, const s
     return OK;
 }
 
+/* Slower steps behind checkpoints that were written while training went on: the run has measured them apart from those that other programs slow. */
+static enum status read_slowdown(const struct node *root, int64_t checkpoints, int64_t *slow, struct error *err)
+{
+    const struct node *list = node_get(root, "checkpoints");
+    int64_t each = 0, write = 0;
+    if (!list) return OK;
+    TRY(node_get_int(list, "slowdown_ns", 0, INT64_MAX / INT32_MAX, &each, err));
+    TRY(node_get_int(list, "write_ns", 0, INT64_MAX / 2, &write, err));
+    if (write && checkpoints <= INT32_MAX && checkpoints * each < *slow) *slow = checkpoints * each;
+    return OK;
+}
+
 /* What the checkpoints of the run cost: their pauses, and the slower steps behind them. */
 static enum status read_measured(struct study *s, struct error *err)
 {
@@ -182,6 +194,7 @@ static enum status read_measured(struct study *s, struct error *err)
     TRY(node_get_int(parts, "checkpoint", 0, INT64_MAX / 2, &pause, err));
     TRY(node_get_int(parts, "slow", INT64_MIN / 2, INT64_MAX / 2, &slow, err));
     TRY(read_memory(s, root, g, &memory, err));
+    TRY(read_slowdown(root, checkpoints, &slow, err));
     if (memory || slows(node_get(root, "faults"))) slow = 0; /* of another cause */
     pause = pause > memory ? pause - memory : 0;
     take(&s->step, (double)step, step > 0);
