@@ -12,7 +12,7 @@ MUSHER=${MUSHER:-$root/$BUILD/musher}
 . tests/gates/common.inc
 . tests/gates/cases.inc # draw
 wanted=${MUTANTS:-60} seed=${SEED:-1} least=85
-CPU_LIMIT=300 # the longest suite of a folder takes a minute (M1, 11-28)
+CPU_LIMIT=100 # s; the longest suite of a folder takes a minute (M1, 11-28)
 [[ $long == 1 ]] || wanted=1
 unless_sanitized R22 mutation
 make=(make -n -s NVCC= "BUILD=$BUILD" "CC=${CC:-gcc}")
