@@ -104,7 +104,7 @@ END_TEST
 START_TEST(a_plugin_with_another_backend_table_is_refused_with_both_numbers)
 {
     choose("tests/plugins/other_backend.so");
-    refused(ERR_NO_DEVICE, "cuda", "has a backend of ABI 1, this program 7");
+    refused(ERR_NO_DEVICE, "cuda", "has a backend of ABI 1, this program 8");
 }
 END_TEST
 
