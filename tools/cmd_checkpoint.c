@@ -2,6 +2,7 @@
 #include "core/base/arena.h"
 #include "core/base/units.h"
 #include "exec/checkpoint/checkpoint.h"
+#include "core/base/nearest.h"
 #include "exec/checkpoint/convert.h"
 #include "exec/checkpoint/files.h"
 #include "exec/checkpoint/weights.h"
@@ -165,6 +166,11 @@ static enum status checkpoint(struct arena *a, void *request, const struct commo
     const struct request *q = request;
     struct opened x = {0};
     bool converts = !strcmp(q->action, "convert");
+    char hint[NEAREST_HINT];
+    int known = 0;
+    while (actions[known] && strcmp(q->action, actions[known]) != 0) known++;
+    if (!actions[known])
+        return error_set(err, ERR_USAGE, "unknown action '%.60s'; known: show verify convert%s", q->action, nearest_name_hint(q->action, actions, hint));
     if (converts && !q->out) return error_set(err, ERR_USAGE, "checkpoint convert: the folder to write is missing: -o DIR");
     TRY(open_folder(a, q->folder, !strcmp(q->action, "verify"), &x, err));
     if (converts) return convert(a, q, &x, common->json, err);

@@ -54,21 +54,12 @@ struct data_source data_source_validation(const struct data_source *d)
     return v;
 }
 
-static const char *absolute(struct arena *a, const char *folder, const char *path)
-{
-    char here[PATH_MAX];
-    path = relative_path_in(a, folder, path);
-    while (!strncmp(path, "./", 2)) path += 2;
-    if (*path == '/' || !getcwd(here, sizeof here)) return path;
-    return relative_path_in(a, here, path);
-}
-
 /* Any bytes: a folder's name is not the job's choice. */
 static enum status read_path(struct arena *a, const struct node *n, const char *folder, struct data_file_source *out, struct error *err)
 {
     TRY(node_is(n, NODE_SCALAR, err));
     if (!*n->text) return node_error(n, err, "must not be empty");
-    out->path = absolute(a, folder, n->text);
+    out->path = relative_path_absolute(a, folder, n->text);
     return OK;
 }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Which layers have a window: none, all, all if use_sliding_window (qwen), all but every n-th. */
+/* Which layers have a window: none, all, all or those of layer_types if use_sliding_window (qwen), all but every n-th. */
 enum windows { WINDOW_NONE, WINDOW_ALL, WINDOW_QWEN, WINDOW_PATTERN };
 enum query_norm { QUERY_NORM_NONE, QUERY_NORM_HEADS, QUERY_NORM_WHOLE };
 
@@ -193,6 +193,12 @@ static enum status read_window(const struct node *c, const struct decoder *d, st
     int64_t from = 28;
     TRY(node_get_bool(c, "use_sliding_window", &used, err));
     TRY(model_get_int(c, "max_window_layers", 0, MODEL_LAYERS_MAX, &from, err));
+    const struct node *types = used ? model_given(c, "layer_types") : NULL;
+    if (types) { /* it decides, not max_window_layers */
+        TRY(read_layer_types(types, m, err));
+        if (m->window_pattern == 1) m->window = 0;
+        return OK;
+    }
     if (!used || from >= m->layers) m->window = 0;
     if (m->window && from > 0)
         return node_error(node_get(c, "use_sliding_window"), err,
@@ -220,6 +226,8 @@ static enum status read_gemma(const struct node *c, struct model *m, struct erro
     if (both)
         return node_error(node_get(c, "use_bidirectional_attention"), err, "bidirectional attention is not supported");
     TRY(read_softcap(c, "attn_logit_softcapping", second ? 50 : 0, &m->attention_softcap, err));
+    if (!second && m->attention_softcap > 0)
+        return node_error(node_get(c, "attn_logit_softcapping"), err, "gemma3_text does not cap the scores of attention: expected null");
     return read_softcap(c, "final_logit_softcapping", second ? 30 : 0, &m->logit_softcap, err);
 }
 
@@ -294,7 +302,7 @@ static void write_number_or_null(struct json *j, const char *key, double value)
 static void write_gemma(struct json *j, const struct model *m)
 {
     json_put_text(j, "hidden_activation", "gelu_pytorch_tanh");
-    model_put_double(j, "query_pre_attn_scalar", m->query_scalar);
+    json_put_double(j, "query_pre_attn_scalar", m->query_scalar); /* an integer in transformers */
     write_number_or_null(j, "attn_logit_softcapping", m->attention_softcap);
     write_number_or_null(j, "final_logit_softcapping", m->logit_softcap);
     json_put_int(j, "sliding_window_pattern", m->window ? m->window_pattern ? m->window_pattern : m->layers + 1 : 1);
@@ -328,6 +336,11 @@ void decoder_write(struct json *j, const struct model *m)
     if (d->windows != WINDOW_QWEN) return;
     json_put_bool(j, "use_sliding_window", m->window > 0);
     json_put_int(j, "max_window_layers", m->window ? 0 : m->layers);
+    if (!m->window || !m->window_pattern) return;
+    json_put_list_line(j, "layer_types");
+    for (int64_t i = 0; i < m->layers; i++)
+        json_put_text(j, NULL, (i + 1) % m->window_pattern ? "sliding_attention" : "full_attention");
+    json_close(j);
 }
 
 /* --- graph --- */

@@ -240,7 +240,7 @@ static enum status read_init(struct arena *a, const struct node *root, const cha
     TRY(node_text(n, &path, err));
     if (!*path) return node_error(n, err, "must be the path of a folder with weights");
     if (j->model.measured) return node_error(n, err, "measured layers have no weights to start from");
-    j->init = relative_path_in(a, folder, path);
+    j->init = relative_path_absolute(a, folder, path);
     return OK;
 }
 

@@ -44,6 +44,30 @@ static enum status refuse_quantised(const struct node *c, struct error *err)
              : OK;
 }
 
+/* Keys of other models and of forks that change the computation, each with the value that does not. */
+static enum status refuse_other_mathematics(const struct node *c, struct error *err)
+{
+    static const struct {
+        const char *key;
+        double neutral;
+    } keys[] = {{"alibi", 0}, {"attention_chunk_size", 0}, {"attention_multiplier", 0}, {"attn_temperature_tuning", 0}, {"clip_qkv", 0},
+                {"embedding_multiplier", 1}, {"kv_lora_rank", 0}, {"logit_scale", 1}, {"logits_scaling", 1}, {"n_shared_experts", 0},
+                {"no_rope_layers", 0}, {"parallel_attn", 0}, {"qk_layernorm", 0}, {"residual_multiplier", 1}, {"rope_interleaved", 0},
+                {"swiglu_limit", 0}, {"use_parallel_residual", 0}, {"use_qk_norm", 0}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct node *n = model_given(c, keys[i].key);
+        struct error none;
+        double value = 0;
+        bool on = false;
+        if (!n || (n->kind == NODE_LIST && !n->count)) continue;
+        struct node number = model_unquoted(n);
+        if (n->kind == NODE_SCALAR && node_bool(&number, &on, &none) == OK && !on) continue;
+        if (n->kind == NODE_SCALAR && node_double(&number, -1e300, 1e300, &value, &none) == OK && !(value < keys[i].neutral) && !(value > keys[i].neutral)) continue;
+        return node_error(n, err, "changes the computation, and the families known here do not have it; remove the key if the model does not use it");
+    }
+    return OK;
+}
+
 /* A multimodal model's config has that of its language model inside; the vision part is left out. */
 static const struct node *text_part(const struct node *c)
 {
@@ -139,6 +163,7 @@ enum status model_read(const struct node *c, const char *name, struct model *out
     TRY(node_is(c, NODE_MAP, err));
     TRY(refuse_quantised(c, err));
     c = text_part(c);
+    TRY(refuse_other_mathematics(c, err));
     TRY(node_need(c, "model_type", &type, err));
     struct node known = *type;
     known.text = same_mathematics(type);

@@ -58,4 +58,13 @@ head -c 9000 "$folder/model.safetensors" | tr ',' '\n' | grep -q '"model.layers.
 "$MUSHER" run -q "$scratch/one-phi3.yaml" --data "$text" --steps 1 --init "$folder" --json 2>"$scratch/err" | grep -o '"losses": *[^]]*' >"$scratch/began"
 [[ -s $scratch/resumed ]] && ok "resumed by another plan" || not_ok "resumed by another plan" "$(cat "$scratch/err")"
 [[ -s $scratch/began ]] && ok "weights to start from" || not_ok "weights to start from" "$(cat "$scratch/err")"
+says "a misspelt action" 2 "did you mean 'verify'" "$MUSHER" checkpoint verfiy "$folder"
+# A job's init is relative to the job, wherever its plan is.
+mkdir -p "$scratch/a job" "$scratch/plans" && cp -r "$folder" "$scratch/a job/weights"
+sed -n '/^job:/,/^cluster:/p' "$scratch/one-phi3.yaml" | sed '1d; $d; s/^  //' >"$scratch/a job/job.yaml"
+echo "init: weights" >>"$scratch/a job/job.yaml"
+sed -n '/^cluster:/,$p' "$scratch/one-phi3.yaml" | sed '1d; s/^  //; s/between: .a./&, bandwidth: 1 GB\/s, latency: 10 us/' >"$scratch/team.yaml"
+(cd "$scratch" && "$MUSHER" plan -q "a job/job.yaml" team.yaml --baseline even-pipeline -o plans/begun.yaml >/dev/null 2>err)
+check "a plan of a job with weights" $?
+says "the plan's weights are found" 0 "" "$MUSHER" run -q "$scratch/plans/begun.yaml" --data "$text" --steps 1
 exit $bad

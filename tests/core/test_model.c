@@ -304,6 +304,43 @@ START_TEST(a_window_on_some_layers_only_is_refused)
 }
 END_TEST
 
+START_TEST(layer_types_of_qwen_decide)
+{
+    struct model m, again;
+    ck_assert_msg(models_read_text("{" QWEN ", \"use_sliding_window\": true, \"sliding_window\": 8, \"max_window_layers\": 2, \"layer_types\": "
+                                   "[\"sliding_attention\", \"full_attention\", \"sliding_attention\", \"full_attention\"]}",
+                                   &m) == OK, "%s", err.text);
+    ck_assert(m.window == 8 && m.window_pattern == 2);
+    ck_assert_msg(models_read_text(model_write(arena, &m), &again) == OK, "%s", err.text);
+    same_model(&m, &again);
+}
+END_TEST
+
+START_TEST(keys_that_change_the_computation_are_refused)
+{
+    static const char *const keys[] = {"\"logit_scale\": 0.5", "\"use_qk_norm\": true", "\"no_rope_layers\": [1]", "\"clip_qkv\": 8", "\"residual_multiplier\": 0.2"};
+    static const char *const neutral[] = {"\"logit_scale\": 1.0", "\"use_qk_norm\": false", "\"no_rope_layers\": []", "\"clip_qkv\": null"};
+    struct model m;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        ck_assert_int_eq(models_read_text(arena_printf(arena, "{" LLAMA ", %s}", keys[i]), &m), ERR_INPUT);
+        ck_assert_msg(strstr(err.text, "changes the computation") != NULL, "%s", err.text);
+    }
+    for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++)
+        ck_assert_msg(models_read_text(arena_printf(arena, "{" LLAMA ", %s}", neutral[i]), &m) == OK, "%s", err.text);
+    ck_assert_int_eq(models_read_text("{\"model_type\": \"gemma3_text\", \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 2, "
+                                      "\"attn_logit_softcapping\": 5}", &m), ERR_INPUT);
+}
+END_TEST
+
+/* transformers refuses a fraction for an integer and an integer for a fraction. */
+START_TEST(numbers_of_a_config_have_their_types)
+{
+    struct model m = model("tiny-gemma2");
+    const char *text = model_config(arena, &m);
+    ck_assert_msg(strstr(text, "\"query_pre_attn_scalar\": 24,") && strstr(text, "\"attn_logit_softcapping\": 5.0,"), "%s", text);
+}
+END_TEST
+
 static const struct {
     const char *file, *message, *message_too;
 } bad[] = {
@@ -366,6 +403,9 @@ Suite *model_suite(void)
     tcase_add_test(t, numbers_in_quotes_are_numbers);
     tcase_add_test(t, both_spellings_of_rotary_scaling_are_read);
     tcase_add_test(t, a_window_on_some_layers_only_is_refused);
+    tcase_add_test(t, layer_types_of_qwen_decide);
+    tcase_add_test(t, keys_that_change_the_computation_are_refused);
+    tcase_add_test(t, numbers_of_a_config_have_their_types);
     tcase_add_test(t, impossible_microbatches_are_refused);
     suite_add_tcase(s, t);
     return s;
