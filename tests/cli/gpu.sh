@@ -26,7 +26,7 @@ printf 'x -1\n' > "$scratch/bad/runs"
 says "a wrong number of steps is refused" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
 
 # ---- on this machine
-says "files are written" 0 "31 checks" tests/gpu/files.sh "$there/gpu"
+says "files are written" 0 "35 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
 # ---- on the GPU machine, the first call
@@ -38,7 +38,7 @@ for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneve
 done
 grep -q "^ok overflow: .*, [1-5] steps skipped" "$scratch/out" && ok "steps that overflow are skipped there as here" ||
     not_ok "steps that overflow are skipped there as here" "$(grep overflow "$scratch/out")"
-has "and no other" out "31 passed, 0 failed"
+has "and no other" out "35 passed, 0 failed"
 has "benches and plans ran" out "5 ran, 0 failed"
 has "and those of host memory" out "4 ran, 0 failed"
 
