@@ -1,8 +1,9 @@
 /* tools/cmd_checkpoint.c - what a checkpoint or a folder of weights has, whether it is whole, and its weights in another dtype or number of files. */
 #include "core/base/arena.h"
+#include "core/base/nearest.h"
 #include "core/base/units.h"
 #include "exec/checkpoint/checkpoint.h"
-#include "core/base/nearest.h"
+#include "exec/checkpoint/config.h"
 #include "exec/checkpoint/convert.h"
 #include "exec/checkpoint/files.h"
 #include "exec/checkpoint/weights.h"
@@ -23,7 +24,8 @@ static const char *const dtypes[] = {"stored", "fp32", "fp64", "bf16", "fp16", N
 
 /* A generation, or weights without a manifest. */
 struct opened {
-    bool has_manifest;
+    bool has_manifest, verified; /* verified: every byte was read */
+    int64_t newest;              /* step of the newest generation of the folder, by its name; 0: it is not a folder of generations */
     struct checkpoint c;
     struct weights w; /* the parameters of both */
 };
@@ -33,7 +35,9 @@ static enum status open_folder(struct arena *a, const char *folder, bool verify,
 {
     bool is_generation = !access(arena_printf(a, "%s/manifest.json", folder), F_OK), is_weights = !access(arena_printf(a, "%s/model.safetensors", folder), F_OK) ||
                          !access(arena_printf(a, "%s/model.safetensors.index.json", folder), F_OK);
-    x->has_manifest = is_generation || (!is_weights && checkpoint_newest(a, folder) > 0);
+    if (!is_generation && !is_weights) x->newest = checkpoint_newest(a, folder);
+    x->has_manifest = is_generation || x->newest > 0;
+    x->verified = x->has_manifest && (verify || !is_generation);
     if (!x->has_manifest) return weights_open(a, folder, &x->w, err);
     TRY(is_generation ? checkpoint_open(a, folder, verify, &x->c, err) : checkpoint_find(a, folder, &x->c, err));
     return weights_open(a, x->c.folder, &x->w, err);
@@ -115,8 +119,7 @@ static void show_text(struct arena *a, const struct opened *x)
 
 /* ---- verify ----------------------------------------------------------------------------------- */
 
-/* Opening it has read everything. */
-static void verify(const struct opened *x, bool as_json)
+static void print_verified(const struct opened *x, bool as_json)
 {
     int32_t n = x->has_manifest ? x->c.n_tensors : x->w.n;
     if (as_json) {
@@ -132,6 +135,18 @@ static void verify(const struct opened *x, bool as_json)
     puts(x->has_manifest ? ", and the CRC of each" : "; the format has no CRCs, and there is no manifest with them");
 }
 
+/* Opening it has read everything but config.json. */
+static enum status verify(struct arena *a, const char *folder, const struct opened *x, bool as_json, struct error *err)
+{
+    struct node *config;
+    TRY(checkpoint_config_read(a, x->w.folder, &config, err));
+    print_verified(x, as_json);
+    if (x->newest > x->c.step)
+        return error_set(err, ERR_INPUT, "the newest checkpoint of '%s', of step %" PRId64 ", is damaged; the newest that is whole is of step %" PRId64, folder,
+                         x->newest, x->c.step);
+    return OK;
+}
+
 /* ---- convert ---------------------------------------------------------------------------------- */
 
 static enum status convert(struct arena *a, const struct request *q, const struct opened *x, bool as_json, struct error *err)
@@ -143,6 +158,7 @@ static enum status convert(struct arena *a, const struct request *q, const struc
     if (q->shard && (!units_parse_bytes(q->shard, &shard) || !(shard >= 1 && shard <= 1e15)))
         return error_set(err, ERR_USAGE, "--max-shard %s: expected a size such as 5 GB", q->shard);
     if (q->dtype && !dtype_parse(dtypes[q->dtype], &t)) BUG("no dtype %s", dtypes[q->dtype]);
+    if (!x->verified) TRY(checkpoint_verify_parameters(a, x->w.folder, err));
     TRY(weights_convert(a, &x->w, t, (int64_t)shard, q->out, err));
     TRY(weights_open(a, q->out, &made, err));
     int64_t all = 0;
@@ -172,11 +188,11 @@ static enum status checkpoint(struct arena *a, void *request, const struct commo
     if (!actions[known])
         return error_set(err, ERR_USAGE, "unknown action '%.60s'; known: show verify convert%s", q->action, nearest_name_hint(q->action, actions, hint));
     if (converts && !q->out) return error_set(err, ERR_USAGE, "checkpoint convert: the folder to write is missing: -o DIR");
+    if (converts && !strcmp(q->out, "-")) return error_set(err, ERR_USAGE, "checkpoint convert -o -: it writes a folder, not a file; expected -o DIR");
     TRY(open_folder(a, q->folder, !strcmp(q->action, "verify"), &x, err));
     if (converts) return convert(a, q, &x, common->json, err);
-    if (!strcmp(q->action, "verify"))
-        verify(&x, common->json);
-    else if (common->json)
+    if (!strcmp(q->action, "verify")) return verify(a, q->folder, &x, common->json, err);
+    if (common->json)
         show_json(&x);
     else
         show_text(a, &x);

@@ -256,8 +256,7 @@ static enum status run(struct arena *a, void *request, const struct common *comm
     TRY(train_data_choose(a, &q->data, &program, is_plan ? &plan : NULL, &q->run, err));
     if (q->arrivals && !parameter_server_by_arrival(&program.server))
         return error_set(err, ERR_USAGE, "--arrivals: this plan has no parameter server that handles gradients by arrival (mode: ssp or asp)");
-    if ((q->observe.log || q->observe.tensorboard) && parameter_server_by_arrival(&program.server))
-        return error_set(err, ERR_USAGE, "--log and --tensorboard: workers of ssp and asp do not end a step together");
+    TRY(observe_check(&q->observe, &program, &q->run, err));
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
     if (launch_rank() == 0) TRY(common_writable(q->arrivals, err));
     bool is_rank = launch_is_rank(), forked = false;

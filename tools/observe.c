@@ -4,11 +4,13 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "exec/clock.h"
+#include "exec/comm/launch.h"
 #include "sim/metrics.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Of the moving mean of a step's time: about the last twenty steps. */
@@ -82,6 +84,14 @@ static void note_evaluation(void *owner, const struct evaluation_report *r)
     tensorboard_scalar(&x->events, r->step, "validation/loss", r->loss);
     if (!x->images) tensorboard_scalar(&x->events, r->step, "validation/perplexity", exp(r->loss));
     tensorboard_flush(&x->events);
+}
+
+enum status observe_check(const struct observe *x, const struct program *p, const struct run_options *o, struct error *err)
+{
+    if ((x->log || x->tensorboard) && parameter_server_by_arrival(&p->server))
+        return error_set(err, ERR_USAGE, "--log and --tensorboard: workers of ssp and asp do not end a step together");
+    if (x->log && !strcmp(x->log, "-")) return error_set(err, ERR_USAGE, "--log -: a log is a file, which a resumed run goes on with; expected --log FILE");
+    return x->log && launch_rank() == 0 && !o->resume && !o->continues ? run_log_unused(x->log, err) : OK;
 }
 
 struct run_observer *observe_with(struct observe *x, const struct program *p, const struct plan *plan, bool line)

@@ -5,6 +5,7 @@
 #include "core/plan/plan.h"
 #include "core/program/program.h"
 #include "exec/worker/observer.h"
+#include "exec/worker/worker.h"
 #include "tools/run_log.h"
 #include "tools/tensorboard.h"
 
@@ -27,6 +28,8 @@ struct observe {
     struct tensorboard events;
 };
 
+/* Before anything is written. ERR_USAGE: --log -, or workers of ssp and asp; ERR_INPUT: the log holds steps of a run that this one does not go on with. */
+MUST_CHECK enum status observe_check(const struct observe *x, const struct program *p, const struct run_options *o, struct error *err);
 /* The observer of a run, or NULL where nothing is written: neither file is wanted, and there is no progress line. plan: NULL of a program file. line:
  * this process starts the ranks and waits for them, or is the only one. */
 struct run_observer *observe_with(struct observe *x, const struct program *p, const struct plan *plan, bool line);

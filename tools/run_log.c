@@ -116,6 +116,23 @@ static enum status cut(struct run_log *l, int64_t first_step, struct error *err)
     return status;
 }
 
+enum status run_log_unused(const char *path, struct error *err)
+{
+    struct arena *a = arena_new();
+    char *text = NULL;
+    size_t n = 0;
+    int64_t step = 0;
+    enum status status = access(path, F_OK) ? OK : file_read(a, path, LOG_BYTES_MAX, &text, &n, err);
+    if (status == OK && n)
+        for (const char *at = text, *stop; (stop = memchr(at, '\n', n - (size_t)(at - text))); at = stop + 1)
+            if (!strncmp(at, begins, sizeof begins - 1)) step = strtoll(at + sizeof begins - 1, NULL, 10);
+    arena_free(a);
+    if (step > 0)
+        return error_set(err, ERR_INPUT, "--log %s holds step %" PRId64 " of an earlier run; name another file, or go on with that run by --continue or --resume DIR",
+                         path, step);
+    return status;
+}
+
 enum status run_log_open(struct run_log *l, const char *path, int64_t first_step, int64_t sequence_length, struct error *err)
 {
     *l = (struct run_log){.path = path, .sequence_length = sequence_length};

@@ -27,6 +27,8 @@ struct run_log {
 /* Creates the file, or goes on with that of an earlier run: lines of steps behind first_step, and a line without an end, are removed. ERR_INPUT: the
  * file has another line than those of a log. ERR_RESOURCE. */
 MUST_CHECK enum status run_log_open(struct run_log *l, const char *path, int64_t first_step, int64_t sequence_length, struct error *err);
+/* Before a run that goes on with no earlier one. ERR_INPUT: the file holds steps of one, which run_log_open would remove. */
+MUST_CHECK enum status run_log_unused(const char *path, struct error *err);
 void run_log_close(struct run_log *l);
 /* Appended and given to the system at once. After an error, which is a warning, nothing more is written. */
 void run_log_step(struct run_log *l, const struct step_report *r, double elapsed_s);

@@ -216,6 +216,19 @@ enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
     return verify ? checkpoint_files_agree(a, out, err) : OK;
 }
 
+enum status checkpoint_verify_parameters(struct arena *a, const char *folder, struct error *err)
+{
+    struct checkpoint c;
+    int32_t n = 0;
+    if (access(arena_printf(a, "%s/" CHECKPOINT_MANIFEST, folder), F_OK)) return OK;
+    TRY(checkpoint_read_manifest(a, folder, &c, err));
+    for (int32_t i = 0; i < c.n_tensors; i++)
+        if (!strpbrk(c.tensors[i].name, "#@")) c.tensors[n++] = c.tensors[i];
+    c.n_tensors = n;
+    for (int32_t i = 0; i < n; i++) TRY(read_data(&c, &c.tensors[i], NULL, err));
+    return checkpoint_files_agree(a, &c, err);
+}
+
 static enum status list(struct arena *a, const char *dir, int64_t **steps, size_t *n,
                         struct error *err)
 {

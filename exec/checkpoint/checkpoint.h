@@ -127,6 +127,8 @@ int64_t checkpoint_newest(struct arena *a, const char *dir);
 /* Reads one generation: the manifest and, with verify, all data and headers (checkpoint_files_agree). */
 MUST_CHECK enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
                                        struct checkpoint *out, struct error *err);
+/* The parameters of a folder that has a manifest: their bytes have its CRCs, and their headers agree with it. OK for a folder without one. ERR_INPUT. */
+MUST_CHECK enum status checkpoint_verify_parameters(struct arena *a, const char *folder, struct error *err);
 /* ERR_INPUT if `steps` more steps of `global_batch` sequences exceed CHECKPOINT_COUNT_MAX. */
 MUST_CHECK enum status checkpoint_continues(const struct checkpoint *c, int64_t steps,
                                             int64_t global_batch, struct error *err);

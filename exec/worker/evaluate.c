@@ -1,9 +1,11 @@
 #include "exec/worker/evaluate.h"
 
+#include "core/base/log.h"
 #include "core/program/ahead.h"
 #include "exec/worker/internal.h"
 #include "exec/worker/observer.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
@@ -44,6 +46,16 @@ static int64_t next(const struct worker *w, int64_t step)
     return at < last ? at : last;
 }
 
+/* The batch is filled with samples of the next permutation of them. */
+static void warn_of_few(int64_t samples, int64_t batch)
+{
+    if (2 * samples >= batch)
+        log_warn("%" PRId64 " validation samples are fewer than a global batch of %" PRId64 ": %" PRId64 " of them count%s twice", samples, batch, batch - samples,
+                 batch - samples == 1 ? "s" : "");
+    else
+        log_warn("%" PRId64 " validation samples are fewer than a global batch of %" PRId64 ": each counts %" PRId64 " times or more", samples, batch, batch / samples);
+}
+
 enum status evaluate_open(struct worker *w, struct error *err)
 {
     struct evaluation *x = &w->evaluation;
@@ -52,6 +64,7 @@ enum status evaluate_open(struct worker *w, struct error *err)
     if (o->eval_every) {
         int64_t whole = w->inputs.validation.n_samples / w->progress.global_batch;
         x->batches = whole < 1 ? 1 : o->eval_batches > 0 && o->eval_batches < whole ? o->eval_batches : whole;
+        if (r->index == 0 && whole < 1) warn_of_few(w->inputs.validation.n_samples, w->progress.global_batch);
         x->losses = ARENA_ARRAY(r->run, double, (size_t)(x->batches * r->p->microbatches));
         x->done = ARENA_ARRAY(w->a, struct evaluated, (size_t)(o->steps / o->eval_every) + 2);
         for (int32_t i = 0; i < w->chunks.n; i++) prepare(w, &w->chunks.at[i]);

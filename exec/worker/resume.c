@@ -3,6 +3,7 @@
 #include "core/base/log.h"
 #include "core/collective/tensor_shard.h"
 #include "core/program/period.h"
+#include "exec/checkpoint/config.h"
 #include "exec/checkpoint/memory.h"
 #include "exec/checkpoint/weights.h"
 #include "exec/worker/accumulated.h"
@@ -77,8 +78,8 @@ static enum status check_job(const struct resuming *v, const struct checkpoint *
                          dtype_name(c->dtype), dtype_name(v->r->p->dtype));
     if (c->optimizer != kind)
         return error_set(err, ERR_INPUT,
-                         "checkpoint '%s' has optimizer %s, the program has %s",
-                         c->folder, optimizer_name(c->optimizer), optimizer_name(kind));
+                         "checkpoint '%s' has optimizer %s, the program has %s; train on with %s, or start from its weights: --init %s",
+                         c->folder, optimizer_name(c->optimizer), optimizer_name(kind), optimizer_name(c->optimizer), c->folder);
     if (c->sequences % v->progress->global_batch != 0)
         return error_set(err, ERR_INPUT,
                          "checkpoint '%s' stands after %" PRId64 " sequences (global batch %" PRId64
@@ -250,7 +251,7 @@ static enum status load_all(const struct resuming *v, struct arena *a, const cha
 
 struct generation {
     struct arena *a;
-    const char *from;
+    const char *from, *config; /* config: of the model to train */
     char folder[4096];
 };
 
@@ -260,6 +261,7 @@ static enum status find_generation(void *owner, struct error *err)
     struct checkpoint c;
     TRY(checkpoint_find(g->a, g->from, &c, err));
     snprintf(g->folder, sizeof g->folder, "%s", c.folder);
+    checkpoint_config_compare(g->a, g->folder, g->config);
     return OK;
 }
 
@@ -269,7 +271,7 @@ enum status resume_from_checkpoint(struct rank *r, const struct chunks *c,
 {
     const struct resuming v = {r, c, inputs, g, scales, serve};
     struct arena *a = arena_new();
-    struct generation from = {.a = a, .from = r->o->resume};
+    struct generation from = {.a = a, .from = r->o->resume, .config = r->o->config};
     enum status status = r->o->memory_step ? OK : comm_at_root(r->comm, find_generation, &from, err);
     if (status == OK) {
         comm_broadcast(r->comm, from.folder, sizeof from.folder);
@@ -302,11 +304,29 @@ static enum status begin_with_weights(struct rank *r, struct arena *a, const str
     return OK;
 }
 
+struct first_weights {
+    struct arena *a;
+    const struct run_options *o;
+};
+
+static enum status verify_weights(void *owner, struct error *err)
+{
+    const struct first_weights *w = owner;
+    checkpoint_config_compare(w->a, w->o->init, w->o->config);
+    return checkpoint_verify_parameters(w->a, w->o->init, err);
+}
+
 enum status resume_begin_with_weights(struct rank *r, const struct chunks *c, struct error *err)
 {
     struct arena *a = arena_new();
+    struct first_weights first = {a, r->o};
+    enum status status = comm_at_root(r->comm, verify_weights, &first, err);
+    if (status != OK) {
+        arena_free(a);
+        return status;
+    }
     comm_working(r->comm, true);
-    enum status status = begin_with_weights(r, a, c, err);
+    status = begin_with_weights(r, a, c, err);
     comm_working(r->comm, false);
     arena_free(a);
     return comm_agree(r->comm, status, err);

@@ -104,4 +104,52 @@ for file in model optimizer; do
 done
 rm -rf "$scratch/damaged" && cp -r "$step" "$scratch/damaged" && LC_ALL=C sed -i 's/transformer.ln_f.bias/transformer.ln_g.bias/' "$scratch/damaged/model.safetensors"
 says "a damaged header" 3 "its header does not have tensor transformer.ln_f.bias where the manifest has it" "$MUSHER" checkpoint verify "$scratch/damaged"
+
+# A flipped bit of a parameter: the manifest's CRC counts wherever parameters are read, that of the optimizer's state where it is read.
+flip() { printf "\\x$(printf %02x $((0x$(od -A n -t x1 -j "$2" -N 1 "$1" | tr -d ' ') ^ 1)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>"$scratch/err"; }
+size=$(stat -c %s "$step/model.safetensors")
+rm -rf "$scratch/damaged" && cp -r "$step" "$scratch/damaged" && flip "$scratch/damaged/optimizer.safetensors" $((size - 99))
+equal "init beside a damaged state of the optimizer" "$resumed" "$(loss halves --init "$scratch/damaged")"
+flip "$scratch/damaged/model.safetensors" $((size - 99))
+says "init from a flipped bit" 3 "is damaged (its CRC differs)" "$MUSHER" run "$scratch/halves.yaml" --data "$text" --steps 1 --init "$scratch/damaged"
+says "convert of a flipped bit" 3 "is damaged (its CRC differs)" "$MUSHER" checkpoint convert "$scratch/damaged" -o "$scratch/never"
+[[ ! -e $scratch/never ]]
+check "writes nothing" $?
+says "convert to standard output" 2 "expected -o DIR" "$MUSHER" checkpoint convert "$ck" -o -
+
+# A folder whose newest checkpoint is damaged does not verify; config.json counts.
+"$MUSHER" run -q "$scratch/uneven.yaml" --data "$text" --steps 1 --resume "$ck" --save "$ck" >"$scratch/out" 2>"$scratch/err"
+says "two whole ones" 0 "step-00000004: 84 tensors" "$MUSHER" checkpoint verify "$ck"
+flip "$ck/step-00000004/model.safetensors" $((size - 99))
+says "the newest is damaged" 3 "of step 4, is damaged; the newest that is whole is of step 3" "$MUSHER" checkpoint verify "$ck"
+has "and why" err "is damaged (its CRC differs)"
+has "and the older one is whole" out "step-00000003: 84 tensors"
+says "the newest is damaged, as JSON" 3 '"crc32": true' "$MUSHER" checkpoint verify "$ck" --json
+for text_of in 'n_embd: 32' '{"n_embd": 32' '[1]'; do
+    rm -rf "$scratch/damaged" && cp -r "$step" "$scratch/damaged" && printf '%s\n' "$text_of" >"$scratch/damaged/config.json"
+    says "config.json is '$text_of'" 3 "damaged/config.json" "$MUSHER" checkpoint verify "$scratch/damaged"
+done
+says "is no reason to refuse its weights" 0 "is not compared with the plan's" "$MUSHER" run "$scratch/halves.yaml" --data "$text" --steps 1 --init "$scratch/damaged"
+
+# config.json with another value than the plan's model: a warning with both, in an order of the keys.
+llama='model_type: llama, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, vocab_size: 256, max_position_embeddings: 32'
+plan llama "$alone" "$llama, rope_theta: 10000"
+plan other "$alone" "${llama/num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8/num_attention_heads: 2, num_key_value_heads: 1, head_dim: 16}, rope_theta: 500000"
+"$MUSHER" run -q "$scratch/llama.yaml" --data "$text" --steps 1 --save "$scratch/llama.ck" >"$scratch/out" 2>"$scratch/err" || not_ok "llama trains" "$(cat "$scratch/err")"
+for from in --init --resume; do
+    says "$from: another rope_theta" 0 "config.json' has rope_theta 10000, the plan's model 500000" "$MUSHER" run "$scratch/other.yaml" --data "$text" --steps 1 $from "$scratch/llama.ck/step-00000001"
+    has "$from: other heads" err "config.json' has num_attention_heads 4, the plan's model 2"
+    [[ $(grep -c "config.json' has" "$scratch/err") == 4 ]]
+    check "$from: nothing else" $?
+    says "$from: the same model" 0 "" "$MUSHER" run "$scratch/llama.yaml" --data "$text" --steps 1 $from "$scratch/llama.ck/step-00000001"
+    ! grep -q "config.json" "$scratch/err"
+    check "$from: no warning" $?
+done
+says "another family" 3 "config.json' has model_type llama, the plan's model gpt2" "$MUSHER" run "$scratch/halves.yaml" --data "$text" --steps 1 --init "$scratch/llama.ck/step-00000001"
+
+# Another optimizer: its state is of no use, the weights are.
+sed 's/adamw, lr/lion, lr/' "$scratch/halves.yaml" >"$scratch/lion.yaml"
+says "another optimizer" 3 "has optimizer adamw, the program has lion; train on with adamw, or start from its weights: --init $step" "$MUSHER" run "$scratch/lion.yaml" --data "$text" --steps 1 --resume "$step"
+advice=$(grep -o -- '--init .*' "$scratch/err" | head -n 1)
+says "the advice is right" 0 "" "$MUSHER" run "$scratch/lion.yaml" --data "$text" --steps 1 $advice
 exit $bad

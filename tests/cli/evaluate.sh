@@ -141,6 +141,17 @@ losses_of "$scratch/one.yaml" --data "$scratch/all.txt" --validation 0.25 >"$scr
 check "--data and --validation are the job's data" $?
 (($(jq '.losses | length' "$scratch/files.json") == 4)) && [[ $(jq -c .losses "$scratch/files.json") != "$(jq -c .losses "$scratch/part.json")" ]]
 check "validation files" $?
+# few SAMPLES TEXT: validation samples, of 24 tokens, fewer than the eight sequences of a batch, or not
+few() {
+    head -c $((24 * $1 + 1)) LICENSE >"$scratch/few.txt"
+    says "$1 validation samples" 0 "" "$MUSHER" run "$scratch/unequal.yaml" --steps 2 --eval-every 1 --validation "$scratch/few.txt"
+    [[ $(grep "validation samples are fewer" "$scratch/err" | sed 's/.*: //') == "$2" ]]
+    check "$1 validation samples: '$2' once" $?
+}
+few 5 "3 of them count twice"
+few 3 "each counts 2 times or more"
+few 7 "1 of them counts twice"
+few 8 ""
 says "no validation samples" 2 "--eval-every needs validation samples" "$MUSHER" run "$scratch/one.yaml" --data "$text" --eval-every 2
 says "a fraction above 1" 2 "a fraction is between 0 and 1" "$MUSHER" run "$scratch/one.yaml" --validation 1.5 --eval-every 2
 says "a fraction of all samples" 3 "leaves none for training" "$MUSHER" run "$scratch/one.yaml" --validation 0.9999 --eval-every 2
@@ -188,6 +199,14 @@ cp LICENSE "$scratch/other"
 says "a file that is no log" 3 "is no log of" "$MUSHER" run "$scratch/one.yaml" --steps 2 --log "$scratch/other"
 cmp -s LICENSE "$scratch/other"
 check "is left as it is" $?
+cp "$scratch/whole.jsonl" "$scratch/kept.jsonl"
+says "a log of an earlier run" 3 "kept.jsonl holds step 9 of an earlier run; name another file, or go on with that run" "$MUSHER" run "$scratch/unequal.yaml" --steps 2 --log "$scratch/kept.jsonl"
+says "a log of an earlier run, one device" 3 "holds step 9 of an earlier run" "$MUSHER" run "$scratch/one.yaml" --steps 2 --log "$scratch/kept.jsonl"
+cmp -s "$scratch/whole.jsonl" "$scratch/kept.jsonl"
+check "is kept" $?
+says "a log on standard output" 2 "expected --log FILE" "$MUSHER" run "$scratch/one.yaml" --steps 2 --log -
+[[ ! -e ./- ]]
+check "makes no file" $?
 plan noisy fp64 "$unequal" 'gradient_noise_scale: true'
 "$MUSHER" run -q "$scratch/noisy.yaml" --steps 3 --log "$scratch/noisy.jsonl" --json >"$scratch/out" 2>"$scratch/err"
 jq -e -s 'length == 3 and all(.gradient_norm > 0)' "$scratch/noisy.jsonl" >"$scratch/out"
