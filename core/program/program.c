@@ -165,15 +165,10 @@ int64_t program_collective_staging_bytes(const struct collective *g, const struc
     return bytes && g->algorithm != ALGORITHM_CHAIN && !whole ? 2 * bytes : bytes;
 }
 
+/* By its phase, as in the deadlock check, because operators write slots, and collectives of tensors do. */
 bool procedure_writes_buffer_ring(const struct program_stage *s, const struct procedure *f, int32_t buffer_ring)
 {
-    for (int32_t i = 0; i < f->n_instrs; i++) {
-        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
-        const struct program_op *op = &s->ops[f->instrs[i].arg];
-        for (int32_t k = 0; k < op->n_outputs; k++)
-            if (s->slots[op->output[k]].buffer_ring == buffer_ring) return true;
-    }
-    return false;
+    return s->buffer_rings[buffer_ring].birth == f->phase;
 }
 
 int64_t program_class_bytes(const struct program_stage *s, int32_t class)
