@@ -136,6 +136,8 @@ static enum status late_run(struct backend *b, int32_t stream, const struct op_c
         else
             t.call.output[k] = at;
     }
+    if (call->clip) t.call.clip = real(d, call->clip, (size_t)dtype_bytes(call->dtype), true);
+    if (call->clip && !t.call.clip) return error_set(err, ERR_INTERNAL, "late device: the factor of %s is not on it", op_kind_name(call->kind));
     deferred_post(d, stream, &t);
     return OK;
 }
