@@ -47,6 +47,7 @@ int __lsan_is_turned_off(void) { return mpi_was_started; }
 #define PIECE_BYTES 64512         /* 63 KiB: with MPI's header below 64 KiB, the eager limit of Open MPI's TCP */
 #define PIECES_AT_ONCE 16         /* of a message: 1 MiB, which 10 Gbit/s move in 16 polls */
 #define GRANT_TAG (1 << 28)       /* of the grant of a message, on top of the message's own tag */
+#define CONTROL_TAG (GRANT_TAG - 1) /* of calls of all ranks together, while receives of messages may be posted */
 
 struct message {
     struct comm_ended what;
@@ -232,9 +233,9 @@ static void *gather(struct comm *c, struct arena *a, const void *p, int64_t byte
     for (int32_t r = 1; r < c->size; r++)
         for (int64_t at = 0, n, of = c->rank ? bytes : sizes[r]; at < of; at += n) {
             n = of - at < BROADCAST_BYTES ? of - at : BROADCAST_BYTES;
-            if (c->rank == r) MPI_Send((const char *)p + at, (int)n, MPI_BYTE, 0, 0, world);
+            if (c->rank == r) MPI_Send((const char *)p + at, (int)n, MPI_BYTE, 0, CONTROL_TAG, world);
             if (c->rank != 0) continue;
-            MPI_Recv(to, (int)n, MPI_BYTE, r, 0, world, MPI_STATUS_IGNORE);
+            MPI_Recv(to, (int)n, MPI_BYTE, r, CONTROL_TAG, world, MPI_STATUS_IGNORE);
             to += n;
         }
     return all;
@@ -248,13 +249,13 @@ static int64_t clock_offset(struct comm *c)
         int64_t best = INT64_MAX, theirs, sent;
         for (int i = 0; i < ROUND_TRIPS; i++) {
             if (c->rank == 0) {
-                MPI_Recv(&theirs, 1, MPI_INT64_T, r, 0, world, MPI_STATUS_IGNORE);
+                MPI_Recv(&theirs, 1, MPI_INT64_T, r, CONTROL_TAG, world, MPI_STATUS_IGNORE);
                 theirs = clock_wall_ns();
-                MPI_Send(&theirs, 1, MPI_INT64_T, r, 0, world);
+                MPI_Send(&theirs, 1, MPI_INT64_T, r, CONTROL_TAG, world);
             } else if (c->rank == r) {
                 sent = clock_wall_ns();
-                MPI_Send(&sent, 1, MPI_INT64_T, 0, 0, world);
-                MPI_Recv(&theirs, 1, MPI_INT64_T, 0, 0, world, MPI_STATUS_IGNORE);
+                MPI_Send(&sent, 1, MPI_INT64_T, 0, CONTROL_TAG, world);
+                MPI_Recv(&theirs, 1, MPI_INT64_T, 0, CONTROL_TAG, world, MPI_STATUS_IGNORE);
                 int64_t trip = clock_wall_ns() - sent;
                 if (trip >= best) continue;
                 best = trip;
