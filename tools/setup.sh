@@ -18,15 +18,18 @@ libglpk-dev: linear programs
 zlib1g-dev: checksums
 check: unit tests
 jq: tests of JSON output
+python3: the test of event files
 gnuplot-nox: plots
 fonts-dejavu-core: font of the plots'
 
 names=$(printf '%s\n' "$PACKAGES" | sed 's/:.*//')
+# Of any origin.
+if command -v python3 >/dev/null 2>&1; then names=$(printf '%s\n' "$names" | grep -vx python3); fi
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     # Not Debian: check the programs and libraries that the build uses.
     missing=
-    for tool in cc c++ make pkg-config mpicc mpirun gnuplot jq; do
+    for tool in cc c++ make pkg-config mpicc mpirun gnuplot jq python3; do
         command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
     done
     for library in gsl sqlite3 openblas yaml-0.1 jansson zlib igraph check; do
