@@ -19,6 +19,7 @@ zlib1g-dev: checksums
 check: unit tests
 jq: tests of JSON output
 python3: the test of event files
+procps: tests of processes that a run leaves
 gnuplot-nox: plots
 fonts-dejavu-core: font of the plots'
 
