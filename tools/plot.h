@@ -1,4 +1,4 @@
-/* tools/plot.h - pictures drawn by gnuplot: timelines and memory of traces, bars of plans, losses of runs; tools/sweep/picture.h adds sweeps.
+/* tools/plot.h - plots drawn by gnuplot: timelines and memory of traces, bars of plans, losses of runs; tools/sweep/picture.h adds sweeps.
  *
  * Names enter a script only through gnuplot_text, without markup (`noenhanced`).
  */

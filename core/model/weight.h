@@ -1,7 +1,7 @@
 /* core/model/weight.h - names and shapes of a model's weights on disk: those of Hugging Face's transformers.
  *
- * Parameters of a graph have these names and layouts already (core/model/model_graph.c): gpt2 (in, out), the others (out, in), q, k, v, gate
- * and up apart as in each family. One table in weight.c has what differs:
+ * Parameters of a graph have these names and layouts already (core/model/model_graph.c, decoder.c): gpt2 (in, out), the others (out, in).
+ * One table in weight.c has what differs:
  *   - experts: the graph's parameter (experts, out, in) is one tensor (out, in) for each expert on disk, "experts.3.w1.weight" for row 3 of
  *     "experts.w1.weight" (mixtral, qwen3_moe), so its bytes are the tensors of the experts one after the other
  *   - phi3, glm4: q, k, v and gate, up are parameters of their own in the graph, "qkv_proj.weight.0" …, and rows of one tensor on disk

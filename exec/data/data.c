@@ -17,7 +17,7 @@ static int64_t samples_of(const struct data *d, const struct data_file *f)
 }
 
 /* The samples of the file's training or validation part. */
-static enum status take_part(const struct data_source *source, struct data_file *f, int64_t n, struct error *err)
+static enum status split_validation(const struct data_source *source, struct data_file *f, int64_t n, struct error *err)
 {
     int64_t held = source->fraction > 0 ? llround(source->fraction * (double)n) : 0;
     if (source->fraction > 0 && held < 1) held = 1;
@@ -36,7 +36,7 @@ static enum status open_file(struct arena *a, struct data *d, const struct data_
     d->n_bytes += f->bytes;
     if (f->form == DATA_BYTES && !d->pixels && d->vocabulary < BYTE_VALUES)
         return error_set(err, ERR_INPUT, "the model's vocabulary of %" PRId64 " is smaller than the %d byte values of '%s'", d->vocabulary, BYTE_VALUES, f->path);
-    if (samples_of(d, f) > 0) return take_part(source, f, samples_of(d, f), err);
+    if (samples_of(d, f) > 0) return split_validation(source, f, samples_of(d, f), err);
     return d->pixels ? error_set(err, ERR_INPUT, "data '%s' has %" PRId64 " bytes, less than one image of %" PRId64, f->path, f->bytes, d->pixels)
                      : error_set(err, ERR_INPUT, "data '%s' has %" PRId64 " tokens; sequences of %" PRId64 " need at least %" PRId64, f->path, f->n,
                                  d->sequence_length, d->sequence_length + 1);
